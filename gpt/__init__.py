@@ -1,0 +1,43 @@
+"""gptx as a library: `import gpt; run = gpt.load("checkpoints/…"); run.generate("To be")`.
+
+Names are looked up when first used, so that `import gpt` alone imports neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpt.version import __version__
+
+if TYPE_CHECKING:
+    from gpt.config import ModelConfig, SampleConfig, TrainConfig
+    from gpt.errors import GptxError
+    from gpt.loading import load
+    from gpt.reading.trained import TrainedGPT
+
+__all__ = [
+    "GptxError",
+    "ModelConfig",
+    "SampleConfig",
+    "TrainConfig",
+    "TrainedGPT",
+    "__version__",
+    "load",
+]
+
+_HOMES = {
+    "GptxError": "gpt.errors",
+    "ModelConfig": "gpt.config",
+    "SampleConfig": "gpt.config",
+    "TrainConfig": "gpt.config",
+    "TrainedGPT": "gpt.reading.trained",
+    "load": "gpt.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gpt' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,292 @@
+"""What a model, its training and a sample are made of: frozen dataclasses that check themselves.
+
+A field's `Annotated` text is its help on the command line, and its comment in a run's config.toml;
+there is no second list of options. Knows no torch, no text and no files.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from gpt.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Attention = Literal["fused", "heads"]
+Position = Literal["learned", "sinusoidal", "rotary"]
+Norm = Literal["layer", "rms"]
+Activation = Literal["gelu", "relu", "relu2"]
+Schedule = Literal["cosine", "linear"]
+Precision = Literal["float32", "bfloat16"]
+
+
+def require(condition: bool, option: str, problem: str) -> None:
+    """Raises ConfigError "--option: problem" unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"--{option.replace('_', '-')}: {problem}")
+
+
+def check_fields(config: Any) -> None:
+    """Types and choices of every field; numbers must be finite. Raises ConfigError."""
+    for name, kind in field_types(type(config)).items():
+        value = getattr(config, name)
+        if get_origin(kind) is Literal:
+            choices = get_args(kind)
+            require(value in choices, name, f"{value!r} is not one of {', '.join(choices)}")
+        elif kind is int:
+            require(type(value) is int, name, f"{value!r} is not a whole number")
+        elif kind is float:
+            require(type(value) in (int, float), name, f"{value!r} is not a number")
+            require(math.isfinite(value), name, f"{value!r} is not a finite number")
+        elif kind is bool:
+            require(type(value) is bool, name, f"{value!r} is not true or false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a GPT. Names follow nanoGPT where it has one."""
+
+    vocab_size: int
+    block_size: Annotated[int, "Characters of context."] = 64
+    n_layer: Annotated[int, "Transformer blocks."] = 4
+    n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head."] = 4
+    n_embd: Annotated[int, "Width of the residual stream."] = 128
+    dropout: Annotated[float, "Share of activations dropped while training."] = 0.0
+    bias: Annotated[bool, "Biases in projections and norms (never in q, k, v)."] = False
+    tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
+    qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
+    position: Annotated[Position, "How a character's position enters."] = "rotary"
+    norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
+    activation: Annotated[Activation, "Of the feed-forward layers."] = "relu2"
+    attention: Annotated[Attention, "One fast kernel, or one readable module a head."] = "fused"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
+        require(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
+        fits = self.n_embd % self.n_head == 0
+        require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
+        halves = self.position != "rotary" or self.head_size % 2 == 0
+        require(halves, "position", f"rotary needs an even head size, not {self.head_size}")
+
+    @property
+    def head_size(self) -> int:
+        return self.n_embd // self.n_head
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
+
+        Queries, keys and values of all heads are packed in one `qkv` matrix whichever attention
+        trains; tied output weights are stored once, as the embedding.
+        """
+        embd, hidden = self.n_embd, 4 * self.n_embd
+        shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}
+        if self.position == "learned":
+            shapes["position.weight"] = (self.block_size, embd)
+        for layer in range(self.n_layer):
+            block = f"blocks.{layer}."
+            shapes |= self._norm_shapes(block + "norm1")
+            shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
+            shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
+            shapes |= self._norm_shapes(block + "norm2")
+            shapes |= self._linear_shapes(block + "feed_forward.up", hidden, embd)
+            shapes |= self._linear_shapes(block + "feed_forward.down", embd, hidden)
+        shapes |= self._norm_shapes("norm")
+        if not self.tied:
+            shapes["lm_head.weight"] = (self.vocab_size, embd)
+        return shapes
+
+    def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        if self.norm == "rms":
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.n_embd,)}
+        return shapes | {f"{name}.bias": (self.n_embd,)} if self.bias else shapes
+
+    def _linear_shapes(self, name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
+        return shapes | {f"{name}.bias": (rows,)} if self.bias else shapes
+
+    def parameters(self, positions: bool = True) -> int:
+        """How many numbers are trained; `positions=False` counts as nanoGPT does."""
+        return sum(
+            math.prod(shape)
+            for name, shape in self.shapes().items()
+            if positions or name != "position.weight"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model learns. Everything here is stored with the run and repeated at resume."""
+
+    steps: Annotated[int, "Optimizer steps."] = 2000
+    batch_size: Annotated[int, "Sequences in a step."] = 32
+    learning_rate: Annotated[float, "Peak learning rate."] = 4e-3
+    min_lr: Annotated[float, "Learning rate at the end."] = 0.0
+    warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
+    schedule: Annotated[Schedule, "From the peak down to --min-lr."] = "linear"
+    weight_decay: Annotated[float, "AdamW's, on matrices (Loshchilov & Hutter 2019)."] = 0.1
+    beta1: Annotated[float, "AdamW's first decay."] = 0.9
+    beta2: Annotated[float, "AdamW's second decay."] = 0.99
+    grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
+    precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
+    val_fraction: Annotated[float, "Share of the text, at its end, held out."] = 0.1
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
+    eval_chars: Annotated[int, "Most validation characters to evaluate on; 0 = all."] = 0
+    patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
+    seed: Annotated[int, "Of initialisation, batches and dropout."] = 1337
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("steps", "batch_size"):
+            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
+        for name in ("min_lr", "warmup_steps", "weight_decay", "grad_clip"):
+            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
+        for name in ("eval_interval", "eval_chars", "patience"):
+            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
+        require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
+        for name in ("beta1", "beta2"):
+            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
+        require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
+        require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+    @property
+    def evaluate_every(self) -> int:
+        """Steps between evaluations, with 0 resolved to a tenth of the run."""
+        return self.eval_interval or max(1, self.steps // 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """How characters are drawn from the model's distribution."""
+
+    length: Annotated[int, "Characters to write after the prompt."] = 500
+    n: Annotated[int, "Samples."] = 1
+    temperature: Annotated[float, "0 = always the likeliest; 1 = as learned."] = 0.8
+    top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018)."] = None
+    top_p: Annotated[float | None, "The nucleus of mass p (Holtzman et al. 2020)."] = None
+    min_p: Annotated[float | None, "At least p x the likeliest (Nguyen et al. 2024)."] = None
+    seed: Annotated[int, "Same seed, same text."] = 1337
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.length >= 0, "length", f"{self.length} is less than 0")
+        require(self.n >= 1, "n", f"{self.n} is less than 1")
+        require(self.temperature >= 0, "temperature", f"{self.temperature} is less than 0")
+        if self.top_k is not None:
+            require(self.top_k >= 1, "top_k", f"{self.top_k} is less than 1")
+        if self.top_p is not None:
+            require(0 < self.top_p <= 1, "top_p", f"{self.top_p} is not in (0, 1]")
+        if self.min_p is not None:
+            require(0 <= self.min_p <= 1, "min_p", f"{self.min_p} is not in [0, 1]")
+        require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+
+_CLASSIC_MODEL: dict[str, Any] = {
+    "position": "learned",
+    "norm": "layer",
+    "activation": "gelu",
+    "qk_norm": False,
+    "tied": True,
+}
+_CLASSIC_TRAINING: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "min_lr": 1e-4,
+    "warmup_steps": 100,
+    "schedule": "cosine",
+    "eval_interval": 250,
+}
+_GPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 6,
+    "n_embd": 384,
+    "block_size": 256,
+    "batch_size": 64,
+    "dropout": 0.2,
+    "steps": 5000,
+    "precision": "bfloat16",
+}
+
+#: Preset -> kind of device -> what differs from the dataclasses' own defaults.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {"cpu": {}, "cuda": {**_GPU_SHAPE, "learning_rate": 2e-3}},
+    "classic": {
+        "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
+        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE},
+    },
+}
+Preset = Literal["default", "classic"]
+
+
+def preset(name: str, device: str) -> dict[str, Any]:
+    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). Raises ConfigError."""
+    require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
+    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
+
+
+def field_types(config: type) -> dict[str, Any]:
+    """Field -> type without its help text, `X | None` kept."""
+    hints = get_type_hints(config)
+    return {field.name: hints[field.name] for field in fields(config)}
+
+
+def field_help(config: type) -> dict[str, str]:
+    """Field -> help text, for the fields that are options."""
+    hints = get_type_hints(config, include_extras=True)
+    return {
+        field.name: hints[field.name].__metadata__[0]
+        for field in fields(config)
+        if get_origin(hints[field.name]) is Annotated
+    }
+
+
+def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `values` that belongs to one dataclass."""
+    names = {field.name for field in fields(config)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Flat TOML, a line a value, each with its help as a comment. None is left out."""
+    comments = field_help(ModelConfig) | field_help(TrainConfig)
+    lines = []
+    for name, value in values.items():
+        if value is not None:
+            comment = f"  # {comments[name]}" if name in comments else ""
+            lines.append(f"{name} = {_toml_value(value)}{comment}\n")
+    return "".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return '"' + "".join(_toml_character(character) for character in value) + '"'
+    if isinstance(value, Iterable):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
+
+def _toml_character(character: str) -> str:
+    if character in '"\\' or ord(character) < 0x20 or ord(character) == 0x7F:
+        return f"\\u{ord(character):04x}"
+    return character if character.isprintable() or character == " " else f"\\U{ord(character):08x}"
+
+
+def from_toml(text: str, source: str) -> dict[str, Any]:
+    """Option -> value from TOML text; sections are not used. Raises ConfigError."""
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+        return values
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--config {source}: {error}") from None

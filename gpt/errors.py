@@ -1,0 +1,54 @@
+"""What can go wrong, each with the exit code that the command line ends with.
+
+The message is for the user: what happened, then what to do next. Nothing here knows a terminal.
+"""
+
+from __future__ import annotations
+
+
+class GptxError(Exception):
+    """Base of every error that gptx raises on purpose; its text is the whole story."""
+
+    exit_code = 1
+
+
+class ConfigError(GptxError, ValueError):
+    """An option that is out of range or contradicts another."""
+
+    exit_code = 2
+
+
+class TextError(GptxError, ValueError):
+    """A corpus or a prompt that cannot be used as it is."""
+
+    exit_code = 3
+
+
+class CheckpointError(GptxError):
+    """A checkpoint that is missing, damaged or not ours."""
+
+    exit_code = 4
+
+
+class RunInUseError(GptxError):
+    """Another process is training this run."""
+
+    exit_code = 5
+
+
+class StorageError(GptxError):
+    """The disk refused: full, read-only, gone."""
+
+    exit_code = 6
+
+
+class NumericsError(GptxError):
+    """A loss or a gradient stopped being a finite number."""
+
+    exit_code = 7
+
+
+class OutOfMemory(GptxError):
+    """The model or the batch does not fit the device."""
+
+    exit_code = 8

@@ -1,0 +1,112 @@
+"""Causal self-attention twice: one module a head, to read, and one packed kernel, to train fast.
+
+Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
+and project (Vaswani et al. 2017). Both save and open the same packed checkpoint layout: `qkv`
+holds the rows of all heads' queries, then keys, then values.
+Tensor names: B batch, T time, C n_embd, H heads, D head_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+from gpt.model.layers import rms_norm
+
+Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Head(nn.Module):
+    """One head of self-attention: (B, T, C) -> (B, T, D)."""
+
+    tril: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_size, self.qk_norm = config.head_size, config.qk_norm
+        self.query = nn.Linear(config.n_embd, config.head_size, bias=False)
+        self.key = nn.Linear(config.n_embd, config.head_size, bias=False)
+        self.value = nn.Linear(config.n_embd, config.head_size, bias=False)
+        # A buffer moves with the module to its device, and is not trained.
+        lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
+        self.register_buffer("tril", lower, persistent=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
+        T = x.shape[1]
+        queries, keys, values = self.query(x), self.key(x), self.value(x)  # three (B, T, D)
+        if self.qk_norm:
+            queries, keys = rms_norm(queries), rms_norm(keys)
+        queries, keys = rotate(queries, keys)
+        scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, T)
+        scores = scores.masked_fill(~self.tril[:T, :T], float("-inf"))
+        weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, T)
+        return weights @ values  # type: ignore[no-any-return]  # (B, T, D)
+
+
+class MultiHeadAttention(nn.Module):
+    """The readable form: heads side by side, concatenated, projected, dropped out."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(Head(config) for _ in range(config.n_head))
+        self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+        self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
+
+    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
+        x = torch.cat([head(x, rotate) for head in self.heads], dim=-1)  # (B, T, C)
+        return self.dropout(self.proj(x))  # type: ignore[no-any-return]
+
+
+class FusedAttention(nn.Module):
+    """The fast form: all heads in one matrix product and one attention kernel."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.n_head, self.qk_norm, self.dropout_p = config.n_head, config.qk_norm, config.dropout
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
+        self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
+        B, T, C = x.shape
+        packed = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)  # (B, T, 3, H, D)
+        queries, keys, values = packed.permute(2, 0, 3, 1, 4)  # three (B, H, T, D)
+        if self.qk_norm:
+            queries, keys = rms_norm(queries), rms_norm(keys)
+        queries, keys = rotate(queries, keys)
+        dropout = self.dropout_p if self.training else 0.0
+        x = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
+        return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
+
+
+ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}
+
+_PARTS = ("query", "key", "value")
+
+
+def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """After MultiHeadAttention.state_dict(): the heads' matrices as one (3C, C) qkv."""
+    heads = len(module.heads)  # type: ignore[arg-type]
+    rows = [
+        state.pop(f"{prefix}heads.{head}.{part}.weight") for part in _PARTS for head in range(heads)
+    ]
+    state[f"{prefix}qkv.weight"] = torch.cat(rows)
+
+
+def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Before MultiHeadAttention.load_state_dict(): one (3C, C) qkv as the heads' matrices."""
+    packed = state.pop(f"{prefix}qkv.weight", None)
+    if packed is None:
+        return
+    heads = len(module.heads)  # type: ignore[arg-type]
+    for number, rows in enumerate(packed.chunk(3 * heads)):
+        part, head = _PARTS[number // heads], number % heads
+        state[f"{prefix}heads.{head}.{part}.weight"] = rows

@@ -1,0 +1,73 @@
+"""The parts of a block that look at one position at a time: norms, activations, feed-forward.
+
+Tensor names: B batch, T time, C n_embd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+
+EPSILON = 1e-5
+
+
+class LayerNorm(nn.Module):
+    """Zero mean, unit variance, then a learned gain (Ba et al. 2016); the bias is optional."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.n_embd))
+        self.bias = nn.Parameter(torch.zeros(config.n_embd)) if config.bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, EPSILON)
+
+
+class RMSNorm(nn.Module):
+    """Unit root mean square (Zhang & Sennrich 2019), without a gain: the next matrix has one."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x)
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    """x / sqrt(mean(x²) + epsilon) over the last axis."""
+    return F.rms_norm(x, x.shape[-1:], eps=EPSILON)
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)² (So et al. 2021)."""
+    return F.relu(x).square()
+
+
+NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
+
+#: GELU in its tanh form (Hendrycks & Gimpel 2016), as in GPT-2: numpy has a tanh and no erf.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "relu2": relu_squared,
+}
+
+
+class FeedForward(nn.Module):
+    """(B, T, C) -> (B, T, C): four times wider, an activation, and back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+        self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.down(self.activation(self.up(x))))  # type: ignore[no-any-return]

@@ -1,0 +1,95 @@
+"""How a model knows where a character stands.
+
+All share `embed(x)`, which may add to the embeddings, and `rotate(q, k)`, which may turn queries
+and keys; each kind does one of the two. Tensor names: B T C as ever, D head_size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+
+ROTARY_BASE = 10_000.0
+
+
+class Position(nn.Module):
+    """Positions that do nothing; the kinds below override one half."""
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        return x
+
+    def rotate(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Two (..., T, D) -> two (..., T, D)"""
+        return queries, keys
+
+
+class Learned(Position):
+    """A trained vector for each of the block_size positions, added (GPT-2)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(config.block_size, config.n_embd))
+
+    def embed(self, x: Tensor) -> Tensor:
+        return x + self.weight[: x.shape[1]]
+
+
+class Sinusoidal(Position):
+    """Fixed sines and cosines, added (Vaswani et al. 2017).
+
+    Even columns sin(t / 10000^(c/C)), odd columns the cosine of the same angle.
+    """
+
+    table: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        pairs = torch.arange(0, config.n_embd, 2, dtype=torch.float64) / config.n_embd
+        times = torch.arange(config.block_size, dtype=torch.float64)
+        angles = torch.outer(times, 10_000.0**-pairs)  # (T, C/2)
+        table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (T, C)
+        table = table[:, : config.n_embd].to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
+
+    def embed(self, x: Tensor) -> Tensor:
+        return x + self.table[: x.shape[1]]
+
+
+class Rotary(Position):
+    """Queries and keys turned by an angle that grows with the position (Su et al. 2021).
+
+    Coordinate d is paired with d + D/2 and both turn by t · 10000^(−2d/D), so that a score depends
+    on the distance alone.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        half = config.head_size // 2
+        frequencies = ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
+        times = torch.arange(config.block_size, dtype=torch.float64)
+        angles = torch.outer(times, frequencies)  # (T, D/2)
+        dtype = torch.get_default_dtype()
+        self.register_buffer("cosines", angles.cos().to(dtype), persistent=False)
+        self.register_buffer("sines", angles.sin().to(dtype), persistent=False)
+
+    def rotate(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        return self._turn(queries), self._turn(keys)
+
+    def _turn(self, x: Tensor) -> Tensor:
+        cosines, sines = self.cosines[: x.shape[-2]], self.sines[: x.shape[-2]]
+        first, second = x.chunk(2, dim=-1)  # two (..., T, D/2)
+        turned = (first * cosines - second * sines, first * sines + second * cosines)
+        return torch.cat(turned, dim=-1).type_as(x)  # (..., T, D)
+
+
+POSITIONS: dict[str, type[Position]] = {
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rotary": Rotary,
+}

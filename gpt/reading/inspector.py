@@ -1,0 +1,118 @@
+"""Text -> what every attention head computed for it, and the proof that the numbers are right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gpt.errors import TextError
+from gpt.reading.reader import Array, Reader, Stages
+from gpt.vocabulary import Ids
+
+Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj"]
+
+PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold: `error` is at most `bound`."""
+
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.bound  # False for NaN
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """All stages of all layers for one text of T characters, with the checks that hold them."""
+
+    text: str
+    ids: Ids
+    layers: tuple[Stages, ...]
+    checks: tuple[Check, ...]
+
+    def stage(self, name: Stage, layer: int, head: int | Literal["mean"]) -> Array:
+        """(T, T) for scores to weights, (T, D) for context, (T, C) for concat and proj.
+
+        concat and proj belong to all heads of the layer, whichever head is asked for.
+        """
+        values: Array = getattr(self.layers[layer], name)
+        if name in ("concat", "proj"):
+            return values
+        return values.mean(axis=0) if head == "mean" else values[head]  # type: ignore[no-any-return]
+
+
+def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> AttentionMap:
+    """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
+
+    probe_error is what the checkpoint's probe gave at opening. Raises TextError for other lengths.
+    """
+    if not len(ids):
+        raise TextError("no text: there is nothing to attend to; give at least one character")
+    if len(ids) > reader.config.block_size:
+        raise TextError(
+            f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
+            "shorten it, or use --window last"
+        )
+    kept: list[Stages] = []
+    reader.forward(ids[None], keep=kept)
+    checks = (
+        Check("rows sum to 1", max(_row_sum_error(stages) for stages in kept), 1e-6),
+        Check("above the diagonal exactly 0", max(_above_diagonal(stages) for stages in kept), 0.0),
+        _worst("q·k again in float64", [_recomputed(stages) for stages in kept]),
+        _worst("weights·v = context", [_context(stages) for stages in kept]),
+        _worst("concat·proj = output", [_projected(reader, n, s) for n, s in enumerate(kept)]),
+        Check("logits = torch's at saving", probe_error, PROBE_TOLERANCE),
+    )
+    return AttentionMap(text, ids, tuple(kept), checks)
+
+
+def _row_sum_error(stages: Stages) -> float:
+    return float(np.abs(stages.weights.sum(axis=-1, dtype=np.float64) - 1).max())
+
+
+def _above_diagonal(stages: Stages) -> float:
+    return float(np.abs(np.triu(stages.weights, k=1)).max())
+
+
+def _recomputed(stages: Stages) -> tuple[float, float]:
+    """Weights row by row in float64, by log-sum-exp over the allowed keys only."""
+    q, k = stages.q.astype(np.float64), stages.k.astype(np.float64)  # (H, T, D)
+    error = 0.0
+    for row in range(q.shape[1]):
+        scores = np.einsum("hd,hkd->hk", q[:, row], k[:, : row + 1]) / np.sqrt(q.shape[2])
+        expected = np.exp(scores - np.logaddexp.reduce(scores, axis=-1)[:, None])
+        error = max(error, float(np.abs(stages.weights[:, row, : row + 1] - expected).max()))
+    tight = stages.q.dtype == np.float64
+    largest = float(np.abs(stages.scaled).max())
+    return error, 1e-12 * max(1.0, largest) if tight else max(1e-6, 1.2e-7 * largest)
+
+
+def _context(stages: Stages) -> tuple[float, float]:
+    weights, v = stages.weights.astype(np.float64), stages.v.astype(np.float64)
+    expected = np.einsum("hqk,hkd->hqd", weights, v)
+    return float(np.abs(stages.context - expected).max()), 1e-6 * max(1.0, float(np.abs(v).max()))
+
+
+def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float]:
+    """The heads' contexts, each through its own rows of the projection, summed in float64."""
+    weight, bias = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
+    heads, _, size = stages.context.shape
+    slices = weight.astype(np.float64).reshape(-1, heads, size)  # (C, H, D)
+    expected = np.einsum("htd,chd->tc", stages.context.astype(np.float64), slices)
+    expected = expected if bias is None else expected + bias
+    largest = float(np.abs(expected).max())
+    return float(np.abs(stages.proj - expected).max()), 1e-5 * max(1.0, largest)
+
+
+def _worst(name: str, results: list[tuple[float, float]]) -> Check:
+    """The layer that comes nearest to its bound, or exceeds it by most."""
+    error, bound = max(results, key=lambda result: result[0] / result[1])
+    return Check(name, error, bound)

@@ -1,0 +1,234 @@
+"""The trained model again, in numpy: one forward that can keep every stage, and a KV cache.
+
+It shares no code with the torch model, which makes it a second opinion: a checkpoint's probe holds
+the two together at every opening. Knows no text and no files.
+Tensor names: B batch, T new positions, C n_embd, H heads, D head_size, S positions so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config import ModelConfig
+
+Array = npt.NDArray[np.floating[Any]]
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What one attention layer computed for (T,) characters, every array per head first.
+
+    q, k, v: (H, T, D), as they enter the products (normalised and turned, where the model does so);
+    scores = q·kᵀ, scaled = scores/√D, masked (−inf above the diagonal), weights = softmax:
+    (H, T, T); context = weights·v: (H, T, D); concat and proj: (T, C).
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    scores: Array
+    scaled: Array
+    masked: Array
+    weights: Array
+    context: Array
+    concat: Array
+    proj: Array
+
+
+class Cache:
+    """Keys and values of the positions so far, for every layer: (L, B, H, block_size, D)."""
+
+    def __init__(self, config: ModelConfig, batch: int, dtype: npt.DTypeLike) -> None:
+        shape = (config.n_layer, batch, config.n_head, config.block_size, config.head_size)
+        self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
+        self.length = 0
+
+
+class Reader:
+    """A GPT's parameters and its forward pass."""
+
+    def __init__(self, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
+        self.config = config
+        self._tensors = dict(tensors)
+        self.dtype = self._tensors["token_embedding.weight"].dtype
+        self._norm = NORMS[config.norm]
+        self._activation = ACTIVATIONS[config.activation]
+        output = "token_embedding" if config.tied else "lm_head"
+        self._output = np.ascontiguousarray(self._tensors[f"{output}.weight"].T)  # (C, vocab_size)
+        self._added = _added_positions(config, self._tensors, self.dtype)
+        self._rotary = _rotary_tables(config, self.dtype)
+
+    def forward(
+        self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
+    ) -> Array:
+        """(B, T) ids -> (B, T, C): the stream after the last norm; `logits` is one product away.
+
+        With a cache, the ids follow the positions it holds, and theirs are added. `keep` (for
+        B = 1) receives the Stages of each layer.
+        """
+        start = cache.length if cache else 0
+        end = start + ids.shape[1]
+        x = self._tensors["token_embedding.weight"][ids]  # (B, T, C)
+        if self._added is not None:
+            x = x + self._added[start:end]
+        for layer in range(self.config.n_layer):
+            block = f"blocks.{layer}."
+            normed = self._norm(x, self._tensors, block + "norm1")
+            x = x + self._attend(normed, layer, start, cache, keep)
+            hidden = self._apply(
+                self._norm(x, self._tensors, block + "norm2"), block + "feed_forward.up"
+            )
+            x = x + self._apply(self._activation(hidden), block + "feed_forward.down")
+        if cache:
+            cache.length = end
+        return self._norm(x, self._tensors, "norm")
+
+    def logits(self, stream: Array) -> Array:
+        """(…, C) -> (…, vocab_size)"""
+        return stream @ self._output  # type: ignore[no-any-return]
+
+    def linear(self, name: str) -> tuple[Array, Array | None]:
+        """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""
+        return self._tensors[f"{name}.weight"], self._tensors.get(f"{name}.bias")
+
+    def _attend(
+        self, x: Array, layer: int, start: int, cache: Cache | None, keep: list[Stages] | None
+    ) -> Array:
+        """(B, T, C) -> (B, T, C): all heads of one layer."""
+        B, T, C = x.shape
+        heads, size = self.config.n_head, self.config.head_size
+        packed = self._apply(x, f"blocks.{layer}.attention.qkv").reshape(B, T, 3, heads, size)
+        q, k, v = packed.transpose(2, 0, 3, 1, 4)  # three (B, H, T, D)
+        if self.config.qk_norm:
+            q, k = rms_norm(q), rms_norm(k)
+        end = start + T
+        if self._rotary is not None:
+            cosines, sines = self._rotary[:, start:end]  # two (T, D/2)
+            q, k = _turn(q, cosines, sines), _turn(k, cosines, sines)
+        if cache:
+            cache.keys[layer, :, :, start:end], cache.values[layer, :, :, start:end] = k, v
+            k, v = cache.keys[layer, :, :, :end], cache.values[layer, :, :, :end]  # (B, H, S, D)
+        scores = q @ k.swapaxes(-2, -1)  # (B, H, T, S)
+        scaled = scores * self.dtype.type(size**-0.5)
+        masked = scaled if T == 1 else np.where(_future(T, start), -np.inf, scaled)
+        weights = softmax(masked.astype(self.dtype, copy=False))  # (B, H, T, S)
+        context = weights @ v  # (B, H, T, D)
+        concat = context.transpose(0, 2, 1, 3).reshape(B, T, C)
+        proj = self._apply(concat, f"blocks.{layer}.attention.proj")
+        if keep is not None:
+            per_head = (q, k, v, scores, scaled, masked, weights, context, concat, proj)
+            keep.append(Stages(*(stage[0] for stage in per_head)))
+        return proj
+
+    def _apply(self, x: Array, name: str) -> Array:
+        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones."""
+        weight, bias = self.linear(name)
+        y: Array = (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], -1)
+        return y if bias is None else y + bias
+
+
+class CachedDecoder:
+    """Decodes B streams at once, one character a step. `start` fixes B."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.config = reader.config
+        self._cache = Cache(reader.config, 0, reader.dtype)
+
+    def start(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
+        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        self._cache = Cache(self.config, len(ids), self._reader.dtype)
+        return self._reader.logits(self._reader.forward(ids, self._cache)[:, -1])
+
+    def step(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        return self._reader.logits(self._reader.forward(ids[:, None], self._cache)[:, -1])
+
+
+def softmax(x: Array) -> Array:
+    """Over the last axis, shifted by its largest so that nothing overflows."""
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def rms_norm(x: Array) -> Array:
+    """x / sqrt(mean(x²) + epsilon) over the last axis."""
+    mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
+    return x / np.sqrt(mean_square + x.dtype.type(EPSILON))  # type: ignore[no-any-return]
+
+
+def _rms(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    return rms_norm(x)
+
+
+def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    normed = rms_norm(centred) * tensors[f"{name}.weight"]
+    bias = tensors.get(f"{name}.bias")
+    return normed if bias is None else normed + bias
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def _relu2(x: Array) -> Array:
+    return np.square(_relu(x))
+
+
+def _gelu(x: Array) -> Array:
+    """The tanh form (Hendrycks & Gimpel 2016)."""
+    scale = x.dtype.type(np.sqrt(2 / np.pi))
+    return 0.5 * x * (1 + np.tanh(scale * (x + 0.044715 * x * x * x)))  # type: ignore[no-any-return]
+
+
+NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
+    "layer": _layer_norm,
+    "rms": _rms,
+}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
+
+
+def _future(new: int, start: int) -> npt.NDArray[np.bool_]:
+    """(T, S) True where a key comes after its query."""
+    return np.arange(start + new) > np.arange(start, start + new)[:, None]  # type: ignore[no-any-return]
+
+
+def _added_positions(
+    config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
+) -> Array | None:
+    """(block_size, C) what is added to the embeddings, if anything."""
+    if config.position == "learned":
+        return tensors["position.weight"]
+    if config.position == "sinusoidal":
+        columns = np.arange(config.n_embd)
+        rates = 10_000.0 ** (-(columns - columns % 2) / config.n_embd)
+        angles = np.outer(np.arange(config.block_size), rates)  # (block_size, C)
+        table: Array = np.where(columns % 2, np.cos(angles), np.sin(angles)).astype(dtype)
+        return table
+    return None
+
+
+def _rotary_tables(config: ModelConfig, dtype: np.dtype[Any]) -> Array | None:
+    """(2, block_size, D/2) cosines and sines, if positions turn."""
+    if config.position != "rotary":
+        return None
+    half = config.head_size // 2
+    angles = np.outer(np.arange(config.block_size), 10_000.0 ** (-np.arange(half) / half))
+    return np.stack((np.cos(angles), np.sin(angles))).astype(dtype)
+
+
+def _turn(x: Array, cosines: Array, sines: Array) -> Array:
+    """(B, H, T, D) with coordinates d and d + D/2 turned by each position's angles."""
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
+    turned = np.empty_like(x)
+    turned[..., :half] = first * cosines - second * sines
+    turned[..., half:] = first * sines + second * cosines
+    return turned

@@ -1,0 +1,89 @@
+"""A trained GPT with its vocabulary, opened and proven: what a notebook or a command works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpt.config import SampleConfig
+from gpt.errors import CheckpointError, TextError
+from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
+from gpt.reading.reader import CachedDecoder, Reader
+from gpt.reading.sampler import Decoder, sample_texts
+from gpt.reading.scoring import Score, score
+from gpt.run import StoredModel
+
+
+class TrainedGPT:
+    """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
+
+    probe_error: the largest difference between its logits and those torch gave at saving.
+    """
+
+    def __init__(self, stored: StoredModel, decoder: Decoder | None = None) -> None:
+        self.stored = stored
+        self.config, self.vocabulary = stored.config, stored.vocabulary
+        self.reader = Reader(stored.config, stored.tensors)
+        self._decoder = decoder
+        logits = self.reader.logits(self.reader.forward(stored.probe_ids[None]))[0]
+        self.probe_error = float(np.abs(logits - stored.probe_logits).max())
+        if not self.probe_error <= PROBE_TOLERANCE:
+            raise CheckpointError(
+                f"damaged: {stored.source} computes other logits than torch did at saving "
+                f"(by {self.probe_error:.1e})"
+            )
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"<TrainedGPT {self.stored.source.parent.parent.name or self.stored.source} step "
+            f"{self.stored.step}: {config.n_layer} layers × {config.n_head} heads × "
+            f"{config.head_size}, {len(self.vocabulary)} characters>"
+        )
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """numpy's with a KV cache, unless another was given at opening."""
+        return self._decoder or CachedDecoder(self.reader)
+
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), unknown: str = "error", **options: Any
+    ) -> str:
+        """The prompt and what follows it. Options are SampleConfig's, of one sample.
+
+        Raises TextError for a character that the model does not know, ConfigError for an option.
+        """
+        config = replace(SampleConfig(**options), n=1)
+        return prompt + "".join(
+            gained[0] for gained in self.stream(prompt, config, stop, unknown=unknown)
+        )
+
+    def stream(
+        self, prompt: str, config: SampleConfig, stop: Sequence[str] = (), unknown: str = "error"
+    ) -> Iterator[list[str]]:
+        """What each of config.n samples gains, step by step; see sampler.sample_texts."""
+        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+        return sample_texts(self.decoder, self.vocabulary, known, config, stop)
+
+    def attention(
+        self, text: str, *, unknown: str = "error", window: str = "error"
+    ) -> AttentionMap:
+        """Every stage of every head for the text. `window="last"` keeps its last block_size.
+
+        Raises TextError for an empty or too long text and for unknown characters.
+        """
+        ids = self.vocabulary.encode(text, unknown)
+        if window == "last":
+            ids = ids[-self.config.block_size :]
+        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.probe_error)
+
+    def score(self, text: str, *, unknown: str = "error") -> Score:
+        """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
+        ids = self.vocabulary.encode(text, unknown)
+        if len(ids) < 2:
+            raise TextError("the text is too short to score: it needs two characters")
+        return score(self.reader, ids)

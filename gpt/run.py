@@ -1,0 +1,484 @@
+"""One run's folder: its name, its checkpoints, its logs, and reading them without trusting them.
+
+    checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock
+    checkpoints/RUN/step-00001000/model.safetensors · state.safetensors · manifest.json
+
+A checkpoint counts once its manifest is in place, and opens only if every byte is what the
+manifest says. Names, shapes and types are held against the config before anything is allocated.
+Reads with numpy; knows no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt import files
+from gpt.config import ModelConfig, TrainConfig
+from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
+from gpt.vocabulary import Vocabulary
+
+SCHEMA = 1
+MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
+MANIFEST_LIMIT = 16 * 2**20  # bytes
+HEADER_LIMIT = 10 * 2**20  # bytes
+
+Tensors = dict[str, npt.NDArray[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+
+_STEP_FOLDER = re.compile(r"step-(\d{8,12})")
+_RUN_NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
+_DTYPES = {"F64": 8, "F32": 4, "I32": 4}  # safetensors' names -> bytes
+
+
+def step_folder(step: int) -> str:
+    """The folder name of a step: "step-00001000"."""
+    return f"step-{step:08d}"
+
+
+def check_run_name(name: str) -> str:
+    """The name itself. Raises ConfigError unless it is one plain folder name."""
+    if not _RUN_NAME.fullmatch(name):
+        raise ConfigError(
+            f"invalid run name {name!a}: use letters, digits, '-', '_', '+' and '.', "
+            "not starting with '.' or '-'"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class CorpusId:
+    """Which text a run was trained on: content, not place."""
+
+    sha256: str
+    characters: int
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a checkpoint that is not a tensor. Losses in nats per character."""
+
+    step: int
+    model: ModelConfig
+    train: TrainConfig
+    preset: str
+    characters: str
+    corpus: CorpusId
+    seconds: float
+    val_loss: float | None = None
+    best_step: int | None = None
+    best_loss: float | None = None
+    since_best: int = 0
+    running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
+    environment: dict[str, str | int] = field(default_factory=dict)
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1, allow_nan=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, source: Path) -> Manifest:
+        """Raises CheckpointError for anything but a manifest of this schema."""
+        values = read_json_object(data, source)
+        schema = values.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
+        try:
+            values["model"] = ModelConfig(**values["model"])
+            values["train"] = TrainConfig(**values["train"])
+            corpus = values["corpus"]
+            values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
+            total, count = values["running"]
+            values["running"] = (float(total), int(count))
+            values["files"] = {
+                str(name): (int(size), str(digest))
+                for name, (size, digest) in values["files"].items()
+            }
+            manifest = cls(**values)
+            Vocabulary(manifest.characters)
+            if type(manifest.step) is not int or manifest.step < 0 or schema != SCHEMA:
+                raise ValueError("step or schema")
+            if len(manifest.characters) != manifest.model.vocab_size:
+                raise ValueError("vocabulary and embedding differ in size")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"damaged: {source} ({error})") from error
+        return manifest
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model file's content: enough to run the model, and to prove that it runs right.
+
+    probe_ids (P,) is a short text, probe_logits (P, vocab_size) what torch computed for it at
+    saving. excerpt is the start of the validation split.
+    """
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    tensors: Tensors
+    probe_ids: npt.NDArray[np.int32]
+    probe_logits: npt.NDArray[np.float32]
+    excerpt: str
+    step: int
+    sha256: str
+    source: Path
+
+
+def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting. Raises CheckpointError."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            raise ValueError("duplicate keys")
+        return dict(pairs)
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"damaged: {source} (not a JSON object)")
+    return value
+
+
+def read_header(data: bytes, source: Path) -> dict[str, Any]:
+    """A safetensors file's header. Raises CheckpointError when it has none."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
+        raise CheckpointError(f"not a gptx checkpoint: {source}")
+    return read_json_object(data[8 : 8 + length], source)
+
+
+def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
+    """The tensors of a safetensors file, if they are exactly the expected ones.
+
+    Raises CheckpointError that names the first tensor that is missing, foreign or misshapen.
+    """
+    import safetensors
+    import safetensors.numpy
+
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
+        what = "lacks" if name in expected else "has an unknown tensor"
+        raise CheckpointError(f"damaged: {source} {what} {name!a}")
+    for name, shape in expected.items():
+        entry = entries[name]
+        if not isinstance(entry, dict) or entry.get("shape") != list(shape):
+            raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
+        if entry.get("dtype") not in _DTYPES:
+            raise CheckpointError(f"damaged: {source} {name} is not of a known type")
+    try:
+        return dict(safetensors.numpy.load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+
+
+def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
+    """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
+
+    Raises CheckpointError when it is missing, damaged, not ours, or of a newer schema.
+    """
+    data = files.read(path, limit=recorded[0] if recorded else 2**36)
+    digest = hashlib.sha256(data).hexdigest()
+    header = read_header(data, path)
+    if recorded and (len(data), digest) != recorded:
+        raise CheckpointError(f"damaged: {path} is not as it was written")
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or metadata.get("format") != "gptx":
+        raise CheckpointError(f"not a gptx checkpoint: {path}")
+    try:
+        if int(metadata["schema"]) > SCHEMA:
+            raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
+        config = ModelConfig(**read_json_object(metadata["config"].encode(), path))
+        vocabulary = Vocabulary(metadata["characters"])
+        if len(vocabulary) != config.vocab_size:
+            raise ValueError("vocabulary and embedding differ in size")
+        probe_length = header["probe.ids"]["shape"][0]
+        if not 1 <= probe_length <= config.block_size:
+            raise ValueError("the probe is longer than the context")
+        excerpt, step = metadata["excerpt"], int(metadata["step"])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CheckpointError(f"damaged: {path} ({error})") from error
+    # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
+    if config.n_layer > len(header) or 4 * config.parameters() > len(data):
+        raise CheckpointError(f"damaged: {path} is smaller than its model")
+    shapes = config.shapes()
+    probe = {"probe.ids": (probe_length,), "probe.logits": (probe_length, config.vocab_size)}
+    tensors = unpack(data, header, shapes | probe, path)
+    probe_ids, probe_logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
+    if probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
+        raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
+    return StoredModel(
+        config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One committed step of a run."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Checkpoint:
+        """Reads the manifest. Raises CheckpointError."""
+        source = path / MANIFEST
+        manifest = Manifest.from_json(files.read(source, MANIFEST_LIMIT), source)
+        if step_folder(manifest.step) != path.name:
+            raise CheckpointError(f"damaged: {source} speaks of step {manifest.step}")
+        return cls(path, manifest)
+
+    def _recorded(self, name: str) -> tuple[int, str]:
+        if name not in self.manifest.files:
+            raise CheckpointError(f"damaged: {self.path / MANIFEST} does not list {name}")
+        return self.manifest.files[name]
+
+    def model(self) -> StoredModel:
+        """The verified model file. Raises CheckpointError."""
+        stored = read_model(self.path / MODEL, self._recorded(MODEL))
+        if stored.config != self.manifest.model:
+            raise CheckpointError(f"damaged: {self.path} (model and manifest differ)")
+        return stored
+
+    def state(self, expected: Shapes) -> Tensors:
+        """The verified optimizer state. Raises CheckpointError."""
+        path = self.path / STATE
+        size, digest = self._recorded(STATE)
+        data = files.read(path, limit=size)
+        if (len(data), hashlib.sha256(data).hexdigest()) != (size, digest):
+            raise CheckpointError(f"damaged: {path} is not as it was written")
+        return unpack(data, read_header(data, path), expected, path)
+
+    def verify(self) -> None:
+        """Reads every byte that the manifest vouches for. Raises CheckpointError."""
+        self.model()
+        for name, (size, digest) in self.manifest.files.items():
+            if name not in (MODEL, STATE):
+                raise CheckpointError(f"damaged: {self.path} lists a foreign file {name!a}")
+            data = files.read(self.path / name, limit=size)
+            if (len(data), hashlib.sha256(data).hexdigest()) != (size, digest):
+                raise CheckpointError(f"damaged: {self.path / name} is not as it was written")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder in checkpoints/."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def step_paths(self) -> list[Path]:
+        """The committed steps, oldest first."""
+        try:
+            entries = list(os.scandir(self.path))
+        except OSError:
+            return []
+        found = [
+            (int(match[1]), Path(entry.path))
+            for entry in entries
+            if (match := _STEP_FOLDER.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+        ]
+        return [path for _, path in sorted(found)]
+
+    def last(self) -> Checkpoint:
+        """The newest commit, damaged or not found: CheckpointError."""
+        paths = self.step_paths()
+        if not paths:
+            raise CheckpointError(f"no checkpoint in {self.path}; train one with: gptx train")
+        return Checkpoint.open(paths[-1])
+
+    def best(self) -> Checkpoint:
+        """The commit with the lowest validation loss; the newest if none was evaluated."""
+        commits = [Checkpoint.open(path) for path in self.step_paths()]
+        scored = [commit for commit in commits if commit.manifest.val_loss is not None]
+        if not scored:
+            return self.last()
+        return min(scored, key=lambda commit: commit.manifest.val_loss or math.inf)
+
+    def at(self, which: str = "best") -> Checkpoint:
+        """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
+        if which in ("best", "last"):
+            return self.best() if which == "best" else self.last()
+        if not which.isdecimal():
+            raise ConfigError(f"--step: {which!r} is neither best, last nor a step's number")
+        path = self.path / step_folder(int(which))
+        if path not in self.step_paths():
+            kept = ", ".join(str(int(path.name[5:])) for path in self.step_paths())
+            raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept or 'none'}")
+        return Checkpoint.open(path)
+
+    def last_valid(self) -> tuple[Checkpoint, list[str]]:
+        """The newest commit that is whole, and a warning for each newer one that is not."""
+        warnings: list[str] = []
+        for path in reversed(self.step_paths()):
+            try:
+                commit = Checkpoint.open(path)
+                commit.verify()
+            except CheckpointError as error:
+                warnings.append(f"{error}; trying the one before")
+            else:
+                return commit, warnings
+        raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
+
+    def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
+        """Saves a step, whole or not at all, then lets go of what is not worth keeping.
+
+        Kept are the newest two and the best. Raises StorageError, and then nothing has changed.
+        """
+        target = self.path / step_folder(manifest.step)
+        recorded = {
+            name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()
+        }
+        manifest = Manifest(**{**vars(manifest), "files": recorded})
+        steps = [int(path.name[5:]) for path in self.step_paths()]
+        good = f" (last good: step {steps[-1]})" if steps else ""
+        with files.storage_errors(f"save step {manifest.step} in {self.path}{good}"):
+            files.commit_folder(target, [*contents.items(), (MANIFEST, manifest.to_json())])
+        keep = {path.name for path in self.step_paths()[-2:]}
+        if manifest.best_step is not None:
+            keep.add(step_folder(manifest.best_step))
+        for path in self.step_paths():
+            if path.name not in keep:
+                with suppress(OSError):  # an old step too many harms nobody
+                    files.remove_folder(path)
+        return Checkpoint(target, manifest)
+
+    def append(self, log: str, record: Mapping[str, Any]) -> None:
+        """Adds a line to metrics.jsonl or samples.jsonl. Raises StorageError."""
+        path = self.path / f"{log}.jsonl"
+        with files.storage_errors(f"write {path}"):
+            files.append_line(path, json.dumps(record, ensure_ascii=False, allow_nan=False))
+
+    def records(self, log: str) -> list[dict[str, Any]]:
+        """The lines of a log; a torn last line is left out."""
+        found: list[dict[str, Any]] = []
+        with suppress(OSError):
+            for line in (self.path / f"{log}.jsonl").read_bytes().split(b"\n"):
+                with suppress(ValueError):
+                    record = json.loads(line)
+                    if isinstance(record, dict) and isinstance(record.get("step"), int):
+                        found.append(record)
+        return found
+
+    def forget_after(self, step: int) -> None:
+        """Drops log lines of later steps, which a resumed run will write again."""
+        for log in ("metrics", "samples"):
+            records = self.records(log)
+            kept = [record for record in records if record["step"] <= step]
+            if len(kept) < len(records):
+                lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
+                path = self.path / f"{log}.jsonl"
+                with files.storage_errors(f"write {path}"):
+                    files.replace(path, "".join(lines).encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the run for one trainer; the system frees it if the process dies.
+
+        Raises RunInUseError with the other's process id.
+        """
+        import filelock
+
+        owner = self.path / ".owner"
+        lock = filelock.FileLock(self.path / ".lock", timeout=0)
+        try:
+            with files.storage_errors(f"write in {self.path}"):
+                lock.acquire()
+        except filelock.Timeout:
+            pid = owner.read_text() if owner.is_file() else "unknown"
+            raise RunInUseError(f"{self.name} is in use by process {pid}") from None
+        try:
+            with files.storage_errors(f"write in {self.path}"):
+                owner.write_text(str(os.getpid()))
+            yield
+        finally:
+            with suppress(OSError):
+                owner.unlink(missing_ok=True)
+            lock.release()
+
+
+def all_runs(root: Path) -> list[Run]:
+    """The runs in a folder that have a checkpoint, the most recently saved last."""
+    try:
+        folders = [Path(entry.path) for entry in os.scandir(root) if entry.is_dir()]
+    except OSError:
+        return []
+    saved = []
+    for folder in folders:
+        paths = Run(folder).step_paths() if _RUN_NAME.fullmatch(folder.name) else []
+        if paths:
+            with suppress(OSError):
+                saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
+    return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
+
+
+def find_run(root: Path, name: str | None = None) -> Run:
+    """The named run, or the most recently saved. Raises CheckpointError, ConfigError."""
+    if name is not None:
+        run = Run(root / check_run_name(name))
+        if not run.step_paths():
+            known = ", ".join(run.name for run in all_runs(root)[-5:])
+            hint = f"; there are: {known}" if known else "; train one with: gptx train"
+            raise CheckpointError(f"no run {name!r} in {root}{hint}")
+        return run
+    runs = all_runs(root)
+    if not runs:
+        raise CheckpointError(f"no checkpoint in {root}; train one with: gptx train")
+    return runs[-1]
+
+
+def new_run(root: Path, stem: str, name: str | None = None) -> Run:
+    """Makes a run's folder: the given name, or the corpus's with the next free number.
+
+    Raises ConfigError if the name is taken, StorageError if the folder cannot be made.
+    """
+    with files.storage_errors(f"make a run in {root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            try:
+                (root / check_run_name(name)).mkdir()
+            except FileExistsError:
+                raise ConfigError(
+                    f"--run: {name!r} exists already; choose another name, or continue it with "
+                    f"--resume --run {name}"
+                ) from None
+            return Run(root / name)
+        base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
+        number = 1
+        while True:
+            with suppress(FileExistsError):
+                (root / f"{base}-{number}").mkdir()
+                return Run(root / f"{base}-{number}")
+            number += 1
+
+
+def discard_if_empty(run: Run) -> None:
+    """Takes back a run's folder in which nothing was ever saved."""
+    if not run.step_paths():
+        with suppress(OSError, GptxError):
+            shutil.rmtree(run.path)

@@ -1,0 +1,95 @@
+"""A training's state <-> bytes, exactly: weights with their probe, and the optimizer's moments.
+
+What the bytes become on disk, and whether they may be believed, is run.py's business.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import safetensors.numpy
+import torch
+
+from gpt.model import GPT
+from gpt.run import SCHEMA, Checkpoint, StoredModel, Tensors
+from gpt.vocabulary import Ids, Vocabulary
+
+PROBE_LENGTH = 64  # characters
+PROBE_NUMBERS = 2**20  # logits, so that a large vocabulary does not swell every checkpoint
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def model_bytes(model: GPT, vocabulary: Vocabulary, excerpt: str, step: int) -> bytes:
+    """A model file that can be shared alone: weights, config, vocabulary, and a probe.
+
+    The probe is the start of `excerpt` with the float32 logits that torch computes for it now.
+    """
+    length = min(model.config.block_size, PROBE_LENGTH, max(1, PROBE_NUMBERS // len(vocabulary)))
+    ids = vocabulary.encode(excerpt[:length]).astype(np.int32)
+    tensors: Tensors = {"probe.ids": ids, "probe.logits": probe_logits(model, ids)}
+    tensors |= {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
+    metadata = {
+        "format": "gptx",
+        "schema": str(SCHEMA),
+        "config": json.dumps(asdict(model.config)),
+        "characters": vocabulary.characters,
+        "excerpt": excerpt,
+        "step": str(step),
+    }
+    return safetensors.numpy.save(tensors, metadata)
+
+
+@torch.no_grad()
+def probe_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """(P,) ids -> (P, vocab_size) logits, without dropout."""
+    was_training = model.training
+    model.eval()
+    device = model.token_embedding.weight.device
+    logits = model(torch.from_numpy(ids.astype(np.int64))[None].to(device))[0]
+    model.train(was_training)
+    return _numpy(logits.float())
+
+
+def state_bytes(model: GPT, optimizer: torch.optim.Optimizer) -> bytes:
+    """The optimizer's moments and step counts, by parameter name."""
+    tensors: Tensors = {}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state.get(parameter, {})
+        steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
+        tensors[f"step.{name}"] = _numpy(steps.reshape(1))
+        for moment in MOMENTS:
+            value = state.get(moment)
+            value = torch.zeros_like(parameter) if value is None else value
+            tensors[f"{moment}.{name}"] = _numpy(value)
+    return safetensors.numpy.save(tensors)
+
+
+def load_gpt(stored: StoredModel, device: str) -> GPT:
+    """The torch model of a verified file."""
+    model = GPT(stored.config)
+    model.load_parameters({name: torch.from_numpy(a) for name, a in stored.tensors.items()})
+    return model.to(device)
+
+
+def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: torch.optim.Optimizer) -> None:
+    """Puts the moments back, bit for bit. Raises CheckpointError.
+
+    Set directly: load_state_dict would cast them to the parameter's type.
+    """
+    parameters = dict(model.named_parameters())
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, parameter in parameters.items():
+        shapes[f"step.{name}"] = (1,)
+        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in MOMENTS}
+    tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
+    for name, parameter in parameters.items():
+        state = {moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS}
+        # The fused kernels keep the step beside the parameter, the plain ones on the CPU.
+        state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
+        optimizer.state[parameter] = state
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return tensor.detach().cpu().contiguous().numpy()

@@ -1,0 +1,208 @@
+"""Text -> ids on disk -> two splits -> batches.
+
+A text is read twice in chunks, first for its characters and its hash, then to encode it; so memory
+stays bounded at any size. The ids are memory-mapped and named by the text's SHA-256: an edited
+file is another corpus, and a run keeps its own. Batch order is a pure function of seed and step.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt import files
+from gpt.errors import TextError
+from gpt.run import CorpusId
+from gpt.training.sources import Source
+from gpt.vocabulary import Ids, Vocabulary, code_points
+
+CHUNK = 2**22  # bytes
+SIGNATURES = {
+    b"\x1f\x8b": "gzip",
+    b"\x89PNG": "a PNG picture",
+    b"PK\x03\x04": "a zip archive",
+    b"%PDF": "a PDF",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An encoded text. ids (characters,) is memory-mapped; notes are worth telling the user."""
+
+    ids: Ids
+    vocabulary: Vocabulary
+    identity: CorpusId
+    notes: tuple[str, ...] = ()
+
+    def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
+        """The first int((1 − val_fraction)·n) characters to train on, the rest to validate.
+
+        Raises TextError when either holds less than one window of block_size + 1.
+        """
+        boundary = int(len(self.ids) * (1 - val_fraction))
+        train, val = self.ids[:boundary], self.ids[boundary:]
+        for name, part in (("training", train), ("validation", val)):
+            if len(part) < block_size + 1:
+                fits = min(len(train), len(val)) - 1
+                remedy = (
+                    f"use --block-size {fits}"
+                    if fits >= 1
+                    else "even --block-size 1 needs two characters in each split; use more text"
+                )
+                raise TextError(
+                    f"the {name} split has {len(part)} characters, needs {block_size + 1}; {remedy}"
+                )
+        return train, val
+
+
+def encode(sources: Sequence[Source], data: Path) -> Corpus:
+    """Encodes the texts, one after the other, into `data`; or finds them there.
+
+    Raises TextError (unreadable, empty, not UTF-8) and StorageError.
+    """
+    notes: list[str] = []
+    seen = np.zeros(0x110000, dtype=bool)
+    digest, characters = hashlib.sha256(), 0
+    for text in _read(sources, notes):
+        digest.update(text.encode())
+        seen[code_points(text)] = True
+        characters += len(text)
+    if not characters:
+        names = ", ".join(source.name for source in sources)
+        raise TextError(f"corpus is empty: {names}")
+    vocabulary = Vocabulary("".join(map(chr, np.flatnonzero(seen).tolist())))
+    if len(vocabulary) == 1:
+        notes.append("the corpus has one distinct character: there is nothing to predict")
+    identity = CorpusId(digest.hexdigest(), characters, tuple(source.name for source in sources))
+    stored = _open_ids(identity, data, notes)
+    if stored is None or stored.vocabulary != vocabulary:
+        _write_ids(sources, vocabulary, identity, data)
+        stored = _open_ids(identity, data, notes)
+        if stored is None:
+            raise TextError("the corpus changed while it was being read; run it again")
+    return Corpus(stored.ids, vocabulary, identity, tuple(notes))
+
+
+def reopen(identity: CorpusId, data: Path) -> Corpus | None:
+    """The encoded text of an earlier run, or None if `data` no longer holds it whole."""
+    return _open_ids(identity, data, [])
+
+
+def _read(sources: Sequence[Source], notes: list[str]) -> Iterator[str]:
+    """The texts in chunks; a newline between two files where the first lacks one."""
+    last = "\n"
+    for source in sources:
+        if last and last != "\n":
+            yield "\n"
+        for text in _decode(source, notes):
+            last = text[-1]
+            yield text
+
+
+def _decode(source: Source, notes: list[str]) -> Iterator[str]:
+    """A file's text in chunks, exactly: no newline is translated, nothing normalised."""
+    try:
+        with open(source.path, "rb") as file:
+            head = file.read(4096)
+            for signature, what in SIGNATURES.items():
+                if head.startswith(signature):
+                    raise TextError(f"{source.name} looks like {what}, not UTF-8 text")
+            if head.count(0) > len(head) // 4:
+                raise TextError(f"{source.name} looks like UTF-16 or binary, not UTF-8 text")
+            start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+            if start and f"left out the byte order mark of {source.name}" not in notes:
+                notes.append(f"left out the byte order mark of {source.name}")
+            file.seek(start)
+            pending, offset = b"", start  # offset: where `pending` begins
+            while chunk := file.read(CHUNK):
+                data = pending + chunk
+                text, used = codecs.utf_8_decode(data, "strict", False)
+                pending, offset = data[used:], offset + used
+                if text:
+                    yield text
+            codecs.utf_8_decode(pending, "strict", True)
+    except UnicodeDecodeError as error:
+        position = offset + error.start
+        raise TextError(
+            f"{source.name}: invalid UTF-8 at byte {position}; convert it, for example: "
+            f"iconv -f LATIN1 -t UTF-8 FILE"
+        ) from None
+    except OSError as error:
+        raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error
+
+
+def _write_ids(
+    sources: Sequence[Source], vocabulary: Vocabulary, identity: CorpusId, data: Path
+) -> None:
+    """Second pass: NAME.ids, then NAME.json, which vouches for it."""
+    path = data / f"{identity.sha256[:16]}.ids"
+    temporary = path.with_suffix(".tmp")
+    digest = hashlib.sha256()
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            for text in _read(sources, []):
+                encoded = vocabulary.encode(text).tobytes()
+                digest.update(encoded)
+                file.write(encoded)
+        temporary.replace(path)
+        record = {
+            "text_sha256": identity.sha256,
+            "ids_sha256": digest.hexdigest(),
+            "characters": vocabulary.characters,
+        }
+        files.replace(path.with_suffix(".json"), json.dumps(record).encode())
+
+
+def _open_ids(identity: CorpusId, data: Path, notes: list[str]) -> Corpus | None:
+    path = data / f"{identity.sha256[:16]}.ids"
+    if not path.is_file():
+        return None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
+        vocabulary = Vocabulary(record["characters"])
+        ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
+        whole = len(ids) == identity.characters and record["text_sha256"] == identity.sha256
+        if whole and _sha256(path) == record["ids_sha256"]:
+            return Corpus(ids, vocabulary, identity)
+    notes.append(f"{path} was damaged and has been made again")
+    return None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def batch(
+    ids: Ids, seed: int, step: int, batch_size: int, block_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(B, T) inputs and (B, T) targets, one character later: windows at random offsets.
+
+    Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
+    batch can be had without those before it.
+    """
+    draws = philox(seed, step).random_raw(batch_size)
+    starts = (draws % np.uint64(len(ids) - block_size)).astype(np.int64)
+    windows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    return windows[:, :-1], windows[:, 1:]
+
+
+def philox(seed: int, step: int, purpose: int = 0) -> np.random.Philox:
+    """Independent random streams for each seed, step and purpose."""
+    key = np.array([seed, step], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

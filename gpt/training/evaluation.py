@@ -1,0 +1,42 @@
+"""Validation loss on torch: every character of a split, once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from gpt.model import GPT
+from gpt.vocabulary import Ids
+
+LOGITS_AT_ONCE = 2**23  # numbers held while evaluating
+
+
+@torch.no_grad()
+def evaluate(model: GPT, ids: Ids, device: str) -> float:
+    """Mean nats per character over `ids` in non-overlapping windows of block_size.
+
+    The first character is context only; the last window may be shorter. No dropout, float32.
+    """
+    block, vocab = model.config.block_size, model.config.vocab_size
+    targets = len(ids) - 1
+    whole = targets // block
+    rows = max(1, LOGITS_AT_ONCE // (block * max(vocab, 4 * model.config.n_embd)))
+    spans = [(first * block, min(rows, whole - first), block) for first in range(0, whole, rows)]
+    if targets % block:
+        spans.append((whole * block, 1, targets % block))
+    was_training, total = model.training, 0.0
+    model.eval()
+    for start, count, length in spans:
+        inputs = _windows(ids, start, count, length).to(device)
+        expected = _windows(ids, start + 1, count, length).to(device)
+        losses = F.cross_entropy(model(inputs).flatten(0, 1), expected.flatten(), reduction="sum")
+        total += float(losses)
+    model.train(was_training)
+    return total / targets
+
+
+def _windows(ids: Ids, start: int, count: int, length: int) -> torch.Tensor:
+    """(count, length) consecutive windows as int64."""
+    part = np.asarray(ids[start : start + count * length]).astype(np.int64)
+    return torch.from_numpy(part.reshape(count, length))

@@ -1,0 +1,149 @@
+"""Which texts are the corpus: files, folders, a pipe, a known name, or nothing at all.
+
+Answers with files to read and what to call them; what is in them is corpus.py's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from gpt import files
+from gpt.errors import TextError
+
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+
+
+@dataclass(frozen=True)
+class KnownCorpus:
+    """A text that is fetched once, and believed only if its content is the expected one."""
+
+    url: str
+    sha256: str
+
+
+KNOWN = {
+    "shakespeare": KnownCorpus(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to read, and the name that the user knows it by."""
+
+    path: Path
+    name: str
+
+
+def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
+    """The files that CORPUS arguments stand for, in their order; folders sorted by path.
+
+    Raises TextError when one cannot be found, StorageError when `data` cannot be written.
+    """
+    if not corpus:
+        return [_embedded(data)]
+    found: list[Source] = []
+    for name in corpus:
+        path = Path(name)
+        if name == "-":
+            found.append(_spool(stdin, data))
+        elif path.is_dir():
+            found += _folder(path)
+        elif path.exists():
+            found.append(Source(path, name))
+        elif name in KNOWN:
+            found.append(_fetch(name, data))
+        else:
+            known = ", ".join(KNOWN)
+            raise TextError(
+                f"cannot read corpus {name!a}: no such file or folder (known names: {known})"
+            )
+    return found
+
+
+def corpus_name(corpus: Sequence[str]) -> str:
+    """What to call a run on these texts."""
+    if not corpus:
+        return "python-reference"
+    if corpus[0] == "-":
+        return "stdin"
+    return Path(corpus[0]).resolve().stem
+
+
+def _folder(folder: Path) -> list[Source]:
+    paths = sorted(
+        Path(root, name)
+        for root, folders, names in os.walk(folder)
+        if not Path(root).name.startswith(".") or Path(root) == folder
+        for name in names
+        if name.lower().endswith(TEXT_SUFFIXES) and not name.startswith(".")
+    )
+    if not paths:
+        raise TextError(
+            f"cannot read corpus {folder}: no text in this folder "
+            f"(looked for {', '.join('*' + suffix for suffix in TEXT_SUFFIXES)})"
+        )
+    return [Source(path, str(path)) for path in paths]
+
+
+def _embedded(data: Path) -> Source:
+    """The Python language reference that every CPython carries, as a text file in `data`."""
+    from pydoc_data import topics
+
+    text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
+    path = data / "python-reference.txt"
+    encoded = text.encode()
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != encoded:
+            files.replace(path, encoded)
+    return Source(path, "the Python language reference")
+
+
+def _spool(stdin: BinaryIO, data: Path) -> Source:
+    """Copies a pipe to a file, since a corpus is read twice."""
+    path = data / f".spool-{os.getpid()}.txt"
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            while chunk := stdin.read(2**20):
+                file.write(chunk)
+    return Source(path, "standard input")
+
+
+def discard_spooled(sources: Sequence[Source]) -> None:
+    """Deletes what `_spool` wrote, once it has been encoded."""
+    for source in sources:
+        if source.path.name.startswith(".spool-"):
+            with suppress(OSError):
+                source.path.unlink()
+
+
+def _fetch(name: str, data: Path) -> Source:
+    """A known corpus from `data`, or once from the network. Raises TextError when offline."""
+    known = KNOWN[name]
+    path = data / f"{name}.txt"
+    with suppress(OSError):
+        if hashlib.sha256(path.read_bytes()).hexdigest() == known.sha256:
+            return Source(path, name)
+
+    import torch.hub
+
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(known.url, str(path), hash_prefix=known.sha256)
+    except (OSError, RuntimeError) as error:  # URLError is an OSError; a wrong hash a RuntimeError
+        raise TextError(
+            f"cannot fetch {name!r} ({error}). Offline? Download {known.url} elsewhere and pass "
+            "the file, or run: gptx train (the embedded corpus needs no network)"
+        ) from error
+    return Source(path, name)

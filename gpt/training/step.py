@@ -1,0 +1,116 @@
+"""One optimizer step, and what one costs on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.errors import OutOfMemory
+from gpt.model import GPT, initialise
+from gpt.training.corpus import batch, philox
+from gpt.training.optim import learning_rate, make_optimizer
+from gpt.vocabulary import Ids
+
+DROPOUT = 1  # the purpose of a random stream; 0 is the batch
+
+
+def train_step(
+    model: GPT, optimizer: torch.optim.Optimizer, ids: Ids, config: TrainConfig, step: int
+) -> tuple[float, bool]:
+    """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
+
+    It is not taken, and no weight changes, when the loss or the gradient is not finite.
+    """
+    device = next(model.parameters()).device
+    arrays = batch(ids, config.seed, step, config.batch_size, model.config.block_size)
+    inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (B, T) each
+    if model.config.dropout:
+        torch.manual_seed(int(philox(config.seed, step, DROPOUT).random_raw() >> 1))
+    low_precision = config.precision == "bfloat16"
+    with torch.autocast(device.type, torch.bfloat16, enabled=low_precision):
+        logits = model(inputs)  # (B, T, vocab_size)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+    value = loss.item()
+    finite = math.isfinite(value) and math.isfinite(norm.item())
+    if finite:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, config)
+        optimizer.step()
+    return value, finite
+
+
+@contextlib.contextmanager
+def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
+    """Turns torch's ways of running out of memory into OutOfMemory with a remedy."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        text = str(error).lower()
+        if not isinstance(error, MemoryError) and not (
+            "out of memory" in text or "can't allocate memory" in text
+        ):
+            raise
+        smaller = (
+            f"--batch-size {config.batch_size // 2}"
+            if config.batch_size > 1
+            else f"--block-size {max(1, model.block_size // 2)}"
+        )
+        raise OutOfMemory(f"out of memory; try {smaller}") from error
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """seconds_per_step: of training alone; evaluation_seconds: of one evaluation."""
+
+    seconds_per_step: float
+    evaluation_seconds: float
+
+    def total_seconds(self, config: TrainConfig) -> float:
+        """Of the whole run, evaluations included."""
+        evaluations = math.ceil(config.steps / config.evaluate_every)
+        return config.steps * self.seconds_per_step + evaluations * self.evaluation_seconds
+
+    def steps_within(self, seconds: float, config: TrainConfig) -> int:
+        """How many steps, with their evaluations, fit the time; at least 1."""
+        if config.eval_interval:
+            each = self.seconds_per_step + self.evaluation_seconds / config.eval_interval
+            return max(1, int(seconds / each))
+        return max(1, int((seconds - 10 * self.evaluation_seconds) / self.seconds_per_step))
+
+
+def measure(
+    model_config: ModelConfig,
+    config: TrainConfig,
+    ids: Ids,
+    eval_characters: int,
+    device: str,
+    seconds: float = 1.0,
+) -> Measurement:
+    """Times real steps of a model that is thrown away, for about `seconds`.
+
+    Raises OutOfMemory.
+    """
+    with memory_errors(model_config, config):
+        model = GPT(model_config)
+        initialise(model, config.seed)
+        model.to(device).train()
+        optimizer = make_optimizer(model, config)
+        times: list[float] = []
+        while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
+            started = time.perf_counter()
+            train_step(model, optimizer, ids, config, len(times))
+            times.append(time.perf_counter() - started)
+    typical = sorted(times[1:])[(len(times) - 1) // 2]  # the first step pays for the start
+    step_characters = config.batch_size * model_config.block_size
+    # A forward pass alone costs about a third of a step, a character of either the same.
+    return Measurement(typical, typical / 3 * eval_characters / step_characters)

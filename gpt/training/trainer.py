@@ -1,0 +1,203 @@
+"""The training loop: a generator of events. It prints nothing and never waits for anybody.
+
+Exact by statelessness: batches are a pure function of (seed, step), dropout is reseeded at every
+step, the learning rate is a function of step and horizon. So a checkpoint needs no generator
+states, and neither evaluations nor saves can change the weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from gpt.config import TrainConfig
+from gpt.errors import NumericsError
+from gpt.model import GPT, initialise
+from gpt.run import MODEL, STATE, Checkpoint, Manifest, Run
+from gpt.training.checkpoint import load_gpt, model_bytes, restore_state, state_bytes
+from gpt.training.corpus import Corpus
+from gpt.training.evaluation import evaluate
+from gpt.training.optim import learning_rate, make_optimizer
+from gpt.training.step import memory_errors, train_step
+from gpt.version import __version__
+
+EXCERPT_LENGTH = 1000  # characters of the validation split that travel with the model
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One optimizer step is done. loss: of its batch, nats per character."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Losses in nats per character; train_loss is the mean since the last evaluation."""
+
+    step: int
+    train_loss: float
+    val_loss: float
+    best_step: int
+    since_best: int  # evaluations without a new best
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is safe on disk."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training is over. reason: "finished", "patience", or what `stop` was given."""
+
+    step: int
+    reason: str
+
+
+Event = Stepped | Evaluated | Saved | Stopped
+
+
+def environment(device: str) -> dict[str, str | int]:
+    """What bit-exact repetition depends on besides the options."""
+    return {
+        "gptx": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+    }
+
+
+class Trainer:
+    """Trains one model on one corpus into one run, from a manifest that says where it stands."""
+
+    def __init__(self, run: Run, corpus: Corpus, manifest: Manifest, device: str) -> None:
+        self.run, self.corpus, self.manifest, self.device = run, corpus, manifest, device
+        self.config = manifest.train
+        self.train_ids, self.val_ids = corpus.split(
+            self.config.val_fraction, manifest.model.block_size
+        )
+        self.model = GPT(manifest.model)
+        initialise(self.model, self.config.seed)
+        self.model.to(device)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self._saved_step: int | None = None
+        self._stop_reason: str | None = None
+
+    @classmethod
+    def resume(
+        cls, run: Run, corpus: Corpus, checkpoint: Checkpoint, config: TrainConfig, device: str
+    ) -> Trainer:
+        """Goes on where a checkpoint stopped. Raises CheckpointError."""
+        trainer = cls(run, corpus, replace(checkpoint.manifest, train=config), device)
+        trainer.model = load_gpt(checkpoint.model(), device)
+        trainer.optimizer = make_optimizer(trainer.model, config)
+        restore_state(checkpoint, trainer.model, trainer.optimizer)
+        trainer._saved_step = checkpoint.manifest.step
+        run.forget_after(checkpoint.manifest.step)
+        return trainer
+
+    def stop(self, reason: str) -> None:
+        """Asks for an end after the current step, with everything saved."""
+        self._stop_reason = reason
+
+    def events(self) -> Iterator[Event]:
+        """Trains to the end. Raises NumericsError, StorageError, OutOfMemory.
+
+        Whatever it raises, what was saved is still what it was.
+        """
+        with memory_errors(self.manifest.model, self.config):
+            yield from self._events()
+
+    def _events(self) -> Iterator[Event]:
+        self.model.train()
+        step = self.manifest.step
+        if self._saved_step is None:
+            yield self._save()  # fails before the first step if it must fail
+        elif self._is_due(step) and self.manifest.val_loss is None:
+            yield self._evaluate()  # a stop came between this step and its evaluation
+            yield self._save()
+        while step < self.config.steps and not self._stop_reason and not self._out_of_patience():
+            started = time.perf_counter()
+            loss, taken = train_step(self.model, self.optimizer, self.train_ids, self.config, step)
+            step += 1
+            if not taken:
+                raise self._not_finite(step, "the loss or its gradient")
+            self._advance(step, loss, time.perf_counter() - started)
+            yield Stepped(step, loss)
+            if self._is_due(step) and not self._stop_reason:
+                yield self._evaluate()
+                yield self._save()
+        if self._saved_step != step:
+            yield self._save()
+        finished = "patience" if self._out_of_patience() else "finished"
+        yield Stopped(step, self._stop_reason or finished)
+
+    def _is_due(self, step: int) -> bool:
+        return step > 0 and (step % self.config.evaluate_every == 0 or step == self.config.steps)
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.config.patience <= self.manifest.since_best
+
+    def _advance(self, step: int, loss: float, seconds: float) -> None:
+        total, count = self.manifest.running
+        self.manifest = replace(
+            self.manifest,
+            step=step,
+            val_loss=None,
+            seconds=self.manifest.seconds + seconds,
+            running=(total + loss, count + 1),
+        )
+
+    def _evaluate(self) -> Evaluated:
+        limit = self.config.eval_chars + 1 if self.config.eval_chars else None
+        val_loss = evaluate(self.model, self.val_ids[:limit], self.device)
+        before = self.manifest
+        if not math.isfinite(val_loss):
+            raise self._not_finite(before.step, "the validation loss")
+        best_step, best_loss, since_best = before.best_step, before.best_loss, before.since_best + 1
+        if best_step is None or best_loss is None or val_loss < best_loss:
+            best_step, best_loss, since_best = before.step, val_loss, 0
+        self.manifest = replace(
+            before,
+            val_loss=val_loss,
+            best_step=best_step,
+            best_loss=best_loss,
+            since_best=since_best,
+            running=(0.0, 0),
+        )
+        total, count = before.running
+        record = {
+            "step": before.step,
+            "train_loss": total / max(1, count),
+            "val_loss": val_loss,
+            "learning_rate": learning_rate(before.step, self.config),
+            "seconds": round(before.seconds, 3),
+        }
+        self.run.append("metrics", record)
+        return Evaluated(before.step, record["train_loss"], val_loss, best_step, since_best)
+
+    def _save(self) -> Saved:
+        manifest, vocabulary = self.manifest, self.corpus.vocabulary
+        excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
+        contents = {
+            MODEL: model_bytes(self.model, vocabulary, excerpt, manifest.step),
+            STATE: state_bytes(self.model, self.optimizer),
+        }
+        checkpoint = self.run.commit(manifest, contents)
+        self._saved_step = manifest.step
+        return Saved(checkpoint)
+
+    def _not_finite(self, step: int, what: str) -> NumericsError:
+        good = self._saved_step or 0
+        return NumericsError(
+            f"{what} is not a finite number at step {step}; last good: step {good}. "
+            "Try a lower --learning-rate or --grad-clip 1"
+        )

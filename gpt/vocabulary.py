@@ -1,0 +1,92 @@
+"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, and nothing else.
+
+Knows no files and no model. Text is never normalised: what goes in comes out.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.errors import TextError
+
+Ids = npt.NDArray[np.integer[Any]]
+
+
+def code_points(text: str) -> npt.NDArray[np.uint32]:
+    """(characters,) code points; lone surrogates pass, so that they can be named as unknown."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The characters that a model knows, in code point order; a character's index is its id."""
+
+    characters: str
+
+    def __post_init__(self) -> None:
+        points = code_points(self.characters)
+        if not len(points) or np.any(points[1:] <= points[:-1]):
+            raise ValueError("a vocabulary is one or more distinct characters in code point order")
+
+    @classmethod
+    def from_text(cls, *texts: str) -> Vocabulary:
+        """The distinct characters of the texts together."""
+        return cls("".join(sorted(set().union(*texts))))
+
+    def __len__(self) -> int:
+        return len(self.characters)
+
+    @cached_property
+    def _id_of_point(self) -> npt.NDArray[np.int32]:
+        """(largest code point + 2,) code point -> id, -1 where unknown; the last is a catch-all."""
+        points = code_points(self.characters)
+        table = np.full(int(points[-1]) + 2, -1, dtype=np.int32)
+        table[points] = np.arange(len(points), dtype=np.int32)
+        return table
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer that holds every id."""
+        return np.dtype(np.min_scalar_type(len(self) - 1))
+
+    def encode(self, text: str, unknown: str = "error") -> Ids:
+        """(characters,) ids. `unknown="skip"` leaves out what the vocabulary lacks.
+
+        Raises TextError that names the first unknown character, its code point and position.
+        """
+        table = self._id_of_point
+        points = code_points(text)
+        ids = table[np.minimum(points, len(table) - 1)]
+        known = ids >= 0
+        if not known.all():
+            if unknown != "skip":
+                position = int(np.argmin(known))
+                raise TextError(unknown_message(chr(points[position]), position))
+            ids = ids[known]
+        return ids.astype(self.dtype)
+
+    def unknown(self, text: str) -> str:
+        """The distinct characters of `text` that the vocabulary lacks, sorted."""
+        return "".join(sorted(set(text) - set(self.characters)))
+
+    def decode(self, ids: Ids | Iterable[int]) -> str:
+        """The text that the ids stand for."""
+        characters = self.characters
+        return "".join([characters[index] for index in np.asarray(ids).tolist()])
+
+
+def unknown_message(character: str, position: int) -> str:
+    """One line: which character, where, and what to do."""
+    name = unicodedata.name(character, "no name")
+    shown = repr(character) if character.isprintable() else ascii(character)
+    return (
+        f"{shown} (U+{ord(character):04X} {name}) at position {position} is not in this model's "
+        "vocabulary; leave it out or pass --unknown skip"
+    )
