@@ -25,6 +25,9 @@ Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "relu", "relu2"]
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
+Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj"]
+View = Literal["auto", "numbers", "heat", "top", "heads"]
+Scale = Literal["fixed", "row"]
 
 
 def require(condition: bool, option: str, problem: str) -> None:
@@ -129,7 +132,7 @@ class TrainConfig:
 
     steps: Annotated[int, "Optimizer steps."] = 2000
     batch_size: Annotated[int, "Sequences in a step."] = 32
-    learning_rate: Annotated[float, "Peak learning rate."] = 4e-3
+    learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
     schedule: Annotated[Schedule, "From the peak down to --min-lr."] = "linear"
@@ -217,7 +220,7 @@ _GPU_SHAPE: dict[str, Any] = {
 
 #: Preset -> kind of device -> what differs from the dataclasses' own defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"cpu": {}, "cuda": {**_GPU_SHAPE, "learning_rate": 2e-3}},
+    "default": {"cpu": {}, "cuda": _GPU_SHAPE},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE},

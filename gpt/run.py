@@ -368,6 +368,12 @@ class Run:
                     files.remove_folder(path)
         return Checkpoint(target, manifest)
 
+    def write(self, name: str, text: str) -> None:
+        """Writes a file of the run beside its steps. Raises StorageError."""
+        path = self.path / name
+        with files.storage_errors(f"write {path}"):
+            files.replace(path, text.encode())
+
     def append(self, log: str, record: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl or samples.jsonl. Raises StorageError."""
         path = self.path / f"{log}.jsonl"

@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from gpt.config import Stage
 from gpt.errors import TextError
 from gpt.reading.reader import Array, Reader, Stages
 from gpt.vocabulary import Ids
-
-Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj"]
 
 PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
 

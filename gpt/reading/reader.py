@@ -153,14 +153,16 @@ class CachedDecoder:
 
 def softmax(x: Array) -> Array:
     """Over the last axis, shifted by its largest so that nothing overflows."""
-    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+    exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    total: Array = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / total
 
 
 def rms_norm(x: Array) -> Array:
     """x / sqrt(mean(x²) + epsilon) over the last axis."""
     mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
-    return x / np.sqrt(mean_square + x.dtype.type(EPSILON))  # type: ignore[no-any-return]
+    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON))
+    return normed
 
 
 def _rms(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
@@ -197,7 +199,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"gelu": _gelu, "relu": _relu
 
 def _future(new: int, start: int) -> npt.NDArray[np.bool_]:
     """(T, S) True where a key comes after its query."""
-    return np.arange(start + new) > np.arange(start, start + new)[:, None]  # type: ignore[no-any-return]
+    future: npt.NDArray[np.bool_] = np.arange(start + new) > np.arange(start, start + new)[:, None]
+    return future
 
 
 def _added_positions(

@@ -81,6 +81,18 @@ class TrainedGPT:
             ids = ids[-self.config.block_size :]
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.probe_error)
 
+    def example(self, length: int = 12) -> str:
+        """A first text to look at: the validation split's first good line, cut between words."""
+        lines = self.stored.excerpt.split("\n")
+        whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
+        good = [line.strip() for line in whole if len(line.strip()) >= length]
+        line = good[0] if good else max(map(str.strip, lines), key=len) or self.stored.excerpt
+        longest = min(length, self.config.block_size)
+        cut = line[:longest]
+        if len(line) > longest and " " in cut and line[longest] != " ":
+            cut = cut[: cut.rindex(" ")]
+        return cut.rstrip() or line[:longest]
+
     def score(self, text: str, *, unknown: str = "error") -> Score:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
         ids = self.vocabulary.encode(text, unknown)

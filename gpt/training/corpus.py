@@ -188,6 +188,14 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
+    """(vocab_size,) how often each character occurs."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for first in range(0, len(ids), CHUNK):
+        counts += np.bincount(ids[first : first + CHUNK], minlength=vocab_size)
+    return counts
+
+
 def batch(
     ids: Ids, seed: int, step: int, batch_size: int, block_size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from gpt import files
 from gpt.errors import TextError
 
+EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 
 
@@ -48,10 +49,8 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
 
     Raises TextError when one cannot be found, StorageError when `data` cannot be written.
     """
-    if not corpus:
-        return [_embedded(data)]
     found: list[Source] = []
-    for name in corpus:
+    for name in corpus or (EMBEDDED,):
         path = Path(name)
         if name == "-":
             found.append(_spool(stdin, data))
@@ -59,10 +58,12 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
             found += _folder(path)
         elif path.exists():
             found.append(Source(path, name))
+        elif name == EMBEDDED:
+            found.append(_embedded(data))
         elif name in KNOWN:
             found.append(_fetch(name, data))
         else:
-            known = ", ".join(KNOWN)
+            known = ", ".join((EMBEDDED, *KNOWN))
             raise TextError(
                 f"cannot read corpus {name!a}: no such file or folder (known names: {known})"
             )
@@ -72,7 +73,7 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
 def corpus_name(corpus: Sequence[str]) -> str:
     """What to call a run on these texts."""
     if not corpus:
-        return "python-reference"
+        return EMBEDDED
     if corpus[0] == "-":
         return "stdin"
     return Path(corpus[0]).resolve().stem
@@ -99,13 +100,13 @@ def _embedded(data: Path) -> Source:
     from pydoc_data import topics
 
     text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
-    path = data / "python-reference.txt"
+    path = data / f"{EMBEDDED}.txt"
     encoded = text.encode()
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_bytes() != encoded:
             files.replace(path, encoded)
-    return Source(path, "the Python language reference")
+    return Source(path, EMBEDDED)
 
 
 def _spool(stdin: BinaryIO, data: Path) -> Source:
@@ -116,7 +117,7 @@ def _spool(stdin: BinaryIO, data: Path) -> Source:
         with open(path, "wb") as file:
             while chunk := stdin.read(2**20):
                 file.write(chunk)
-    return Source(path, "standard input")
+    return Source(path, "-")
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,15 +71,17 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Measurement:
-    """seconds_per_step: of training alone; evaluation_seconds: of one evaluation."""
+    """What a step and an evaluation cost here, in seconds, and the most memory used, in bytes."""
 
     seconds_per_step: float
     evaluation_seconds: float
+    memory: int
 
-    def total_seconds(self, config: TrainConfig) -> float:
-        """Of the whole run, evaluations included."""
-        evaluations = math.ceil(config.steps / config.evaluate_every)
-        return config.steps * self.seconds_per_step + evaluations * self.evaluation_seconds
+    def total_seconds(self, config: TrainConfig, step: int = 0) -> float:
+        """Of the run from `step` on, evaluations included."""
+        steps = config.steps - step
+        evaluations = math.ceil(steps / config.evaluate_every)
+        return steps * self.seconds_per_step + evaluations * self.evaluation_seconds
 
     def steps_within(self, seconds: float, config: TrainConfig) -> int:
         """How many steps, with their evaluations, fit the time; at least 1."""
@@ -113,4 +116,17 @@ def measure(
     typical = sorted(times[1:])[(len(times) - 1) // 2]  # the first step pays for the start
     step_characters = config.batch_size * model_config.block_size
     # A forward pass alone costs about a third of a step, a character of either the same.
-    return Measurement(typical, typical / 3 * eval_characters / step_characters)
+    evaluation = typical / 3 * eval_characters / step_characters
+    return Measurement(typical, evaluation, peak_memory(device))
+
+
+def peak_memory(device: str) -> int:
+    """Most bytes used so far: on the GPU if one is used, else by the process; 0 if unknown."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

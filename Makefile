@@ -1,0 +1,45 @@
+# make demo: train, sample and look at a head, from nothing.   make test: every check, from nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check lint types layers tests bench clean
+.DELETE_ON_ERROR:
+
+# One installation serves both: versions that were tested are pinned in constraints.txt.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/gptx train --minutes 2
+	@echo; echo '$$ gptx sample --length 400 --prompt "The "'
+	@$(BIN)/gptx sample --length 400 --prompt "The "
+	@echo; echo '$$ gptx attn'
+	@$(BIN)/gptx attn
+
+test: check
+
+check: lint types layers tests
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+layers: $(INSTALLED)
+	$(BIN)/lint-imports
+
+tests: $(INSTALLED)
+	$(BIN)/pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/start.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,306 @@
+"""What the commands of cli.py share: options made from dataclasses, one-line errors, exit codes.
+
+Data goes to stdout, everything else to stderr. Importing this imports neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from gpt import files
+from gpt.config import field_help, field_types, from_toml
+from gpt.errors import ConfigError, GptxError, StorageError, TextError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Typer carries its own click since 0.26 and shares the installed one before; its public names
+# lead to the base class of all usage errors in either.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def options_from(*configs: type) -> Callable[[Command], Command]:
+    """Gives a command `**given` an option for every documented field of the dataclasses.
+
+    An option that is not given is None, so that presets and config files can stand behind it.
+    """
+
+    def decorate(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        signature = inspect.signature(command)
+        parameters = [
+            parameter.replace(annotation=hints[name])
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        for config in configs:
+            panel = config.__name__.replace("Config", " options")
+            kinds, helps = field_types(config), field_help(config)
+            for field in (field for field in fields(config) if field.name in helps):
+                flag = "-n" if field.name == "n" else f"--{field.name.replace('_', '-')}"
+                option = typer.Option(
+                    f"{flag}/--no-{flag[2:]}" if kinds[field.name] is bool else flag,
+                    help=helps[field.name],
+                    rich_help_panel=panel,
+                    show_default=False if field.default is None else str(field.default),
+                )
+                annotation: Any = Annotated[kinds[field.name] | None, option]
+                kind = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(
+                    inspect.Parameter(field.name, kind, default=None, annotation=annotation)
+                )
+        # Typer reads the signature of some functions and the annotations of others.
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def only_given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user, or a config file, has set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
+    """--config: the file's values become the command's defaults. Raises ConfigError."""
+    if path is None or context.resilient_parsing:
+        return path
+    values = {name.replace("-", "_"): value for name, value in _read_toml(path).items()}
+    known = {parameter.name for parameter in context.command.params}
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"--config {path}: there is no option {name!a}")
+    context.default_map = values
+    return path
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return from_toml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config {path}: not UTF-8 text") from None
+
+
+def run(app: typer.Typer) -> None:
+    """Runs the program and leaves with its exit code; an error is one line on stderr.
+
+    GPTX_DEBUG=1 shows the traceback instead.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(standalone_mode=False) or 0
+        with _output():
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read us has left; the interpreter must not try to flush to them again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + 13
+    except Exception as error:
+        if os.environ.get("GPTX_DEBUG"):
+            raise
+        code, message = _explain(error)
+        if message:
+            say_error(message)
+    raise SystemExit(code)
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    if isinstance(error, GptxError):
+        return error.exit_code, str(error)
+    if isinstance(error, typer.Abort):
+        return 128 + signal.SIGINT, ""
+    if isinstance(error, ClickException):
+        return 2, f"{error.format_message()} (see gptx --help)"  # type: ignore[attr-defined]
+    if isinstance(error, MemoryError):
+        return 8, "out of memory; try a smaller text, or -n 1"
+    return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
+
+
+def say_error(message: str) -> None:
+    """One line on stderr: "gptx: error: …"."""
+    from gpt.view.characters import escape  # brings rich, which most commands can do without
+
+    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
+    say(escape(f"gptx: error: {line}"))
+
+
+def say(message: str = "") -> None:
+    """A line on stderr; if even that is gone there is nobody to tell."""
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Writing to stdout: a reader who left is quiet, a full disk is an error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # Drop what could not be written, or the interpreter tries it again on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StorageError(f"cannot write output: {error.strerror or error}") from error
+
+
+def write(text: str) -> None:
+    """Raw UTF-8 text to stdout, at once. Raises StorageError."""
+    with _output():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+        sys.stdout.buffer.flush()
+
+
+def speaks_utf8() -> bool:
+    """Whether stdout says that it takes UTF-8."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
+
+
+def page_width() -> int | None:
+    """Cells that a line of stdout may have; None in a pipe, unless COLUMNS says otherwise."""
+    import shutil
+
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def aside_width() -> int:
+    """Cells that a line of stderr may have; plenty when it is not a terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() else 200
+
+
+def stream(begin: str, pieces: Iterable[str] = ()) -> None:
+    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe."""
+    terminal = sys.stdout.isatty()
+    if terminal:
+        from gpt.view.characters import escape
+    last = ""
+    for text in chain((begin,), pieces):
+        if text:
+            write(escape(text) if terminal else text)
+            last = text[-1]
+    if last != "\n":
+        write("\n")
+
+
+def deliver(data: bytes, output: Path | None) -> None:
+    """Bytes to the file, replaced as a whole, or to stdout. Raises StorageError, ConfigError."""
+    if output is not None:
+        with files.storage_errors(f"write {output}"):
+            files.replace(output, data)
+        return
+    if sys.stdout.isatty() and b"\0" in data:
+        raise ConfigError("--format: this one is binary; give it a file with -o")
+    with _output():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
+    """rich lines, never wrapped, to stdout or plain to a file; color: auto, always, never."""
+    console = _console(sys.stdout, "never" if output and color == "auto" else color)
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
+    deliver(captured.get().encode(), output)
+
+
+def show(renderable: RenderableType) -> None:
+    """A rich table to stdout."""
+    console = _console(sys.stdout, "auto")
+    if page_width() is None:
+        console.width = 160
+    with console.capture() as captured:
+        console.print(renderable, markup=False, highlight=False, emoji=False)
+    write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def show_aside(renderable: RenderableType) -> None:
+    """A rich renderable to stderr."""
+    console = _console(sys.stderr, "auto")
+    if not sys.stderr.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
+        console.width = 200
+    console.print(renderable, markup=False, highlight=False, emoji=False)
+
+
+def _console(stream: Any, color: str) -> Console:
+    from rich.console import Console
+
+    forced = {"always": True, "never": False}.get(color)
+    return Console(
+        file=stream,
+        force_terminal=forced,
+        no_color=True if color == "never" else None,
+        color_system="truecolor" if color == "always" else "auto",
+        legacy_windows=False,
+    )
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
+
+    Raises TextError: unreadable, or not UTF-8 (with the byte's offset).
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except OSError as error:
+        raise TextError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise TextError(f"{path}: invalid UTF-8 at byte {error.start}") from None
+
+
+@contextmanager
+def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
+    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` with its name.
+
+    The signal's number appears in the yielded list. A second one ends the program at once.
+    """
+    received: list[int] = []
+    numbers = [
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ]
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def on_signal(number: int, _: object) -> None:
+        received.append(number)
+        restore()
+        stop(signal.Signals(number).name)
+
+    for number in numbers:
+        if previous[number] is not signal.SIG_IGN:  # nohup's choice stands
+            signal.signal(number, on_signal)
+    try:
+        yield received
+    finally:
+        restore()

@@ -1,0 +1,62 @@
+"""Training as it is seen: one bar on a terminal, plain lines anywhere else. Writes to stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from gpt.console import aside_width, say
+
+
+class TrainingBar:
+    """A tqdm bar with the loss, the last and best validation loss, and the speed."""
+
+    def __init__(self, first_step: int, steps: int, step_characters: int) -> None:
+        from tqdm import tqdm
+
+        self._step_characters = step_characters
+        self._val = self._best = ""
+        # tqdm draws nothing at all when disabled; `say` then writes plain lines.
+        self._bar: Any = tqdm(
+            total=steps,
+            initial=first_step,
+            disable=not sys.stderr.isatty(),
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            bar_format="{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {postfix} ETA {remaining}",
+        )
+
+    def __enter__(self) -> TrainingBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def step(self, step: int, loss: float) -> None:
+        """One more step is done."""
+        if self._bar.disable:
+            return
+        rate = self._bar.format_dict["rate"]
+        speed = f" {rate * self._step_characters / 1000:.1f}k char/s" if rate else ""
+        self._bar.set_postfix_str(f"loss {loss:.3f}{self._val}{self._best}{speed}", refresh=False)
+        self._bar.update(step - self._bar.n)
+
+    def evaluated(self, val_loss: float, best: bool) -> None:
+        """A new validation loss to show beside the bar."""
+        self._val = f" val {val_loss:.3f}"
+        if best:
+            self._best = f" best {val_loss:.3f}"
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bar."""
+        if self._bar.disable:
+            say(line)
+        else:
+            self._bar.write(line[: max(aside_width(), 20)], file=sys.stderr)

@@ -1,0 +1,181 @@
+"""Before the first step: what will be trained, on what, how long it takes, and what is to beat.
+
+A plan is a manifest at step 0, or at a checkpoint, with everything that the preflight card tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from gpt.config import ModelConfig, TrainConfig, only_fields, preset, require
+from gpt.devices import choose
+from gpt.errors import ConfigError, TextError
+from gpt.run import Checkpoint, CorpusId, Manifest
+from gpt.training.corpus import Corpus, character_counts, encode, reopen
+from gpt.training.ngrams import witten_bell
+from gpt.training.sources import discard_spooled, find_sources
+from gpt.training.step import Measurement, measure
+from gpt.training.trainer import environment
+
+RARE = 10  # a character that occurs less often has hardly been learned
+
+#: Options that may differ when a run is resumed: they leave the weights so far what they are.
+CHANGEABLE = frozenset({"steps", "eval_interval", "eval_chars", "patience"})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Losses in nats per character; ngrams[k] is the order k + 1."""
+
+    corpus: Corpus
+    manifest: Manifest
+    device: str
+    measurement: Measurement
+    ngrams: tuple[float, ...]
+    train_characters: int
+    val_characters: int
+    rare: str
+    only_in_val: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def uniform(self) -> float:
+        """The loss of knowing nothing but the vocabulary."""
+        return math.log(len(self.corpus.vocabulary))
+
+    def settings(self) -> dict[str, Any]:
+        """Every option that repeats this run."""
+        model = {name: v for name, v in vars(self.manifest.model).items() if name != "vocab_size"}
+        return {"preset": self.manifest.preset, **model, **vars(self.manifest.train)}
+
+
+def read_corpus(names: Sequence[str], data: Path, stdin: BinaryIO) -> Corpus:
+    """Finds and encodes the texts. Raises TextError, StorageError."""
+    sources = find_sources(names, data, stdin)
+    try:
+        return encode(sources, data)
+    finally:
+        discard_spooled(sources)
+
+
+def make_plan(
+    corpus: Corpus,
+    given: Mapping[str, Any],
+    preset_name: str,
+    device: str,
+    minutes: float | None = None,
+) -> Plan:
+    """A new run: the preset's values, then the given ones; `minutes` fits the steps to a time.
+
+    Raises ConfigError, TextError, OutOfMemory.
+    """
+    values = {**preset(preset_name, device), **given}
+    model = ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values))
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    if minutes is not None and "steps" in given:
+        raise ConfigError("--minutes: cannot be combined with --steps")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"--minutes: {minutes} is not above 0")
+    manifest = Manifest(
+        step=0,
+        model=model,
+        train=train,
+        preset=preset_name,
+        characters=corpus.vocabulary.characters,
+        corpus=corpus.identity,
+        seconds=0.0,
+        environment=environment(device),
+    )
+    plan = _assess(corpus, manifest, device)
+    if minutes is None:
+        return plan
+    train = replace(train, steps=plan.measurement.steps_within(60 * minutes, train))
+    if "eval_interval" not in given:
+        train = replace(train, eval_interval=0)
+    train = replace(train, warmup_steps=min(train.warmup_steps, train.steps // 10))
+    return replace(plan, manifest=replace(manifest, train=train))
+
+
+def resume_plan(
+    checkpoint: Checkpoint, corpus: Corpus, given: Mapping[str, Any], device: str
+) -> Plan:
+    """Goes on with a run. Raises ConfigError for an option that would change its weights."""
+    stored = checkpoint.manifest
+    known = {**vars(stored.model), **vars(stored.train)}
+    for name, value in given.items():
+        if name not in CHANGEABLE and known[name] != value:
+            raise ConfigError(
+                f"--{name.replace('_', '-')}: this run has {known[name]}, not {value}; "
+                "leave the option out, or train a new run"
+            )
+    train = replace(stored.train, **{n: v for n, v in given.items() if n in CHANGEABLE})
+    if train.steps < stored.step:
+        raise ConfigError(f"--steps: this run has already done {stored.step}")
+    here = environment(device)
+    warnings = [
+        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
+        for name, value in stored.environment.items()
+        if name in here and here[name] != value
+    ]
+    if train.steps != stored.train.steps:
+        warnings.append(
+            f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
+        )
+    plan = _assess(corpus, replace(stored, train=train, environment=here), device)
+    return replace(plan, warnings=tuple(warnings))
+
+
+def usable_device(device: str) -> str:
+    """The device, if this torch can use it; "auto" then means the CPU. Raises ConfigError."""
+    chosen = choose(device)
+    if chosen == "cuda" and not torch.cuda.is_available():
+        require(device == "auto", "device", "this torch was built without CUDA; use --device cpu")
+        return "cpu"
+    return chosen
+
+
+def find_corpus(identity: CorpusId, names: Sequence[str], data: Path, stdin: BinaryIO) -> Corpus:
+    """The text that a run was trained on: encoded in `data`, or read again from its sources.
+
+    Raises TextError when it has changed or can no longer be found.
+    """
+    if not names:
+        if corpus := reopen(identity, data):
+            return corpus
+        if "-" in identity.sources:
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
+    corpus = read_corpus(names or identity.sources, data, stdin)
+    if corpus.identity.sha256 != identity.sha256:
+        raise TextError(
+            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
+            "was trained on; restore it, or train a new run"
+        )
+    return corpus
+
+
+def _assess(corpus: Corpus, manifest: Manifest, device: str) -> Plan:
+    """Measures steps, counts characters and n-grams."""
+    model, train = manifest.model, manifest.train
+    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
+    in_train = character_counts(train_ids, model.vocab_size)
+    in_val = character_counts(val_ids, model.vocab_size)
+    evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
+    decode = corpus.vocabulary.decode
+    return Plan(
+        corpus=corpus,
+        manifest=manifest,
+        device=device,
+        measurement=measure(model, train, train_ids, evaluated, device),
+        ngrams=tuple(witten_bell(train_ids, val_ids, model.vocab_size)),
+        train_characters=len(train_ids),
+        val_characters=len(val_ids),
+        rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),
+        only_in_val=decode(np.flatnonzero((in_train == 0) & (in_val > 0))),
+    )

@@ -1,0 +1,381 @@
+"""Attention maps as lines of text: numbers, heat, the strongest keys, all heads at a glance.
+
+Every function returns rich Text lines that fit a width, or any width when it is None (a pipe).
+Labels are data, never markup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from rich.cells import cell_len
+from rich.color import Color
+from rich.style import Style
+from rich.text import Text
+
+from gpt.config import Scale, View
+from gpt.reading.inspector import AttentionMap, Check
+from gpt.reading.reader import Array
+from gpt.view.characters import cut, label, legend, pad, quoted
+from gpt.view.selection import LAYER_STAGES, Panel, Selection
+
+GLYPHS = " .:-=+*#%@"
+THUMBNAIL = 24  # most cells a side of a head in the overview
+# Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
+_RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
+DIM = Style(dim=True)
+BOLD = Style(bold=True)
+
+
+@dataclass(frozen=True)
+class Page:
+    """How to draw: width in cells (None = unlimited), labels, digits, scale, how many strongest."""
+
+    width: int | None = None
+    ascii_only: bool = False
+    precision: int = 2
+    scale: Scale = "fixed"
+    top: int = 3
+
+
+def render(attention: AttentionMap, selection: Selection, view: View, page: Page) -> list[Text]:
+    """The selected matrices, then a legend and the checks."""
+    panels = selection.panels(attention)
+    if view == "heads":
+        lines = overview(attention, selection, panels, page)
+    else:
+        lines = []
+        for panel in panels:
+            drawn = view if view != "auto" else _fitting(attention, selection, panel, page)
+            lines += [*_wrap(_title(attention, selection, panel, drawn, page), page), Text()]
+            lines[-2].stylize(BOLD)
+            lines += [*_VIEWS[drawn](attention, selection, panel, page), Text()]
+    explained = legend(attention.text, page.ascii_only)
+    lines += [Text(line, DIM) for line in _flow(explained, page.width)]
+    return lines + checks(attention.checks, page)
+
+
+def checks(results: Sequence[Check], page: Page) -> list[Text]:
+    """What was proven about the numbers above, and how tightly."""
+    good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
+    passed = all(check.passed for check in results)
+    sign = "+-" if page.ascii_only else "±"
+    items = [
+        check.name
+        + (f" {sign}{check.error:.0e}" if check.bound else "")
+        + ("" if check.passed else f" (more than {check.bound:.0e})")
+        for check in results
+    ]
+    items[0], items[-1] = f"checks: {items[0]}", f"{items[-1]} {good if passed else bad}"
+    style = DIM if passed else Style(color="red", bold=True)
+    return [Text(line, style) for line in _flow(items, page.width)]
+
+
+def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
+    """Every value in digits; what the mask forbids is blank (−inf in the masked stage)."""
+    rows = _row_labels(attention, selection, page)
+    columns = _column_labels(attention, selection, panel, page)
+    cells = [
+        [_number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
+        for values, seen in zip(panel.values.tolist(), _shown(selection, panel), strict=True)
+    ]
+    widest = max((cell_len(text) for texts in (*cells, *columns) for text in texts), default=1)
+    gutter, width = cell_len(rows[0]), widest + 1
+    strongest = _strongest(attention, selection, panel, page)
+    lines: list[Text] = []
+    for first, last in _blocks(len(columns[0]), width, gutter, page.width):
+        if first:
+            lines.append(Text())
+        for heading in columns:
+            cell_texts = (pad(text, width, right=True) for text in heading[first:last])
+            lines.append(Text(" " * gutter + "".join(cell_texts), DIM))
+        final = last == len(columns[0])
+        for row, texts, note in zip(rows, cells, strongest, strict=True):
+            line = Text(row, DIM)
+            line.append("".join(pad(text, width, right=True) for text in texts[first:last]))
+            room = page.width is None or line.cell_len + cell_len(note) <= page.width
+            lines.append(line.append(note, DIM) if final and room else line)
+            lines[-1].rstrip()
+    return lines
+
+
+def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
+    """A coloured glyph for every key; darker and emptier is less."""
+    rows = _row_labels(attention, selection, page)
+    gutter, count = cell_len(rows[0]), panel.values.shape[1]
+    doubled = page.width is None or gutter + 2 * count <= page.width
+    width = 2 if doubled else 1
+    shades = _shades(selection, panel.values, _shown(selection, panel), page.scale)
+    characters = _key_labels(attention, selection, panel, page)
+    lines: list[Text] = []
+    for first, last in _blocks(count, width, gutter, page.width):
+        if first:
+            lines.append(Text())
+        positions = range(first, last)
+        offset = selection.keys.start if selection.square else 0
+        lines.append(Text(" " * gutter + _ruler(positions, offset, width), DIM))
+        if characters:
+            fitting = [text if cell_len(text) <= width else "?" for text in characters[first:last]]
+            lines.append(Text(" " * gutter + "".join(pad(text, width) for text in fitting), DIM))
+        for row, values in zip(rows, shades, strict=True):
+            line = Text(row, DIM)
+            for value in values[first:last]:
+                _paint(line, value, width)
+            line.rstrip()
+            lines.append(line)
+    return lines
+
+
+def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
+    """A line for each query: its strongest keys, and what is left for the rest."""
+    arrow, dot = ("<-", "|") if page.ascii_only else ("←", "·")
+    digits = len(str(selection.queries.stop - 1))
+    lines = []
+    for query, values in zip(selection.queries, panel.values, strict=True):
+        end = max(0, query + 1 - selection.keys.start) if _causal(selection) else len(values)
+        order = np.argsort(-values[:end], kind="stable")[: page.top].tolist()
+        offset = selection.keys.start if selection.square else 0
+        items = []
+        for column in order:
+            name = f" {quoted(attention.text[offset + column], page.ascii_only)}"
+            name = name if selection.square else ""
+            items.append(f"{offset + column}{name} {_number(float(values[column]), page)}")
+        rest = float(values[:end].sum() - values[order].sum())
+        if selection.stage == "weights" and end > len(order):
+            items.append(f"rest {_number(max(0.0, rest), page)}")
+        head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
+        flowed = _flow(items, page.width and page.width - cell_len(head) - 4, f" {dot} ")
+        for number, part in enumerate(flowed or ["masked"]):
+            start = f"{head} {arrow} " if not number else " " * (cell_len(head) + 3)
+            lines.append(Text(start, DIM).append(part, Style(dim=False)))
+    return lines
+
+
+def overview(
+    attention: AttentionMap, selection: Selection, panels: Sequence[Panel], page: Page
+) -> list[Text]:
+    """Small pictures of every head side by side, each cell the largest of what it covers."""
+    title = f"{selection.stage} of every head · {_axes(selection)} · T={len(attention.text)}"
+    lines = [*_wrap(title, page), Text()]
+    lines[0].stylize(BOLD)
+    pictures = [_thumbnail(selection, panel, page) for panel in panels]
+    width = max(line.cell_len for picture in pictures for line in picture)
+    across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
+    for first in range(0, len(pictures), across):
+        group = pictures[first : first + across]
+        for row in range(max(map(len, group))):
+            line = Text()
+            for number, picture in enumerate(group):
+                part = picture[row].copy()
+                part.pad_right(width - part.cell_len + (2 if number < len(group) - 1 else 0))
+                line.append_text(part)
+            line.rstrip()
+            lines.append(line)
+        lines.append(Text())
+    return lines
+
+
+def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
+    values, shown = panel.values, _shown(selection, panel)
+    step = math.ceil(max(values.shape) / THUMBNAIL)
+    shades = _shades(selection, values, shown, page.scale)
+    rows, columns = (range(0, size, step) for size in values.shape)
+    lines = [Text(_where(selection, panel), DIM)]
+    for row in rows:
+        line = Text()
+        for column in columns:
+            covered = shades[row : row + step, column : column + step]
+            value = np.nan if np.isnan(covered).all() else float(np.nanmax(covered))
+            _paint(line, value, 1)
+        lines.append(line)
+    return lines
+
+
+def _title(
+    attention: AttentionMap, selection: Selection, panel: Panel, view: str, page: Page
+) -> str:
+    size = attention.layers[panel.layer].q.shape[-1]
+    parts = [_where(selection, panel), selection.stage, _axes(selection)]
+    parts += [f"T={len(attention.text)}", f"head_size={size}"]
+    if view == "heat":
+        if page.scale == "row":
+            parts.append("scale: each row's largest = full")
+        elif selection.stage == "weights":
+            parts.append("scale 0–1")
+        else:
+            finite = panel.values[np.isfinite(panel.values)]
+            parts.append(f"scale {finite.min():.2f} … {finite.max():.2f}")
+    return " · ".join(parts)
+
+
+def _where(selection: Selection, panel: Panel) -> str:
+    if selection.stage in LAYER_STAGES:
+        return f"layer {panel.layer} all heads"
+    return (
+        f"layer {panel.layer} {'mean of heads' if panel.head == 'mean' else f'head {panel.head}'}"
+    )
+
+
+def _axes(selection: Selection) -> str:
+    columns = "key" if selection.square else "dimension"
+    return f"rows = query, columns = {columns}"
+
+
+def _fitting(
+    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
+) -> Literal["numbers", "heat", "top"]:
+    """Numbers if they fit, else heat, else the strongest keys."""
+    if page.width is None:
+        return "numbers"
+    lines = numbers(attention, selection, panel, page)
+    if len(lines) == 2 + len(selection.queries) - (not selection.square):
+        return "numbers"
+    gutter = cell_len(_row_labels(attention, selection, page)[0])
+    return "heat" if gutter + panel.values.shape[1] <= page.width else "top"
+
+
+def _causal(selection: Selection) -> bool:
+    """Whether the stage knows no future: its upper triangle is not shown."""
+    return selection.stage == "weights"
+
+
+def _shown(selection: Selection, panel: Panel) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """(rows, columns) False where the mask forbids."""
+    if not _causal(selection):
+        return np.ones(panel.values.shape, dtype=bool)
+    return np.array(selection.keys)[None, :] <= np.array(selection.queries)[:, None]
+
+
+def _number(value: float, page: Page) -> str:
+    if math.isinf(value):
+        return "-inf" if page.ascii_only else "−inf"
+    text = f"{value:.{page.precision}f}"
+    if text.startswith("0.") and page.precision:
+        return text[1:]
+    if text.startswith("-0.") and page.precision:
+        text = "-" + text[2:]
+    return text if page.ascii_only else text.replace("-", "−")
+
+
+def _row_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
+    names = [label(attention.text[query], page.ascii_only) for query in selection.queries]
+    digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
+    return [
+        f"{query:>{digits + 2}} {pad(name, width)} "
+        for query, name in zip(selection.queries, names, strict=True)
+    ]
+
+
+def _key_labels(
+    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
+) -> list[str]:
+    """The characters of the columns, if the columns are characters."""
+    keys = selection.keys if selection.square else ()
+    return [label(attention.text[key], page.ascii_only) for key in keys]
+
+
+def _column_labels(
+    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
+) -> list[list[str]]:
+    """Heading rows: positions, and characters where the columns are characters."""
+    columns = selection.keys if selection.square else range(panel.values.shape[1])
+    characters = _key_labels(attention, selection, panel, page)
+    return [[str(column) for column in columns], *([characters] if characters else [])]
+
+
+def _strongest(
+    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
+) -> list[str]:
+    """For each row of weights: "  → 3 't'", the key with the largest."""
+    if selection.stage != "weights":
+        return [""] * len(selection.queries)
+    arrow, notes = "->" if page.ascii_only else "→", []
+    for query, values in zip(selection.queries, panel.values, strict=True):
+        key = selection.keys.start + int(values.argmax())
+        name = quoted(attention.text[key], page.ascii_only)
+        notes.append(f"  {arrow} {key} {name}" if key <= query else "")
+    return notes
+
+
+def _shades(
+    selection: Selection,
+    values: Array,
+    shown: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    scale: Scale,
+) -> Array:
+    """(rows, columns) in 0 … 1, NaN where the mask forbids."""
+    values = np.where(shown & np.isfinite(values), values, np.nan).astype(np.float64)
+    low, high = 0.0, 1.0
+    if selection.stage != "weights":
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    shades: Array = (values - low) / (high - low if high > low else 1.0)
+    if scale == "row":
+        largest = np.nanmax(np.where(np.isnan(shades), -np.inf, shades), axis=1, keepdims=True)
+        shades = shades / np.where(largest > 0, largest, 1.0)
+    return np.clip(shades, 0.0, 1.0)
+
+
+def _paint(line: Text, value: float, width: int) -> None:
+    """Adds one cell: a glyph that grows with the value, on a colour that does too."""
+    if math.isnan(value):
+        line.append(" " * width)
+        return
+    glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
+    line.append(glyph * width, _HEAT_STYLES[min(99, int(value * 100))])
+
+
+def _heat_style(value: float) -> Style:
+    position = value * (len(_RAMP) - 1)
+    index = min(int(position), len(_RAMP) - 2)
+    low, high, share = _RAMP[index], _RAMP[index + 1], position - index
+    red, green, blue = (round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
+    ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "bright_white"
+    return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
+
+
+_HEAT_STYLES = [_heat_style(value / 99) for value in range(100)]
+
+
+def _ruler(positions: range, offset: int, width: int) -> str:
+    """Every fifth position's number, where it has room."""
+    marks = ""
+    for position in positions:
+        column = (position - positions.start) * width
+        if (offset + position) % 5 == 0 and column >= len(marks) + (1 if marks else 0):
+            marks = marks.ljust(column) + str(offset + position)
+    return marks
+
+
+def _blocks(columns: int, width: int, gutter: int, available: int | None) -> list[tuple[int, int]]:
+    """Column ranges that fit the width one after the other."""
+    size = columns if available is None else max(1, (available - gutter) // width)
+    return [(first, min(columns, first + size)) for first in range(0, columns, max(1, size))]
+
+
+def _flow(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
+    """Items joined into lines that fit the width; an item that is too wide is cut."""
+    lines: list[str] = []
+    for item in items:
+        joined = f"{lines[-1]}{separator}{item}" if lines else item
+        if lines and (width is None or cell_len(joined) <= width):
+            lines[-1] = joined
+        else:
+            lines.append(item if width is None else cut(item, width))
+    return lines
+
+
+def _wrap(title: str, page: Page) -> list[Text]:
+    title = title.replace("–", "-").replace("…", "..") if page.ascii_only else title
+    separator = " | " if page.ascii_only else " · "
+    return [Text(line) for line in _flow(title.split(" · "), page.width, separator)]
+
+
+_VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {
+    "numbers": numbers,
+    "heat": heat,
+    "top": top,
+}

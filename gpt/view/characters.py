@@ -1,0 +1,74 @@
+"""How single characters are shown: visible, one cell wide where possible, and harmless."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from rich.cells import cell_len
+
+NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
+NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
+DOTTED_CIRCLE = "◌"
+
+# What could move the cursor, recolour the terminal or reorder the line: C0 without tab and
+# newline, DEL, C1, and the bidirectional controls.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def escape(text: str) -> str:
+    """Text that is safe on a terminal: control characters as \\x1b or \\u202e."""
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def label(character: str, ascii_only: bool = False) -> str:
+    """A character as a visible label.
+
+    Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
+    whatever has no width or no glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
+    """
+    if ascii_only:
+        return NAMED_ASCII[character][0] if character in NAMED_ASCII else ascii(character)[1:-1]
+    if character in NAMED:
+        return NAMED[character][0]
+    point, category = ord(character), unicodedata.category(character)
+    if point < 0x20 or point == 0x7F:
+        return chr(0x2421 if point == 0x7F else 0x2400 + point)
+    variation_selector = 0xFE00 <= point <= 0xFE0F
+    if category in ("Mn", "Mc", "Me") and not variation_selector:
+        return DOTTED_CIRCLE + character
+    if category[0] in "CZ" or variation_selector or cell_len(character) == 0:
+        return f"U+{point:04X}"
+    return character
+
+
+def quoted(character: str, ascii_only: bool = False) -> str:
+    """A label in quotes, for running text."""
+    return f"'{label(character, ascii_only)}'"
+
+
+def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
+    """What the symbols in the labels of `text` mean: ["␠ space", …]."""
+    used = set(text)
+    names = NAMED_ASCII if ascii_only else NAMED
+    entries = [
+        f"{symbol} {name}" for character, (symbol, name) in names.items() if character in used
+    ]
+    marks = any(unicodedata.category(character)[0] == "M" for character in used)
+    return entries + (["◌ carries a combining mark"] if marks and not ascii_only else [])
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """Filled with spaces to `width` terminal cells."""
+    space = " " * max(0, width - cell_len(text))
+    return space + text if right else text + space
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` cells of a label; … marks what is missing."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[:-1]
+    return text + "…"

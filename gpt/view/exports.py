@@ -1,0 +1,76 @@
+"""Attention maps for programs: JSON, CSV, NPZ. Numbers keep float32's nine digits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpt.reading.inspector import AttentionMap
+from gpt.view.selection import Selection
+
+SCHEMA = 1
+
+
+def to_json(attention: AttentionMap, selection: Selection, origin: Mapping[str, Any]) -> str:
+    """One object; `values` is [panel][query][key or dimension], null where masked."""
+    panels = selection.panels(attention)
+    document = {
+        "schema": SCHEMA,
+        **origin,
+        "text": attention.text,
+        "ids": attention.ids.tolist(),
+        "stage": selection.stage,
+        "axes": ["panel", "query", "key" if selection.square else "dimension"],
+        "panels": [{"layer": panel.layer, "head": panel.head} for panel in panels],
+        "queries": list(selection.queries),
+        "keys": list(selection.keys) if selection.square else None,
+        "values": [[[_plain(v) for v in row] for row in p.values.tolist()] for p in panels],
+        "checks": [
+            {"name": c.name, "error": c.error, "bound": c.bound, "passed": c.passed}
+            for c in attention.checks
+        ],
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+def to_csv(attention: AttentionMap, selection: Selection) -> str:
+    """A line a number. Weights above the diagonal, which are all 0, are left out."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    value_name = "weight" if selection.stage == "weights" else selection.stage
+    if selection.square:
+        writer.writerow(["layer", "head", "q_pos", "q_char", "k_pos", "k_char", value_name])
+    else:
+        writer.writerow(["layer", "head", "pos", "char", "dimension", value_name])
+    for panel in selection.panels(attention):
+        for query, values in zip(selection.queries, panel.values.tolist(), strict=True):
+            where = [panel.layer, panel.head, query, attention.text[query]]
+            for column, value in enumerate(values):
+                key = selection.keys[column] if selection.square else column
+                if selection.square and selection.stage == "weights" and key > query:
+                    continue
+                name = [attention.text[key]] if selection.square else []
+                writer.writerow([*where, key, *name, f"{value:.9g}"])
+    return buffer.getvalue()
+
+
+def to_npz(attention: AttentionMap) -> bytes:
+    """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
+    concat, proj (L, T, C); ids (T,); text. Nothing pickled."""
+    stages = ("q", "k", "v", "scores", "scaled", "masked", "weights", "context", "concat", "proj")
+    arrays: dict[str, Any] = {
+        name: np.stack([getattr(layer, name) for layer in attention.layers]) for name in stages
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, text=np.array(attention.text), ids=attention.ids, **arrays)
+    return buffer.getvalue()
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isinf(value) else float(f"{value:.9g}")

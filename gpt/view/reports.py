@@ -1,0 +1,281 @@
+"""What a run is and how it went: the preflight card, the table of runs, one run's story."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpt.config import ModelConfig, TrainConfig, field_help
+from gpt.errors import CheckpointError
+from gpt.reading.scoring import Score
+from gpt.run import Manifest, Run
+from gpt.view.characters import cut, escape, quoted
+
+BAR = 30  # cells of the longest bar of a loss curve
+
+
+def card(rows: Mapping[str, str]) -> Table:
+    """Names on the left, facts on the right; facts wrap in their own column."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in rows.items():
+        if fact:
+            table.add_row(Text(name), Text(escape(fact)))
+    return table
+
+
+def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -> str:
+    """Where the text is from, how much there is of it, and a vocabulary that costs too much."""
+    names = ", ".join(sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
+    facts = f"{names}: {characters:,} characters, {config.vocab_size:,} distinct"
+    share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
+    return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def model_facts(config: ModelConfig) -> str:
+    """Its size, then the kinds of its parts."""
+    parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
+    parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
+    parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
+    return (
+        f"{millions(config.parameters())} parameters: {config.n_layer} layers × {config.n_head} "
+        f"heads × {config.head_size}, context {config.block_size}; {', '.join(parts)}"
+    )
+
+
+def training_facts(config: TrainConfig, step_characters: int, train_characters: int) -> str:
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"."""
+    epochs = config.steps * step_characters / train_characters
+    return (
+        f"{config.steps:,} steps × {step_characters:,} characters = {epochs:.1f} epochs, "
+        f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
+    )
+
+
+def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
+    """Which characters the model can hardly learn, or cannot."""
+    facts = []
+    for what, characters in (("rare", rare), ("only in validation", only_in_val)):
+        if characters:
+            some = " ".join(quoted(character) for character in characters[:most])
+            more = f" and {len(characters) - most} more" if len(characters) > most else ""
+            facts.append(f"{what}: {some}{more}")
+    return " · ".join(facts)
+
+
+def baseline_facts(uniform: float, ngrams: Sequence[float]) -> str:
+    """What knowing nothing, and counting, score on the same validation split."""
+    counted = " · ".join(f"{order + 1}: {loss:.3f}" for order, loss in enumerate(ngrams))
+    return f"uniform {uniform:.3f} · counting n-grams {counted} nats/char"
+
+
+def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
+    """ "cpu (2 threads, torch 2.13.0), 410 MB used"."""
+    name = environment["device"] if device != "cpu" else f"{environment['threads']} threads"
+    used = f", {memory / 2**20:,.0f} MB used" if memory else ""
+    return f"{device} ({name}, torch {environment['torch']}){used}"
+
+
+def time_facts(seconds_per_step: float, step_characters: int, total: float) -> str:
+    """ "62 ms/step, 33,000 characters/s: about 2 min 10 s in all"."""
+    speed = step_characters / seconds_per_step
+    return (
+        f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
+        f"about {duration(total)} with its evaluations"
+    )
+
+
+def evaluation_line(
+    step: int, train_loss: float, val_loss: float, best_step: int, since_best: int
+) -> str:
+    """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char · best"."""
+    if not since_best:
+        verdict = "best so far"
+    elif since_best == 1:
+        verdict = f"best was step {best_step:,}"
+    else:
+        verdict = f"overfitting since step {best_step:,}"
+    bits = val_loss / math.log(2)
+    losses = f"train {train_loss:.4f} · val {val_loss:.4f} nats, {bits:.3f} bits/char"
+    return f"step {step:,} · {losses} · {verdict}"
+
+
+def sample_line(text: str, width: int) -> str:
+    """A short sample on one line."""
+    visible = escape(text).replace("\n", "⏎").replace("\t", "⇥")
+    return cut(f"  │ {visible}", width)
+
+
+def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
+    """How a training ended, for programs."""
+    best = manifest.best_loss
+    return {
+        "run": name,
+        "step": manifest.step,
+        "reason": reason,
+        "best_step": manifest.best_step,
+        "val_nats": best,
+        "val_bits": None if best is None else best / math.log(2),
+        "seconds": round(manifest.seconds, 3),
+    }
+
+
+def millions(count: int) -> str:
+    """ "0.80 M", "10.65 M", "812" """
+    return f"{count / 1e6:.2f} M" if count >= 10_000 else f"{count:,}"
+
+
+def duration(seconds: float) -> str:
+    """ "8 s", "2 min 10 s", "3 h 5 min" """
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def losses(nats: float | None) -> str:
+    """ "1.6693 nats (2.408 bits/char)" """
+    return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
+
+
+def farewell(run: Run, manifest: Manifest, reason: str) -> str:
+    """How it ended, where it is, what to type next."""
+    name, steps = f"--run {run.name}", manifest.train.steps
+    ends = {
+        "finished": f"finished {steps:,} steps",
+        "patience": f"stopped at step {manifest.step:,}: no new best for {manifest.since_best} "
+        "evaluations",
+    }
+    lines = [
+        f"{ends.get(reason, f'{reason} after step {manifest.step:,} of {steps:,}')} in "
+        f"{duration(manifest.seconds)} of training · best {losses(manifest.best_loss)} · "
+        f"saved in {run.path}"
+    ]
+    if reason not in ends:
+        lines.append(f"go on with:  gptx train --resume {name}")
+    lines.append(
+        f'next:  gptx sample {name} --prompt "…"   gptx attn {name}   gptx runs {run.name}'
+    )
+    return escape("\n".join(lines))
+
+
+def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
+    """The runs whose newest manifest can be read, and what is wrong with the others."""
+    rows, problems = [], []
+    for run in runs:
+        try:
+            rows.append((run, run.last().manifest))
+        except CheckpointError as error:
+            problems.append(str(error))
+    return rows, problems
+
+
+def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
+    """A line a run, the most recently saved last."""
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    table.add_column("run", overflow="fold")
+    for name in ("step", "of", "val nats", "bits", "parameters"):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("corpus", overflow="fold")
+    for run, manifest in rows:
+        best = manifest.best_loss
+        table.add_row(
+            Text(run.name),
+            f"{manifest.step:,}",
+            f"{manifest.train.steps:,}",
+            "–" if best is None else f"{best:.4f}",
+            "–" if best is None else f"{best / math.log(2):.3f}",
+            millions(manifest.model.parameters()),
+            Text(escape(", ".join(manifest.corpus.sources))),
+        )
+    return table
+
+
+def story(
+    run: Run,
+    manifest: Manifest,
+    metrics: Sequence[Mapping[str, Any]],
+    samples: Sequence[Mapping[str, Any]],
+) -> Group:
+    """One run: its facts and options, the loss at each evaluation, from noise to language."""
+    config, train = manifest.model, manifest.train
+    facts = {
+        "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, "
+        f"{duration(manifest.seconds)} of training",
+        "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
+        "model": model_facts(config),
+        "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
+    }
+    parts: list[RenderableType] = [card(facts), Text()]
+    parts += [_heading("options"), config_table({**vars(config), **vars(train)}), Text()]
+    if metrics:
+        parts += [_heading("loss"), loss_curve(metrics), Text()]
+    for sample in samples:
+        parts += [
+            _heading(f"step {sample['step']:,}"),
+            Text(escape(str(sample["text"])).strip("\n")),
+        ]
+        parts.append(Text())
+    return Group(*parts)
+
+
+def _heading(text: str) -> Text:
+    return Text(text, "bold")
+
+
+def score_record(score: Score) -> dict[str, float]:
+    """A score's numbers, for programs."""
+    return {
+        "nats": score.nats,
+        "bits": score.bits,
+        "perplexity": score.perplexity,
+        "characters": score.characters,
+    }
+
+
+def score_line(score: Score) -> str:
+    """ "1.6693 nats, 2.408 bits a character · perplexity 5.31 · 111,539 characters"."""
+    return (
+        f"{score.nats:.4f} nats, {score.bits:.3f} bits a character · perplexity "
+        f"{score.perplexity:.3f} · {score.characters:,} characters predicted"
+    )
+
+
+def config_table(values: Mapping[str, Any]) -> Table:
+    """Every option of a run with what it means."""
+    comments = field_help(ModelConfig) | field_help(TrainConfig)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for name, value in values.items():
+        table.add_row(name, Text(escape(str(value))), Text(comments.get(name, "")))
+    return table
+
+
+def loss_curve(metrics: Sequence[Mapping[str, Any]]) -> Table:
+    """A line an evaluation: both losses, and a bar from the lowest validation loss up."""
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    for name in ("step", "train", "val"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("validation loss, nats per character", no_wrap=True, overflow="crop")
+    values = [record["val_loss"] for record in metrics]
+    lowest, highest = min(values), max(values)
+    for record, value in zip(metrics, values, strict=True):
+        share = (value - lowest) / (highest - lowest) if highest > lowest else 0.0
+        bar = "█" * (1 + round(share * (BAR - 1)))
+        table.add_row(
+            f"{record['step']:,}",
+            f"{record['train_loss']:.4f}",
+            f"{value:.4f}",
+            Text(bar, "green" if value == lowest else "blue"),
+        )
+    return table

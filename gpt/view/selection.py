@@ -1,0 +1,93 @@
+"""Which part of an attention map is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpt.config import Stage, require
+from gpt.errors import ConfigError
+from gpt.reading.inspector import AttentionMap
+from gpt.reading.reader import Array
+
+HeadName = int | Literal["mean"]
+
+#: Stages whose columns are keys; the others' columns are dimensions.
+SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
+#: Stages in which the heads of a layer have come together.
+LAYER_STAGES: tuple[Stage, ...] = ("concat", "proj")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One matrix to show: (queries, keys or dimensions) values and what they are of."""
+
+    layer: int
+    head: HeadName
+    values: Array
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Layers, heads, stage, and ranges of rows (queries) and columns (keys)."""
+
+    layers: tuple[int, ...]
+    heads: tuple[HeadName, ...]
+    stage: Stage
+    queries: range
+    keys: range
+
+    @property
+    def square(self) -> bool:
+        return self.stage in SQUARE_STAGES
+
+    def panels(self, attention: AttentionMap) -> list[Panel]:
+        """The selected matrices, layer by layer. concat and proj come once a layer."""
+        heads = self.heads[:1] if self.stage in LAYER_STAGES else self.heads
+        rows = slice(self.queries.start, self.queries.stop)
+        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        return [
+            Panel(layer, head, attention.stage(self.stage, layer, head)[rows, columns])
+            for layer in self.layers
+            for head in heads
+        ]
+
+
+def select(
+    attention: AttentionMap, layer: str, head: str, stage: Stage, query: str | None, key: str | None
+) -> Selection:
+    """From the texts of the options: numbers, "all", "mean", "A:B". Raises ConfigError."""
+    length = len(attention.text)
+    heads, _, _ = attention.layers[0].q.shape
+    return Selection(
+        layers=_indices("layer", layer, len(attention.layers)),
+        heads=("mean",) if head == "mean" else _indices("head", head, heads),
+        stage=stage,
+        queries=_range("query", query, length),
+        keys=_range("key", key, length),
+    )
+
+
+def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
+    if text == "all":
+        return tuple(range(count))
+    words = "all, mean or a number" if option == "head" else "all or a number"
+    require(text.isdecimal(), option, f"{text!r} is not {words}")
+    require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
+    return (int(text),)
+
+
+def _range(option: str, text: str | None, length: int) -> range:
+    """ "A:B" as in Python (B excluded, either may be left out), or one position."""
+    if text is None:
+        return range(length)
+    start, colon, stop = text.partition(":")
+    try:
+        first = int(start) if start else 0
+        last = (int(stop) if stop else length) if colon else first + 1
+    except ValueError:
+        raise ConfigError(f"--{option}: {text!r} is not a position or a range A:B") from None
+    require(
+        0 <= first < last <= length, option, f"{text!r} does not fit a text of {length} characters"
+    )
+    return range(first, last)
