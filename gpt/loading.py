@@ -8,7 +8,8 @@ from gpt.devices import choose
 from gpt.errors import CheckpointError
 from gpt.reading.sampler import Decoder
 from gpt.reading.trained import TrainedGPT
-from gpt.run import MANIFEST, Checkpoint, Run, StoredModel, find_run, read_model
+from gpt.run import MANIFEST, Checkpoint, Run, find_run
+from gpt.stored import StoredModel, read_model
 
 
 def load(

@@ -1,11 +1,10 @@
-"""One run's folder: its name, its checkpoints, its logs, and reading them without trusting them.
+"""One run's folder: its name, its checkpoints, its logs.
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock
     checkpoints/RUN/step-00001000/model.safetensors · state.safetensors · manifest.json
 
 A checkpoint counts once its manifest is in place, and opens only if every byte is what the
-manifest says. Names, shapes and types are held against the config before anything is allocated.
-Reads with numpy; knows no torch.
+manifest says. Knows no torch.
 """
 
 from __future__ import annotations
@@ -18,29 +17,20 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from gpt import files
-from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
-from gpt.vocabulary import Vocabulary
+from gpt.manifest import Manifest
+from gpt.stored import Shapes, StoredModel, Tensors, read_header, read_model, unpack
 
-SCHEMA = 1
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 MANIFEST_LIMIT = 16 * 2**20  # bytes
-HEADER_LIMIT = 10 * 2**20  # bytes
-
-Tensors = dict[str, npt.NDArray[Any]]
-Shapes = Mapping[str, tuple[int, ...]]
 
 _STEP_FOLDER = re.compile(r"step-(\d{8,12})")
 _RUN_NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
-_DTYPES = {"F64": 8, "F32": 4, "I32": 4}  # safetensors' names -> bytes
 
 
 def step_folder(step: int) -> str:
@@ -56,182 +46,6 @@ def check_run_name(name: str) -> str:
             "not starting with '.' or '-'"
         )
     return name
-
-
-@dataclass(frozen=True)
-class CorpusId:
-    """Which text a run was trained on: content, not place."""
-
-    sha256: str
-    characters: int
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """Everything about a checkpoint that is not a tensor. Losses in nats per character."""
-
-    step: int
-    model: ModelConfig
-    train: TrainConfig
-    preset: str
-    characters: str
-    corpus: CorpusId
-    seconds: float
-    val_loss: float | None = None
-    best_step: int | None = None
-    best_loss: float | None = None
-    since_best: int = 0
-    running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
-    environment: dict[str, str | int] = field(default_factory=dict)
-    files: dict[str, tuple[int, str]] = field(default_factory=dict)
-    schema: int = SCHEMA
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1, allow_nan=False).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest of this schema."""
-        values = read_json_object(data, source)
-        schema = values.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
-        try:
-            values["model"] = ModelConfig(**values["model"])
-            values["train"] = TrainConfig(**values["train"])
-            corpus = values["corpus"]
-            values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
-            total, count = values["running"]
-            values["running"] = (float(total), int(count))
-            values["files"] = {
-                str(name): (int(size), str(digest))
-                for name, (size, digest) in values["files"].items()
-            }
-            manifest = cls(**values)
-            Vocabulary(manifest.characters)
-            if type(manifest.step) is not int or manifest.step < 0 or schema != SCHEMA:
-                raise ValueError("step or schema")
-            if len(manifest.characters) != manifest.model.vocab_size:
-                raise ValueError("vocabulary and embedding differ in size")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"damaged: {source} ({error})") from error
-        return manifest
-
-
-@dataclass(frozen=True)
-class StoredModel:
-    """A model file's content: enough to run the model, and to prove that it runs right.
-
-    probe_ids (P,) is a short text, probe_logits (P, vocab_size) what torch computed for it at
-    saving. excerpt is the start of the validation split.
-    """
-
-    config: ModelConfig
-    vocabulary: Vocabulary
-    tensors: Tensors
-    probe_ids: npt.NDArray[np.int32]
-    probe_logits: npt.NDArray[np.float32]
-    excerpt: str
-    step: int
-    sha256: str
-    source: Path
-
-
-def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
-    """Strict JSON: no duplicate keys, no NaN, no deep nesting. Raises CheckpointError."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) != len(keys):
-            raise ValueError("duplicate keys")
-        return dict(pairs)
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    try:
-        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"damaged: {source} ({error})") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"damaged: {source} (not a JSON object)")
-    return value
-
-
-def read_header(data: bytes, source: Path) -> dict[str, Any]:
-    """A safetensors file's header. Raises CheckpointError when it has none."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
-        raise CheckpointError(f"not a gptx checkpoint: {source}")
-    return read_json_object(data[8 : 8 + length], source)
-
-
-def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
-    """The tensors of a safetensors file, if they are exactly the expected ones.
-
-    Raises CheckpointError that names the first tensor that is missing, foreign or misshapen.
-    """
-    import safetensors
-    import safetensors.numpy
-
-    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
-        what = "lacks" if name in expected else "has an unknown tensor"
-        raise CheckpointError(f"damaged: {source} {what} {name!a}")
-    for name, shape in expected.items():
-        entry = entries[name]
-        if not isinstance(entry, dict) or entry.get("shape") != list(shape):
-            raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
-        if entry.get("dtype") not in _DTYPES:
-            raise CheckpointError(f"damaged: {source} {name} is not of a known type")
-    try:
-        return dict(safetensors.numpy.load(data))
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"damaged: {source} ({error})") from error
-
-
-def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
-    """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
-
-    Raises CheckpointError when it is missing, damaged, not ours, or of a newer schema.
-    """
-    data = files.read(path, limit=recorded[0] if recorded else 2**36)
-    digest = hashlib.sha256(data).hexdigest()
-    header = read_header(data, path)
-    if recorded and (len(data), digest) != recorded:
-        raise CheckpointError(f"damaged: {path} is not as it was written")
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or metadata.get("format") != "gptx":
-        raise CheckpointError(f"not a gptx checkpoint: {path}")
-    try:
-        if int(metadata["schema"]) > SCHEMA:
-            raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
-        config = ModelConfig(**read_json_object(metadata["config"].encode(), path))
-        vocabulary = Vocabulary(metadata["characters"])
-        if len(vocabulary) != config.vocab_size:
-            raise ValueError("vocabulary and embedding differ in size")
-        probe_length = header["probe.ids"]["shape"][0]
-        if not 1 <= probe_length <= config.block_size:
-            raise ValueError("the probe is longer than the context")
-        excerpt, step = metadata["excerpt"], int(metadata["step"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise CheckpointError(f"damaged: {path} ({error})") from error
-    # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
-    if config.n_layer > len(header) or 4 * config.parameters() > len(data):
-        raise CheckpointError(f"damaged: {path} is smaller than its model")
-    shapes = config.shapes()
-    probe = {"probe.ids": (probe_length,), "probe.logits": (probe_length, config.vocab_size)}
-    tensors = unpack(data, header, shapes | probe, path)
-    probe_ids, probe_logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
-    for name, tensor in tensors.items():
-        if not np.isfinite(tensor).all():
-            raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
-    if probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
-        raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
-    return StoredModel(
-        config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path
-    )
 
 
 @dataclass(frozen=True)
@@ -354,7 +168,7 @@ class Run:
         recorded = {
             name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()
         }
-        manifest = Manifest(**{**vars(manifest), "files": recorded})
+        manifest = replace(manifest, files=recorded)
         steps = [int(path.name[5:]) for path in self.step_paths()]
         good = f" (last good: step {steps[-1]})" if steps else ""
         with files.storage_errors(f"save step {manifest.step} in {self.path}{good}"):

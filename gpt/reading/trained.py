@@ -15,7 +15,7 @@ from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.reader import CachedDecoder, Reader
 from gpt.reading.sampler import Decoder, sample_texts
 from gpt.reading.scoring import Score, score
-from gpt.run import StoredModel
+from gpt.stored import StoredModel
 
 
 class TrainedGPT:

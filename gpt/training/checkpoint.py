@@ -12,8 +12,10 @@ import numpy as np
 import safetensors.numpy
 import torch
 
+from gpt.manifest import SCHEMA
 from gpt.model import GPT
-from gpt.run import SCHEMA, Checkpoint, StoredModel, Tensors
+from gpt.run import Checkpoint
+from gpt.stored import StoredModel, Tensors
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_LENGTH = 64  # characters

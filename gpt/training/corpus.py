@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from gpt import files
 from gpt.errors import TextError
-from gpt.run import CorpusId
+from gpt.manifest import CorpusId
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary, code_points
 

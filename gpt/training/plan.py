@@ -17,7 +17,8 @@ import torch
 from gpt.config import ModelConfig, TrainConfig, only_fields, preset, require
 from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
-from gpt.run import Checkpoint, CorpusId, Manifest
+from gpt.manifest import CorpusId, Manifest
+from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
 from gpt.training.ngrams import witten_bell
 from gpt.training.sources import discard_spooled, find_sources

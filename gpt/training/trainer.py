@@ -16,8 +16,9 @@ import torch
 
 from gpt.config import TrainConfig
 from gpt.errors import NumericsError
+from gpt.manifest import Manifest
 from gpt.model import GPT, initialise
-from gpt.run import MODEL, STATE, Checkpoint, Manifest, Run
+from gpt.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.checkpoint import load_gpt, model_bytes, restore_state, state_bytes
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from gpt.config import ModelConfig, TrainConfig, field_help
 from gpt.errors import CheckpointError
+from gpt.manifest import Manifest
 from gpt.reading.scoring import Score
-from gpt.run import Manifest, Run
+from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
 
 BAR = 30  # cells of the longest bar of a loss curve

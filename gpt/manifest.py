@@ -1,0 +1,99 @@
+"""A checkpoint's manifest: everything about it that is not a tensor, as JSON that is not trusted.
+
+Knows its own form and whether a text has it; not where it lies.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.errors import CheckpointError
+from gpt.vocabulary import Vocabulary
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class CorpusId:
+    """Which text a run was trained on: content, not place."""
+
+    sha256: str
+    characters: int
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a checkpoint that is not a tensor. Losses in nats per character."""
+
+    step: int
+    model: ModelConfig
+    train: TrainConfig
+    preset: str
+    characters: str
+    corpus: CorpusId
+    seconds: float
+    val_loss: float | None = None
+    best_step: int | None = None
+    best_loss: float | None = None
+    since_best: int = 0
+    running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
+    environment: dict[str, str | int] = field(default_factory=dict)
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1, allow_nan=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, source: Path) -> Manifest:
+        """Raises CheckpointError for anything but a manifest of this schema."""
+        values = read_json_object(data, source)
+        schema = values.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
+        try:
+            values["model"] = ModelConfig(**values["model"])
+            values["train"] = TrainConfig(**values["train"])
+            corpus = values["corpus"]
+            values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
+            total, count = values["running"]
+            values["running"] = (float(total), int(count))
+            values["files"] = {
+                str(name): (int(size), str(digest))
+                for name, (size, digest) in values["files"].items()
+            }
+            manifest = cls(**values)
+            Vocabulary(manifest.characters)
+            if type(manifest.step) is not int or manifest.step < 0 or schema != SCHEMA:
+                raise ValueError("step or schema")
+            if len(manifest.characters) != manifest.model.vocab_size:
+                raise ValueError("vocabulary and embedding differ in size")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"damaged: {source} ({error})") from error
+        return manifest
+
+
+def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting. Raises CheckpointError."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            raise ValueError("duplicate keys")
+        return dict(pairs)
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"damaged: {source} (not a JSON object)")
+    return value

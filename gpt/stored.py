@@ -1,0 +1,124 @@
+"""A model file (safetensors): read whole, held against its own config, and only then believed.
+
+Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
+infinite. Reads with numpy; knows no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt import files
+from gpt.config import ModelConfig
+from gpt.errors import CheckpointError
+from gpt.manifest import SCHEMA, read_json_object
+from gpt.vocabulary import Vocabulary
+
+HEADER_LIMIT = 10 * 2**20  # bytes
+LARGEST_MODEL = 2**36  # bytes
+
+Tensors = dict[str, npt.NDArray[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+
+_DTYPES = ("F64", "F32", "I32")  # safetensors' names
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model file's content: enough to run the model, and to prove that it runs right.
+
+    probe_ids (P,) is a short text, probe_logits (P, vocab_size) what torch computed for it at
+    saving. excerpt is the start of the validation split.
+    """
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    tensors: Tensors
+    probe_ids: npt.NDArray[np.int32]
+    probe_logits: npt.NDArray[np.float32]
+    excerpt: str
+    step: int
+    sha256: str
+    source: Path
+
+
+def read_header(data: bytes, source: Path) -> dict[str, Any]:
+    """A safetensors file's header. Raises CheckpointError when it has none."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
+        raise CheckpointError(f"not a gptx checkpoint: {source}")
+    return read_json_object(data[8 : 8 + length], source)
+
+
+def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
+    """The tensors of a safetensors file, if they are exactly the expected ones.
+
+    Raises CheckpointError that names the first tensor that is missing, foreign or misshapen.
+    """
+    import safetensors
+    import safetensors.numpy
+
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
+        what = "lacks" if name in expected else "has an unknown tensor"
+        raise CheckpointError(f"damaged: {source} {what} {name!a}")
+    for name, shape in expected.items():
+        entry = entries[name]
+        if not isinstance(entry, dict) or entry.get("shape") != list(shape):
+            raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
+        if entry.get("dtype") not in _DTYPES:
+            raise CheckpointError(f"damaged: {source} {name} is not of a known type")
+    try:
+        return dict(safetensors.numpy.load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+
+
+def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
+    """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
+
+    Raises CheckpointError when it is missing, damaged, not ours, or of a newer schema.
+    """
+    data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
+    digest = hashlib.sha256(data).hexdigest()
+    header = read_header(data, path)
+    if recorded and (len(data), digest) != recorded:
+        raise CheckpointError(f"damaged: {path} is not as it was written")
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or metadata.get("format") != "gptx":
+        raise CheckpointError(f"not a gptx checkpoint: {path}")
+    try:
+        if int(metadata["schema"]) > SCHEMA:
+            raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
+        config = ModelConfig(**read_json_object(metadata["config"].encode(), path))
+        vocabulary = Vocabulary(metadata["characters"])
+        if len(vocabulary) != config.vocab_size:
+            raise ValueError("vocabulary and embedding differ in size")
+        probe_length = header["probe.ids"]["shape"][0]
+        if not 1 <= probe_length <= config.block_size:
+            raise ValueError("the probe is longer than the context")
+        excerpt, step = metadata["excerpt"], int(metadata["step"])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CheckpointError(f"damaged: {path} ({error})") from error
+    # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
+    if config.n_layer > len(header) or 4 * config.parameters() > len(data):
+        raise CheckpointError(f"damaged: {path} is smaller than its model")
+    shapes = config.shapes()
+    probe = {"probe.ids": (probe_length,), "probe.logits": (probe_length, config.vocab_size)}
+    tensors = unpack(data, header, shapes | probe, path)
+    probe_ids, probe_logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
+    if probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
+        raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
+    return StoredModel(
+        config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path
+    )

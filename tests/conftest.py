@@ -1,0 +1,71 @@
+"""What tests share: tiny models and a tiny trained run. No network, no shared state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: threads would only wait
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.manifest import Manifest
+from gpt.run import Checkpoint, Run, new_run
+from gpt.training.corpus import Corpus, encode
+from gpt.training.sources import Source
+from gpt.training.trainer import Saved, Trainer
+
+TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
+TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
+
+
+def corpus_of(text: str, folder: Path) -> Corpus:
+    """`text` as an encoded corpus in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "text.txt"
+    path.write_bytes(text.encode())
+    return encode([Source(path, "text.txt")], folder / "data")
+
+
+def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: Any) -> Manifest:
+    """A run's start on `corpus`: TINY, changed by `model` and `train`."""
+    shape = {**TINY, **model}
+    settings = {"steps": 12, "batch_size": 4, "warmup_steps": 2, "eval_interval": 6}
+    return Manifest(
+        step=0,
+        model=ModelConfig(vocab_size=len(corpus.vocabulary), **shape),
+        train=TrainConfig(**{**settings, **(train or {})}),
+        preset="default",
+        characters=corpus.vocabulary.characters,
+        corpus=corpus.identity,
+        seconds=0.0,
+    )
+
+
+def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) -> Checkpoint:
+    """Trains a TINY model on TEXT in `folder`/checkpoints/tiny to its end."""
+    corpus = corpus_of(TEXT, folder)
+    run = new_run(folder / "checkpoints", "tiny", "tiny")
+    trainer = Trainer(run, corpus, manifest_of(corpus, train, **model), "cpu")
+    saved = [event.checkpoint for event in trainer.events() if isinstance(event, Saved)]
+    return saved[-1]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A tiny trained checkpoint; treat its folder as read-only."""
+    return train_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Checkpoint:
+    """A tiny trained checkpoint of one's own, to damage at will."""
+    return train_tiny(tmp_path)
+
+
+@pytest.fixture
+def fresh_run(fresh: Checkpoint) -> Run:
+    """The run of `fresh`."""
+    return Run(fresh.path.parent)
