@@ -185,7 +185,7 @@ def _train(trainer: Trainer, as_json: bool) -> None:
             elif isinstance(event, Stopped):
                 reason = event.reason
     manifest = trainer.manifest
-    console.say(reports.farewell(run, manifest, reason))
+    console.show_aside(reports.card(reports.farewell(run, manifest, reason)))
     if as_json:
         console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
     if signals:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -23,14 +25,19 @@ from gpt.config import field_help, field_types, from_toml
 from gpt.errors import ConfigError, GptxError, StorageError, TextError
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.text import Text
 
+WIDE = 200  # cells of a line that no terminal limits
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Typer carries its own click since 0.26 and shares the installed one before; its public names
 # lead to the base class of all usage errors in either.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
 
 
 def options_from(*configs: type) -> Callable[[Command], Command]:
@@ -112,10 +119,8 @@ def run(app: typer.Typer) -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
-    except BrokenPipeError:
-        # Whoever read us has left; the interpreter must not try to flush to them again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + 13
+    except ReaderLeft:
+        code = 128 + 13  # SIGPIPE's number, which Windows does not know
     except Exception as error:
         if os.environ.get("GPTX_DEBUG"):
             raise
@@ -158,11 +163,11 @@ def _output() -> Iterator[None]:
     """Writing to stdout: a reader who left is quiet, a full disk is an error."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
         # Drop what could not be written, or the interpreter tries it again on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise ReaderLeft from error
         raise StorageError(f"cannot write output: {error.strerror or error}") from error
 
 
@@ -181,8 +186,6 @@ def speaks_utf8() -> bool:
 
 def page_width() -> int | None:
     """Cells that a line of stdout may have; None in a pipe, unless COLUMNS says otherwise."""
-    import shutil
-
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
@@ -190,9 +193,9 @@ def page_width() -> int | None:
 
 def aside_width() -> int:
     """Cells that a line of stderr may have; plenty when it is not a terminal."""
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stderr.isatty() else 200
+    if sys.stderr.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return WIDE
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
@@ -224,42 +227,49 @@ def deliver(data: bytes, output: Path | None) -> None:
 
 def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     """rich lines, never wrapped, to stdout or plain to a file; color: auto, always, never."""
-    console = _console(sys.stdout, "never" if output and color == "auto" else color)
-    with console.capture() as captured:
-        for line in lines:
-            console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
-    deliver(captured.get().encode(), output)
+    color = "never" if output and color == "auto" else color
+    deliver(_drawn(lines, sys.stdout, color, soft_wrap=True).encode(), output)
 
 
 def show(renderable: RenderableType) -> None:
-    """A rich table to stdout."""
-    console = _console(sys.stdout, "auto")
-    if page_width() is None:
-        console.width = 160
-    with console.capture() as captured:
-        console.print(renderable, markup=False, highlight=False, emoji=False)
-    write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    """A rich table to stdout; in a pipe as wide as it needs."""
+    text = _drawn([renderable], sys.stdout, "auto", width=page_width() or WIDE)
+    write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
 def show_aside(renderable: RenderableType) -> None:
     """A rich renderable to stderr."""
-    console = _console(sys.stderr, "auto")
-    if not sys.stderr.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
-        console.width = 200
-    console.print(renderable, markup=False, highlight=False, emoji=False)
+    text = _drawn([renderable], sys.stderr, "auto", width=aside_width())
+    for line in text.splitlines():
+        say(line.rstrip())
 
 
-def _console(stream: Any, color: str) -> Console:
+def _drawn(
+    renderables: Iterable[RenderableType],
+    stream: Any,
+    color: str,
+    width: int | None = None,
+    soft_wrap: bool = False,
+) -> str:
+    """What rich would write to the stream, as text; NO_COLOR is honoured."""
     from rich.console import Console
 
-    forced = {"always": True, "never": False}.get(color)
-    return Console(
-        file=stream,
-        force_terminal=forced,
-        no_color=True if color == "never" else None,
+    terminal = {"always": True, "never": False}.get(color, stream.isatty())
+    canvas = StringIO()
+    console = Console(
+        file=canvas,
+        width=width,
+        force_terminal=terminal,
         color_system="truecolor" if color == "always" else "auto",
+        no_color=False if color == "always" else None,
         legacy_windows=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
     )
+    for renderable in renderables:
+        console.print(renderable, soft_wrap=soft_wrap)
+    return canvas.getvalue()
 
 
 def read_text(path: str) -> str:

@@ -25,7 +25,7 @@ class TrainingBar:
             file=sys.stderr,
             dynamic_ncols=True,
             leave=False,
-            bar_format="{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {postfix} ETA {remaining}",
+            bar_format="{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {desc}ETA {remaining}",
         )
 
     def __enter__(self) -> TrainingBar:
@@ -45,7 +45,8 @@ class TrainingBar:
             return
         rate = self._bar.format_dict["rate"]
         speed = f" {rate * self._step_characters / 1000:.1f}k char/s" if rate else ""
-        self._bar.set_postfix_str(f"loss {loss:.3f}{self._val}{self._best}{speed}", refresh=False)
+        shown = f"loss {loss:.3f}{self._val}{self._best}{speed} "
+        self._bar.set_description_str(shown, refresh=False)
         self._bar.update(step - self._bar.n)
 
     def evaluated(self, val_loss: float, best: bool) -> None:

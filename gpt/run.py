@@ -226,12 +226,12 @@ class Run:
 
         owner = self.path / ".owner"
         lock = filelock.FileLock(self.path / ".lock", timeout=0)
-        try:
-            with files.storage_errors(f"write in {self.path}"):
+        with files.storage_errors(f"write in {self.path}"):
+            try:
                 lock.acquire()
-        except filelock.Timeout:
-            pid = owner.read_text() if owner.is_file() else "unknown"
-            raise RunInUseError(f"{self.name} is in use by process {pid}") from None
+            except filelock.Timeout:
+                pid = owner.read_text() if owner.is_file() else "unknown"
+                raise RunInUseError(f"{self.name} is in use by process {pid}") from None
         try:
             with files.storage_errors(f"write in {self.path}"):
                 owner.write_text(str(os.getpid()))

@@ -92,19 +92,20 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     if recorded and (len(data), digest) != recorded:
         raise CheckpointError(f"damaged: {path} is not as it was written")
     metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or metadata.get("format") != "gptx":
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
         raise CheckpointError(f"not a gptx checkpoint: {path}")
+    about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
     try:
-        if int(metadata["schema"]) > SCHEMA:
+        if int(about["schema"]) > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
-        config = ModelConfig(**read_json_object(metadata["config"].encode(), path))
-        vocabulary = Vocabulary(metadata["characters"])
+        config = ModelConfig(**about["config"])
+        vocabulary = Vocabulary(about["characters"])
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
         probe_length = header["probe.ids"]["shape"][0]
         if not 1 <= probe_length <= config.block_size:
             raise ValueError("the probe is longer than the context")
-        excerpt, step = metadata["excerpt"], int(metadata["step"])
+        excerpt, step = str(about["excerpt"]), int(about["step"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
     # A config can promise a billion layers; the bytes at hand must keep it before names are listed.

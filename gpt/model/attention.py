@@ -77,8 +77,10 @@ class FusedAttention(nn.Module):
 
     def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
         B, T, C = x.shape
-        packed = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)  # (B, T, 3, H, D)
-        queries, keys, values = packed.permute(2, 0, 3, 1, 4)  # three (B, H, T, D)
+        queries, keys, values = (
+            part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
+            for part in self.qkv(x).chunk(3, dim=-1)
+        )
         if self.qk_norm:
             queries, keys = rms_norm(queries), rms_norm(keys)
         queries, keys = rotate(queries, keys)

@@ -32,14 +32,15 @@ def model_bytes(model: GPT, vocabulary: Vocabulary, excerpt: str, step: int) -> 
     ids = vocabulary.encode(excerpt[:length]).astype(np.int32)
     tensors: Tensors = {"probe.ids": ids, "probe.logits": probe_logits(model, ids)}
     tensors |= {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
-    metadata = {
-        "format": "gptx",
-        "schema": str(SCHEMA),
-        "config": json.dumps(asdict(model.config)),
+    about = {
+        "schema": SCHEMA,
+        "config": asdict(model.config),
         "characters": vocabulary.characters,
         "excerpt": excerpt,
-        "step": str(step),
+        "step": step,
     }
+    # One entry: safetensors writes several in no fixed order, and equal models get equal bytes.
+    metadata = {"gptx": json.dumps(about, ensure_ascii=False)}
     return safetensors.numpy.save(tensors, metadata)
 
 

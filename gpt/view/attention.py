@@ -51,11 +51,11 @@ def render(attention: AttentionMap, selection: Selection, view: View, page: Page
         lines = []
         for panel in panels:
             drawn = view if view != "auto" else _fitting(attention, selection, panel, page)
-            lines += [*_wrap(_title(attention, selection, panel, drawn, page), page), Text()]
-            lines[-2].stylize(BOLD)
+            title = _title(attention, selection, panel, drawn, page)
+            lines += [Text(line, BOLD) for line in _flow_plain(title, page)] + [Text()]
             lines += [*_VIEWS[drawn](attention, selection, panel, page), Text()]
     explained = legend(attention.text, page.ascii_only)
-    lines += [Text(line, DIM) for line in _flow(explained, page.width)]
+    lines += [Text(line, DIM) for line in _flow_plain(explained, page)]
     return lines + checks(attention.checks, page)
 
 
@@ -63,16 +63,15 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
     """What was proven about the numbers above, and how tightly."""
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
-    sign = "+-" if page.ascii_only else "±"
     items = [
         check.name
-        + (f" {sign}{check.error:.0e}" if check.bound else "")
+        + (f" ±{check.error:.0e}" if check.bound else "")
         + ("" if check.passed else f" (more than {check.bound:.0e})")
         for check in results
     ]
     items[0], items[-1] = f"checks: {items[0]}", f"{items[-1]} {good if passed else bad}"
     style = DIM if passed else Style(color="red", bold=True)
-    return [Text(line, style) for line in _flow(items, page.width)]
+    return [Text(line, style) for line in _flow_plain(items, page)]
 
 
 def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
@@ -132,23 +131,23 @@ def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page
 
 def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
     """A line for each query: its strongest keys, and what is left for the rest."""
-    arrow, dot = ("<-", "|") if page.ascii_only else ("←", "·")
+    arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
     digits = len(str(selection.queries.stop - 1))
     lines = []
+    first = selection.keys.start if selection.square else 0
     for query, values in zip(selection.queries, panel.values, strict=True):
-        end = max(0, query + 1 - selection.keys.start) if _causal(selection) else len(values)
-        order = np.argsort(-values[:end], kind="stable")[: page.top].tolist()
-        offset = selection.keys.start if selection.square else 0
+        allowed = query + 1 - first if selection.stage in ("masked", "weights") else len(values)
+        values = values[: max(0, allowed)]
+        order = np.argsort(-values, kind="stable")[: page.top].tolist()
         items = []
         for column in order:
-            name = f" {quoted(attention.text[offset + column], page.ascii_only)}"
-            name = name if selection.square else ""
-            items.append(f"{offset + column}{name} {_number(float(values[column]), page)}")
-        rest = float(values[:end].sum() - values[order].sum())
-        if selection.stage == "weights" and end > len(order):
-            items.append(f"rest {_number(max(0.0, rest), page)}")
+            key = first + column
+            name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
+            items.append(f"{key}{name} {_number(float(values[column]), page)}")
+        if selection.stage == "weights" and len(values) > len(order):
+            items.append(f"rest {_number(float(values.sum() - values[order].sum()), page)}")
         head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        flowed = _flow(items, page.width and page.width - cell_len(head) - 4, f" {dot} ")
+        flowed = _flow(items, page.width and page.width - cell_len(head) - 4, separator)
         for number, part in enumerate(flowed or ["masked"]):
             start = f"{head} {arrow} " if not number else " " * (cell_len(head) + 3)
             lines.append(Text(start, DIM).append(part, Style(dim=False)))
@@ -159,9 +158,8 @@ def overview(
     attention: AttentionMap, selection: Selection, panels: Sequence[Panel], page: Page
 ) -> list[Text]:
     """Small pictures of every head side by side, each cell the largest of what it covers."""
-    title = f"{selection.stage} of every head · {_axes(selection)} · T={len(attention.text)}"
-    lines = [*_wrap(title, page), Text()]
-    lines[0].stylize(BOLD)
+    title = [f"{selection.stage} of every head", _axes(selection), f"T={len(attention.text)}"]
+    lines = [Text(line, BOLD) for line in _flow_plain(title, page)] + [Text()]
     pictures = [_thumbnail(selection, panel, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
@@ -197,7 +195,7 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
 
 def _title(
     attention: AttentionMap, selection: Selection, panel: Panel, view: str, page: Page
-) -> str:
+) -> list[str]:
     size = attention.layers[panel.layer].q.shape[-1]
     parts = [_where(selection, panel), selection.stage, _axes(selection)]
     parts += [f"T={len(attention.text)}", f"head_size={size}"]
@@ -209,7 +207,7 @@ def _title(
         else:
             finite = panel.values[np.isfinite(panel.values)]
             parts.append(f"scale {finite.min():.2f} … {finite.max():.2f}")
-    return " · ".join(parts)
+    return parts
 
 
 def _where(selection: Selection, panel: Panel) -> str:
@@ -368,10 +366,14 @@ def _flow(items: Sequence[str], width: int | None, separator: str = " · ") -> l
     return lines
 
 
-def _wrap(title: str, page: Page) -> list[Text]:
-    title = title.replace("–", "-").replace("…", "..") if page.ascii_only else title
-    separator = " | " if page.ascii_only else " · "
-    return [Text(line) for line in _flow(title.split(" · "), page.width, separator)]
+def _flow_plain(items: Sequence[str], page: Page) -> list[str]:
+    """`_flow` for our own words: in ASCII where the page asks for it."""
+    if page.ascii_only:
+        items = [item.translate(_IN_ASCII) for item in items]
+    return _flow(items, page.width, " | " if page.ascii_only else " · ")
+
+
+_IN_ASCII = str.maketrans({"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-"})
 
 
 _VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {

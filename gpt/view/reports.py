@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,25 +149,24 @@ def losses(nats: float | None) -> str:
     return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
 
 
-def farewell(run: Run, manifest: Manifest, reason: str) -> str:
+def farewell(run: Run, manifest: Manifest, reason: str) -> dict[str, str]:
     """How it ended, where it is, what to type next."""
-    name, steps = f"--run {run.name}", manifest.train.steps
-    ends = {
-        "finished": f"finished {steps:,} steps",
-        "patience": f"stopped at step {manifest.step:,}: no new best for {manifest.since_best} "
+    steps, folder = manifest.train.steps, run.path.parent
+    ended = {
+        "finished": f"all {steps:,} steps",
+        "patience": f"stopped at step {manifest.step:,}: no new best in {manifest.since_best} "
         "evaluations",
+    }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
+    usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
+    where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
+    resume = f"gptx train --resume --run {run.name}{where}"
+    return {
+        "ended": f"{ended}, {duration(manifest.seconds)} of training",
+        "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
+        "saved": str(run.path),
+        "go on": "" if reason in ("finished", "patience") else resume,
+        "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
     }
-    lines = [
-        f"{ends.get(reason, f'{reason} after step {manifest.step:,} of {steps:,}')} in "
-        f"{duration(manifest.seconds)} of training · best {losses(manifest.best_loss)} · "
-        f"saved in {run.path}"
-    ]
-    if reason not in ends:
-        lines.append(f"go on with:  gptx train --resume {name}")
-    lines.append(
-        f'next:  gptx sample {name} --prompt "…"   gptx attn {name}   gptx runs {run.name}'
-    )
-    return escape("\n".join(lines))
 
 
 def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:

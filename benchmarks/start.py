@@ -1,0 +1,81 @@
+"""From Enter to an answer: the commands that people repeat, beside what they must not wait for.
+
+Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `import torch`, and
+a Typer program of one command. Needs a trained run (any). The last line is JSON.
+
+    python benchmarks/start.py [--checkpoints checkpoints] [--rounds 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+BARE = """
+import typer
+app = typer.Typer()
+@app.command()
+def one(name: str = "you"):
+    "One command."
+@app.command()
+def two(name: str = "you"):
+    "Another."
+app()
+"""
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of one process that must succeed."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoints", default="checkpoints")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    gptx = os.path.join(os.path.dirname(sys.executable), "gptx")
+    where = ["--checkpoints", options.checkpoints]
+    commands = {
+        "sample": [gptx, "sample", "--length", "1", *where],
+        "attn": [gptx, "attn", *where],
+        "help": [gptx, "--help"],
+        "import torch": [sys.executable, "-c", "import torch"],
+        "bare typer": [sys.executable, "-c", BARE, "--help"],
+    }
+    walls: dict[str, list[float]] = {name: [] for name in commands}
+    cpus: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(options.rounds + 1):
+        for name, command in commands.items():
+            wall, cpu = timed(command)
+            if number:  # the first round only warms the disk's cache
+                walls[name].append(wall)
+                cpus[name].append(cpu)
+    result: dict[str, object] = {"benchmark": "start", "rounds": options.rounds}
+    for name in commands:
+        wall, cpu = statistics.median(walls[name]), statistics.median(cpus[name])
+        print(f"{name:13} {wall:6.3f} s wall  {cpu:6.3f} s CPU")
+        result[name] = {"wall": round(wall, 3), "cpu": round(cpu, 3)}
+    for name, base in (
+        ("sample", "import torch"),
+        ("attn", "import torch"),
+        ("help", "bare typer"),
+    ):
+        pairs = [a / b for a, b in zip(walls[name], walls[base], strict=True)]
+        print(f"{name} / {base}: {statistics.median(pairs):.2f}")
+        result[f"{name} / {base}"] = round(statistics.median(pairs), 3)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A training step of the classic preset beside a plain eager PyTorch loop of the same shapes.
+
+The opponent is written here in one screen, with no framework around it: packed qkv,
+scaled_dot_product_attention, GELU, fused AdamW, gradient clipping. Both run in turns, a block of
+steps each, in one process; the last line is JSON.
+
+    python benchmarks/step.py [--rounds 15] [--block 20] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gpt.config import ModelConfig, TrainConfig, only_fields, preset
+from gpt.model import GPT, initialise
+from gpt.training.optim import make_optimizer
+from gpt.training.step import train_step
+
+VOCAB = 65
+
+
+class PlainBlock(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.proj = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        B, T, C = x.shape
+        q, k, v = self.qkv(self.norm1(x)).split(C, dim=2)
+        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).contiguous().view(B, T, C))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class PlainGPT(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(VOCAB, config.n_embd)
+        self.positions = nn.Embedding(config.block_size, config.n_embd)
+        blocks = (PlainBlock(config.n_embd, config.n_head) for _ in range(config.n_layer))
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(config.n_embd, bias=False)
+        self.output = nn.Linear(config.n_embd, VOCAB, bias=False)
+        self.output.weight = self.characters.weight
+        nn.init.normal_(self.characters.weight, std=0.02)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.characters(ids) + self.positions(torch.arange(ids.shape[1]))
+        return self.output(self.norm(self.blocks(x)))
+
+
+def plain_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iterator[float]:
+    """The plain loop; yields each step's loss."""
+    net = PlainGPT(model)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), fused=True)
+    while True:
+        starts = torch.randint(len(ids) - model.block_size, (train.batch_size,)).tolist()
+        windows = [ids[start : start + model.block_size + 1].astype(np.int64) for start in starts]
+        batch = torch.stack([torch.from_numpy(window) for window in windows])
+        loss = F.cross_entropy(net(batch[:, :-1]).view(-1, VOCAB), batch[:, 1:].reshape(-1))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        yield loss.item()
+
+
+def gptx_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iterator[float]:
+    """What `gptx train` does for a step."""
+    net = GPT(model)
+    initialise(net, 1)
+    optimizer = make_optimizer(net, train)
+    for step in range(10**9):
+        yield train_step(net, optimizer, ids, train, step)[0]
+
+
+def sgemm_rate() -> float:
+    """GFLOP/s of a (768, 128) × (128, 384) product, the largest of a small model's step."""
+    a, b = torch.randn(768, 128), torch.randn(128, 384)
+    started = time.perf_counter()
+    for _ in range(500):
+        a @ b
+    return 500 * 2 * 768 * 128 * 384 / (time.perf_counter() - started) / 1e9
+
+
+def milliseconds(steps: Iterator[float], count: int) -> float:
+    """Per step, over `count` steps."""
+    started = time.perf_counter()
+    for _ in range(count):
+        next(steps)
+    return 1000 * (time.perf_counter() - started) / count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--block", type=int, default=20, help="steps in a turn")
+    parser.add_argument("--preset", default="classic")
+    parser.add_argument("--threads", type=int, default=0, help="0 = torch's choice")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    values = preset(options.preset, "cpu")
+    model = ModelConfig(vocab_size=VOCAB, **only_fields(ModelConfig, values))
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    ids = np.random.default_rng(1).integers(0, VOCAB, 1_000_000, dtype=np.uint8)
+    makers: dict[str, Callable[..., Iterator[float]]] = {"gptx": gptx_steps, "plain": plain_steps}
+    loops = {name: make(model, train, ids) for name, make in makers.items()}
+    before = sgemm_rate()
+    times: dict[str, list[float]] = {name: [] for name in loops}
+    for loop in loops.values():
+        milliseconds(loop, 5)
+    for number in range(options.rounds):
+        order = list(loops) if number % 2 else list(loops)[::-1]
+        for name in order:
+            times[name].append(milliseconds(loops[name], options.block))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    ratios = [a / b for a, b in zip(times["gptx"], times["plain"], strict=True)]
+    for name, median in medians.items():
+        print(f"{name:6} {median:7.2f} ms/step (median of {options.rounds} turns)")
+    print(
+        f"gptx / plain: {medians['gptx'] / medians['plain']:.3f} of medians, "
+        f"{statistics.median(ratios):.3f} median of pairs"
+    )
+    result = {
+        "benchmark": "step",
+        "preset": options.preset,
+        "ms_per_step": {name: round(value, 3) for name, value in medians.items()},
+        "ratio_of_medians": round(medians["gptx"] / medians["plain"], 4),
+        "median_of_ratios": round(statistics.median(ratios), 4),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "sgemm_gflops": [round(before, 1), round(sgemm_rate(), 1)],
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""The commands as a user types them: what they print where, and how they refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TEXT
+
+import cli
+
+TINY = (
+    "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --steps 8 "
+    "--warmup-steps 2 --eval-interval 4"
+).split()
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+Gptx = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and one tiny run, as a user would have it."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
+    """Runs the program in `home`, in this process; trains its tiny run when first asked."""
+    monkeypatch.chdir(home)
+    for variable in ("GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def run(*arguments: str, stdin: bytes = b"") -> Answer:
+        streams = [
+            io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b"")
+        ]
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            monkeypatch.setattr(sys, name, stream)
+        monkeypatch.setattr(sys, "argv", ["gptx", *arguments])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        texts = []
+        for stream in streams[1:]:
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        return Answer(int(left.value.code or 0), *texts)
+
+    if not (home / "checkpoints").exists():
+        trained = run("train", "corpus.txt", *TINY)
+        assert trained.code == 0, trained.err
+    return run
+
+
+def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--run", "told", "--checkpoints", "told")
+    assert (answer.code, answer.out) == (0, "")
+    for word in ("characters", "split", "parameters", "epochs", "ms/step", "to beat", "uniform"):
+        assert word in answer.err
+    assert "step 8 · train" in answer.err
+    assert "nats" in answer.err
+    assert "bits/char" in answer.err
+    assert "\x1b" not in answer.err
+    assert "gptx sample" in answer.err
+    kept = {path.name for path in (home / "told/told").iterdir()}
+    assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
+
+
+def test_train_json_is_one_object(gptx: Gptx) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--json", "--checkpoints", "jsonruns")
+    result = json.loads(answer.out)
+    assert result["step"] == 8
+    assert result["reason"] == "finished"
+    assert 0 < result["val_nats"] < 4
+
+
+def test_a_dry_run_leaves_no_run(gptx: Gptx, home: Path) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--dry-run", "--checkpoints", "none")
+    assert answer.code == 0
+    assert "to beat" in answer.err
+    assert not (home / "none").exists()
+
+
+def test_a_run_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
+    first = sorted((home / "checkpoints").iterdir())[0]
+    again = gptx("train", "--config", str(first / "config.toml"), "--checkpoints", "again")
+    assert again.code == 0, again.err
+    copies = sorted((home / "again").glob("*/step-00000008/model.safetensors"))
+    assert copies[0].read_bytes() == (first / "step-00000008/model.safetensors").read_bytes()
+
+
+def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
+    where = ("--checkpoints", "resumed")
+    assert gptx("train", "corpus.txt", *TINY, *where).code == 0
+    conflict = gptx("train", "--resume", "--n-embd", "32", *where)
+    assert conflict.code == 2
+    assert "--n-embd" in conflict.err
+    further = gptx("train", "--resume", "--steps", "12", *where, "--json")
+    assert further.code == 0, further.err
+    assert json.loads(further.out)["step"] == 12
+    assert "resuming" in further.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["train", "nowhere.txt"], 3, "cannot read corpus"),
+        (["train", "empty.txt"], 3, "corpus is empty"),
+        (["train", "short.txt"], 3, "--block-size"),
+        (["train", "latin.txt"], 3, "invalid UTF-8 at byte 3"),
+        (["train", "corpus.txt", "--n-embd", "10"], 2, "--n-embd"),
+        (["train", "corpus.txt", "--dropout", "1.5"], 2, "--dropout"),
+        (["train", "corpus.txt", "--position", "spiral"], 2, "--position"),
+        (["train", "corpus.txt", "--minutes", "1", "--steps", "5"], 2, "--minutes"),
+        (["train", "corpus.txt", "--run", "../x"], 2, "invalid run name"),
+        (["train", "--config", "missing.toml"], 2, "missing.toml"),
+        (["train", "--config", "typo.toml"], 2, "n_layers"),
+        (["train", "--config", "broken.toml"], 2, "broken.toml"),
+        (["sample", "--temperature", "nan"], 2, "--temperature"),
+        (["sample", "--temperature", "-1"], 2, "--temperature"),
+        (["sample", "--top-k", "0"], 2, "--top-k"),
+        (["sample", "--top-p", "2"], 2, "--top-p"),
+        (["sample", "--prompt", "caté"], 3, "'é' (U+00E9"),
+        (["sample", "the", "--prompt", "cat"], 2, "give the text once"),
+        (["sample", "--run", "nobody"], 4, "no run 'nobody'"),
+        (["sample", "--checkpoints", "empty"], 4, "train one with"),
+        (["sample", "--step", "77"], 4, "no step 77"),
+        (["attn", "ぁ"], 3, "U+3041"),
+        (["attn", ""], 3, "at least one character"),
+        (["attn", "the cat sat on the mat"], 3, "--window last"),
+        (["attn", "the", "--layer", "9"], 2, "--layer"),
+        (["attn", "the", "--query", "2:9"], 2, "--query"),
+        (["eval", "missing.txt"], 3, "cannot read missing.txt"),
+        (["runs", "nobody"], 4, "no run"),
+        (["dance"], 2, "dance"),
+        (["sample", "--wide"], 2, "--wide"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(
+    gptx: Gptx, home: Path, arguments: list[str], code: int, says: str
+) -> None:
+    (home / "empty.txt").write_bytes(b"")
+    (home / "short.txt").write_bytes(b"abcdefghij")
+    (home / "latin.txt").write_bytes(b"caf\xe9 au lait" * 100)
+    (home / "typo.toml").write_text("n_layers = 3\n", encoding="utf-8")
+    (home / "broken.toml").write_text("n_layer = = 3\n", encoding="utf-8")
+    before = sorted(home.rglob("step-*"))
+    answer = gptx(*arguments)
+    assert (answer.code, answer.out) == (code, "")
+    last = answer.err.splitlines()[-1]
+    assert last.startswith("gptx: error: ")
+    assert says in last
+    assert "Traceback" not in answer.err
+    assert sorted(home.rglob("step-*")) == before
+
+
+def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
+    answer = gptx("sample", "--prompt", "the cat", "--length", "30", "--stop", "")
+    assert answer.code == 0
+    assert answer.out.startswith("the cat")
+    assert len(answer.out.rstrip("\n")) >= len("the cat") + 28
+    assert gptx("sample", "--prompt", "the cat", "--length", "30").out == answer.out
+    assert gptx("sample", "--prompt", "the cat", "--length", "30", "--seed", "2").out != answer.out
+
+
+def test_prompts_come_from_argument_option_file_and_pipe(gptx: Gptx, home: Path) -> None:
+    (home / "prompt.txt").write_text("the rat", encoding="utf-8")
+    short = ("--length", "10")
+    texts = {
+        gptx("sample", "the rat", *short).out,
+        gptx("sample", "--prompt", "the rat", *short).out,
+        gptx("sample", "--prompt-file", "prompt.txt", *short).out,
+        gptx("sample", "-", *short, stdin=b"the rat").out,
+        gptx("sample", "--prompt", "-", *short, stdin=b"the rat").out,
+    }
+    assert len(texts) == 1
+
+
+def test_several_samples_are_separated_and_equal_their_json(gptx: Gptx) -> None:
+    many = ("sample", "--prompt", "the ", "-n", "3", "--length", "12")
+    plain, lines = gptx(*many).out, gptx(*many, "--json").out.splitlines()
+    records = [json.loads(line) for line in lines]
+    assert "\n---\n".join(record["text"] for record in records) == plain.removesuffix("\n")
+    assert [record["sample"] for record in records] == [0, 1, 2]
+    assert len({record["text"] for record in records}) > 1
+
+
+def test_stop_strings_end_the_text_before_them(gptx: Gptx) -> None:
+    free = gptx("sample", "--prompt", "the", "--length", "60", "--temperature", "0").out
+    stopped = gptx(
+        "sample", "--prompt", "the", "--length", "60", "--temperature", "0", "--stop", " "
+    )
+    assert stopped.out == free[: free.index(" ", 3)] + "\n"
+
+
+def test_unknown_characters_can_be_skipped(gptx: Gptx) -> None:
+    skipped = gptx("sample", "--prompt", "th☃e", "--unknown", "skip", "--length", "5")
+    assert skipped.out == gptx("sample", "--prompt", "the", "--length", "5").out
+
+
+def test_a_long_prompt_is_echoed_whole_with_one_note(gptx: Gptx) -> None:
+    prompt = "the cat sat on the mat. " * 4
+    answer = gptx("sample", "--prompt", prompt, "--length", "5")
+    assert answer.out.startswith(prompt)
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_bare_attn_shows_a_checked_matrix(gptx: Gptx) -> None:
+    answer = gptx("attn")
+    assert answer.code == 0
+    assert "layer 0 head 0 · weights" in answer.out
+    assert "✓" in answer.out.splitlines()[-1]
+    assert "\x1b" not in answer.out
+    assert "validation split" in answer.err
+
+
+def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
+    text, head = "the cat", ("--layer", "1", "--head", "1")
+    document = json.loads(gptx("attn", text, *head, "--format", "json").out)
+    rows = list(csv.DictReader(io.StringIO(gptx("attn", text, *head, "--format", "csv").out)))
+    assert gptx("attn", text, "-o", "map.npz").code == 0
+    with np.load(home / "map.npz", allow_pickle=False) as arrays:
+        weights = arrays["weights"][1, 1]
+    assert np.array_equal(np.float32(document["values"][0]), weights)
+    for row in rows:
+        assert np.float32(row["weight"]) == weights[int(row["q_pos"]), int(row["k_pos"])]
+    assert len(rows) == len(text) * (len(text) + 1) // 2
+
+
+@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "context", "concat"])
+@pytest.mark.parametrize("view", ["numbers", "heat", "top", "heads"])
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_every_view_of_every_stage_fits_the_terminal(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, stage: str, view: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    answer = gptx("attn", "the cat", "--stage", stage, "--view", view)
+    assert answer.code == 0, answer.err
+    assert max(map(len, answer.out.splitlines())) <= int(columns)
+
+
+def test_color_can_be_forced_and_forbidden(gptx: Gptx) -> None:
+    assert "\x1b[" in gptx("attn", "the cat", "--view", "heat", "--color", "always").out
+    assert "\x1b[" not in gptx("attn", "the cat", "--view", "heat", "--color", "never").out
+
+
+def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
+    evaluated = json.loads(gptx("eval", "--json").out)
+    trained = json.loads(gptx("runs", "--json").out.splitlines()[-1])
+    assert evaluated["nats"] == pytest.approx(trained["val_nats"], abs=1e-6)
+    assert evaluated["bits"] == pytest.approx(evaluated["nats"] / np.log(2))
+
+
+def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
+    by_file = gptx("eval", "corpus.txt").out.split(": ")[1]
+    by_pipe = gptx("eval", "-", stdin=TEXT.encode()).out.split(": ")[1]
+    assert by_file == by_pipe
+
+
+def test_runs_lists_and_tells_one_story(gptx: Gptx) -> None:
+    table = gptx("runs").out
+    assert table.splitlines()[0].split()[:2] == ["run", "step"]
+    assert "corpus-1" in table
+    story = gptx("runs", "corpus-1").out
+    for word in ("n_layer", "loss", "step 0", "step 8", "Transformer blocks."):
+        assert word in story
+
+
+def test_version_and_help(gptx: Gptx) -> None:
+    assert gptx("--version").out.startswith("gptx ")
+    assert "attn" in gptx("--help").out
+    assert "--block-size" in gptx("train", "--help").out

@@ -1,0 +1,260 @@
+"""What only a real process can show: signals, pipes, full disks, locales, terminals, imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import TEXT, train_tiny
+
+from gpt.run import Checkpoint, Run
+
+MAIN = [sys.executable, "-c", "import cli; cli.main()"]
+WITHOUT_TORCH = [
+    sys.executable,
+    "-c",
+    "import sys, cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules, 'torch!'",
+]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment with one thread, no user settings, and `changes`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GPTX_")}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(), **changes}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one tiny run."""
+    folder = tmp_path_factory.mktemp("process")
+    train_tiny(folder)
+    return folder
+
+
+def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*main, *arguments], cwd=home, env=environment(), capture_output=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["--version"],
+        ["sample", "--length", "5"],
+        ["attn", "the cat"],
+        ["runs"],
+        ["eval", "text.txt"],
+    ],
+)
+def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]) -> None:
+    done = gptx(home, *arguments, main=WITHOUT_TORCH)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout
+
+
+def test_a_bare_import_of_the_library_imports_neither_numpy_nor_torch() -> None:
+    code = "import sys, gpt; assert gpt.__version__; assert not {'numpy', 'torch'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
+
+
+def test_a_reader_who_leaves_is_no_error(home: Path) -> None:
+    command = [*MAIN, "sample", "--length", "20000"]
+    with subprocess.Popen(
+        command, cwd=home, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(timeout=60) == 141
+    assert said == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["sample", "--length", "5"], ["attn", "the"], ["runs"]])
+def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*MAIN, *arguments],
+            cwd=home,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert done.returncode == 6
+    assert b"cannot write output" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_ascii_locale_changes_nothing_but_labels(home: Path) -> None:
+    plain = environment(
+        LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
+    command = [*MAIN, "attn", "the cat"]
+    done = subprocess.run(command, cwd=home, env=plain, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"\\s" in done.stdout
+    command = [*MAIN, "sample", "--length", "5"]
+    done = subprocess.run(command, cwd=home, env=plain, capture_output=True, timeout=60)
+    assert done.returncode == 0
+
+
+def test_invalid_bytes_in_an_argument_are_named(home: Path) -> None:
+    done = subprocess.run(
+        [os.fsencode(part) for part in (*MAIN, "sample", "--prompt")] + [b"th\xffe"],
+        cwd=home,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert b"U+DCFF" in done.stderr
+    assert b"position 2" in done.stderr
+
+
+def test_a_terminal_sees_control_characters_as_text(tmp_path: Path) -> None:
+    text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
+    done = gptx(tmp_path, "--version")
+    assert done.returncode == 0
+    (tmp_path / "evil.txt").write_bytes(text.encode())
+    options = ("--steps 2 --n-layer 1 --n-head 1 --n-embd 8 --block-size 8 --batch-size 2").split()
+    trained = gptx(tmp_path, "train", "evil.txt", *options)
+    assert trained.returncode == 0, trained.stderr
+    arguments = ["sample", "--prompt", "ab\x1b", "--length", "300", "--temperature", "3"]
+    raw = gptx(tmp_path, *arguments).stdout.decode()
+    seen = on_terminal(tmp_path, *arguments)
+    assert "\x1b" in raw
+    unescaped = re.sub(
+        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\(r)",
+        lambda match: "\r" if match[3] else chr(int(match[1] or match[2], 16)),
+        seen.replace("\r\n", "\n"),
+    )
+    assert unescaped == raw
+    assert not re.search("[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202e]", seen)
+
+
+def on_terminal(home: Path, *arguments: str) -> str:
+    """What a terminal receives from the program."""
+    primary, secondary = pty.openpty()
+    process = subprocess.Popen(
+        [*MAIN, *arguments],
+        cwd=home,
+        env=environment(),
+        stdout=secondary,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(secondary)
+    received = b""
+    while True:
+        ready, _, _ = select.select([primary], [], [], 30)
+        assert ready, "the program went quiet"
+        try:
+            received += os.read(primary, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not received:
+            break
+    os.close(primary)
+    assert process.wait(timeout=60) == 0
+    return received.decode()
+
+
+LONG = (
+    "train text.txt --steps 100000 --n-layer 1 --n-head 1 --n-embd 8 --block-size 8 "
+    "--batch-size 2 --eval-interval 100000"
+).split()
+
+
+def stopped_by(home: Path, number: signal.Signals, *arguments: str) -> tuple[int, str, Run]:
+    """Starts a long training, sends the signal once it has begun, and waits."""
+    process = subprocess.Popen(
+        [*MAIN, *LONG, *arguments], cwd=home, env=environment(), stderr=subprocess.PIPE
+    )
+    runs = home / "checkpoints"
+    deadline = time.monotonic() + 60
+    while not list(runs.glob("*/samples.jsonl")):  # written once the first checkpoint is safe
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said.decode(), Run(next(runs.iterdir()))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    returned, said, run = stopped_by(tmp_path, number)
+    assert returned == code, said
+    step = run.last().manifest.step
+    assert step > 0
+    assert f"{number.name} after step {step:,}" in said
+    assert f"gptx train --resume --run {run.name}" in said
+    run.last().verify()
+
+
+def test_stopped_and_resumed_equals_unbroken(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    _, _, run = stopped_by(tmp_path, signal.SIGINT)
+    step = run.last().manifest.step
+    more = ["--steps", str(step + 5), "--eval-interval", str(step + 5)]
+    unbroken = gptx(tmp_path, *LONG, *more, "--schedule", "linear", "--checkpoints", "whole")
+    assert unbroken.returncode == 0, unbroken.stderr
+    manifest = json.loads((run.last().path / "manifest.json").read_text())
+    assert manifest["train"]["steps"] == 100_000  # the horizon was another: only moments may differ
+    resumed = gptx(tmp_path, "train", "--resume", "--steps", str(step + 5))
+    assert resumed.returncode == 0, resumed.stderr
+    assert Checkpoint.open(run.step_paths()[-1]).manifest.step == step + 5
+
+
+def test_two_trainers_cannot_share_a_run(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    process = subprocess.Popen(
+        [*MAIN, *LONG], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("checkpoints/*/samples.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second = gptx(tmp_path, "train", "--resume")
+        assert second.returncode == 5
+        assert f"in use by process {process.pid}".encode() in second.stderr
+    finally:
+        process.kill()
+        process.wait()
+    freed = gptx(tmp_path, "train", "--resume", "--dry-run")
+    assert freed.returncode == 0, freed.stderr
+
+
+def test_every_saved_number_is_plain_safetensors(home: Path) -> None:
+    path = Run(home / "checkpoints" / "tiny").last().path
+    tensors = safetensors.numpy.load((path / "model.safetensors").read_bytes())
+    assert all(np.isfinite(tensor).all() for tensor in tensors.values())
+    assert {file.name for file in path.iterdir()} == {
+        "manifest.json",
+        "model.safetensors",
+        "state.safetensors",
+    }
