@@ -145,7 +145,7 @@ class TrainConfig:
     eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
     eval_chars: Annotated[int, "Most validation characters to evaluate on; 0 = all."] = 0
     patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
-    seed: Annotated[int, "Of initialisation, batches and dropout."] = 1337
+    seed: Annotated[int, "Of initialisation, batches and dropout."] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -177,7 +177,7 @@ class SampleConfig:
     top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018)."] = None
     top_p: Annotated[float | None, "The nucleus of mass p (Holtzman et al. 2020)."] = None
     min_p: Annotated[float | None, "At least p x the likeliest (Nguyen et al. 2024)."] = None
-    seed: Annotated[int, "Same seed, same text."] = 1337
+    seed: Annotated[int, "Same seed, same text."] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,0 +1,127 @@
+"""Attention by hand: its scale, its mask, its dropout; and the activations, numpy's = torch's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig, Position
+from gpt.model.attention import ATTENTION
+from gpt.model.layers import ACTIVATIONS
+from gpt.model.positions import POSITIONS
+from gpt.reading import reader
+
+both = pytest.mark.parametrize("kind", ATTENTION)
+
+
+def attention_of(kind: str, dropout: float = 0.0, **options: Any) -> nn.Module:
+    """Two heads of two dimensions; queries, keys, values and the output are the input itself."""
+    config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, dropout=dropout, **options)
+    attention = ATTENTION[kind](config)
+    eye = torch.eye(4)
+    attention.load_state_dict({"qkv.weight": torch.cat((eye, eye, eye)), "proj.weight": eye})
+    return attention
+
+
+def unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    return queries, keys
+
+
+@both
+def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
+    x = torch.tensor([[[1.0, 2.0, 0.5, -1.0], [3.0, -1.0, 2.0, 1.0]]])
+    y = attention_of(kind, qk_norm=False)(x, unturned)[0].tolist()
+    # Head 0 sees (1, 2) and (3, −1): scores of the second row 3−2 = 1 and 9+1 = 10, over √2.
+    # Head 1 sees (.5, −1) and (2, 1): scores 1−1 = 0 and 4+1 = 5, over √2.
+    first = 1 / (1 + math.exp((10 - 1) / math.sqrt(2)))
+    second = 1 / (1 + math.exp((5 - 0) / math.sqrt(2)))
+    expected = [
+        first * 1 + (1 - first) * 3,
+        first * 2 + (1 - first) * -1,
+        second * 0.5 + (1 - second) * 2,
+        second * -1 + (1 - second) * 1,
+    ]
+    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # the first row sees itself alone
+    assert y[1] == pytest.approx(expected, abs=1e-6)
+
+
+@both
+def test_normalised_queries_and_keys_have_no_length(kind: str) -> None:
+    x = torch.tensor([[[30.0, 40.0, 3.0, 4.0], [0.3, -0.4, 6.0, 8.0]]])
+    attention = attention_of(kind, qk_norm=True)
+    y = attention(x, unturned)[0, 1].tolist()
+    # RMS-normalised: head 0 has √2·(.6, .8) and √2·(.6, −.8), head 1 √2·(.6, .8) twice.
+    weight = 1 / (1 + math.exp(2 * (1 - (0.36 - 0.64)) / math.sqrt(2)))
+    assert y[0] == pytest.approx(weight * 30 + (1 - weight) * 0.3, rel=1e-3)
+    assert y[2] == pytest.approx(4.5, rel=1e-4)
+
+
+@both
+def test_dropout_drops_weights_and_output_while_training_only(kind: str) -> None:
+    x, still = torch.ones(500, 1, 4), attention_of(kind)
+    attention = attention_of(kind, dropout=0.5)
+    torch.manual_seed(1)
+    attention.eval()
+    assert torch.equal(attention(x, unturned), still(x, unturned))
+    attention.train()
+    output = attention(x, unturned)  # each weight and each output dropped, or doubled
+    assert set(output.unique().tolist()) == {0.0, 4.0}
+    assert output.mean().item() == pytest.approx(1.0, abs=0.2)
+    attention.dropout = nn.Identity()
+    by_head = attention(x, unturned).view(500, 2, 2)  # a single weight a head: dropped, or doubled
+    assert set(by_head.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(by_head[..., 0], by_head[..., 1])
+    assert not torch.equal(by_head[:, 0], by_head[:, 1])
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_position_either_adds_or_turns(position: Position) -> None:
+    config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, position=position)
+    module, x = POSITIONS[position](config), torch.ones(1, 8, 4)
+    for parameter in module.parameters():
+        nn.init.ones_(parameter)
+    queries, keys = module.rotate(x[..., :2], x[..., :2])
+    assert torch.equal(module.embed(x), x) == (position == "rotary")
+    assert torch.equal(queries, x[..., :2]) == (position != "rotary")
+    assert torch.equal(queries, keys)
+
+
+def test_a_rotary_score_depends_on_the_distance_alone() -> None:
+    config = ModelConfig(vocab_size=2, block_size=32, n_head=1, n_embd=6)
+    q, k = torch.randn(2, 6, generator=torch.Generator().manual_seed(3))
+    queries, keys = POSITIONS["rotary"](config).rotate(q.expand(32, 6), k.expand(32, 6))
+    scores = queries @ keys.T
+    assert scores[0, 0] == pytest.approx(float(q @ k), abs=1e-5)
+    torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1], rtol=0, atol=1e-5)
+    assert (scores[:, 0] - scores[0, 0]).abs()[1:].min() > 1e-3
+
+
+def test_sinusoids_are_those_of_the_paper() -> None:
+    config = ModelConfig(vocab_size=2, block_size=4, n_head=1, n_embd=4, position="sinusoidal")
+    row = POSITIONS["sinusoidal"](config).embed(torch.zeros(1, 4, 4))[0, 3].tolist()
+    expected = [math.sin(3), math.cos(3), math.sin(3 / 100), math.cos(3 / 100)]
+    assert row == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_in_numpy_are_torchs(name: str) -> None:
+    x = np.linspace(-8, 8, 161)
+    expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(reader.ACTIVATIONS[name](x), expected, rtol=0, atol=1e-13)
+
+
+def test_activations_have_their_known_values() -> None:
+    x = np.array([-3.0, -1.0, 0.0, 0.5, 2.0])
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    expected = {
+        "relu": [0, 0, 0, 0.5, 2],
+        "relu2": [0, 0, 0, 0.25, 4],
+        "gelu": 0.5 * x * (1 + np.tanh(inner)),
+    }
+    for name, activation in reader.ACTIVATIONS.items():
+        np.testing.assert_allclose(activation(x), expected[name], rtol=0, atol=1e-15)

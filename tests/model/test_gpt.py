@@ -1,0 +1,200 @@
+"""One model, three ways: readable = fused = numpy, in one layout, causal, counted, well begun."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt import config as choices
+from gpt.config import ModelConfig, only_fields, preset
+from gpt.model import GPT, initialise
+from gpt.model.attention import ATTENTION
+from gpt.model.layers import ACTIVATIONS, NORMS
+from gpt.model.positions import POSITIONS
+from gpt.reading import reader
+from gpt.reading.reader import Reader, Stages
+
+KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
+# qk_norm, bias, tied: every pair of values of every two of them.
+FLAGS = [(False, False, True), (False, True, False), (True, False, False), (True, True, True)]
+SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Builds in float64, tables of positions included."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def shaped(position: str, norm: str, activation: str, flags: tuple[bool, ...]) -> ModelConfig:
+    qk_norm, bias, tied = flags
+    kinds: dict[str, Any] = {"position": position, "norm": norm, "activation": activation}
+    return ModelConfig(**SHAPE, **kinds, qk_norm=qk_norm, bias=bias, tied=tied)
+
+
+def parameters_of(config: ModelConfig) -> dict[str, Tensor]:
+    """Numbers far from the mild start, so that every part of the model shows in the logits."""
+    random = torch.Generator().manual_seed(7)
+    return {name: torch.randn(shape, generator=random) for name, shape in config.shapes().items()}
+
+
+def built(config: ModelConfig, attention: str, stored: dict[str, Tensor]) -> GPT:
+    model = GPT(ModelConfig(**{**vars(config), "attention": attention}))
+    model.load_parameters(stored)
+    return model.eval()
+
+
+def ids_for(config: ModelConfig, batch: int = 3) -> Tensor:
+    random = torch.Generator().manual_seed(8)
+    return torch.randint(config.vocab_size, (batch, config.block_size), generator=random)
+
+
+def gradients(model: GPT, ids: Tensor) -> dict[str, Tensor]:
+    """The loss's gradients in the checkpoint's layout: they take the parameters' place, packed."""
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.data = parameter.grad
+    return model.stored_parameters()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
+def test_readable_fused_and_numpy_agree(position: str, norm: str, activation: str) -> None:
+    for flags in FLAGS:
+        config = shaped(position, norm, activation, flags)
+        stored, ids = parameters_of(config), ids_for(config)
+        heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
+        read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
+        expected = heads(ids)
+        torch.testing.assert_close(fused(ids), expected, rtol=1e-10, atol=1e-10)
+        numpy_logits = torch.from_numpy(read.logits(read.forward(ids.numpy())))
+        torch.testing.assert_close(numpy_logits, expected, rtol=1e-10, atol=1e-10)
+        of_heads, of_fused = gradients(heads, ids), gradients(fused, ids)
+        assert of_heads.keys() == of_fused.keys() == config.shapes().keys()
+        for name, gradient in of_heads.items():
+            assert gradient.abs().max() > 0, name
+            torch.testing.assert_close(of_fused[name], gradient, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
+def test_they_agree_in_float32_too(position: str, norm: str, activation: str) -> None:
+    config = shaped(position, norm, activation, (True, True, False))
+    stored, ids = parameters_of(config), ids_for(config)
+    heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
+    read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
+    numpy_logits = read.logits(read.forward(ids.numpy()))
+    assert heads(ids).dtype == torch.float32
+    assert numpy_logits.dtype == np.float32
+    torch.testing.assert_close(fused(ids), heads(ids), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(numpy_logits), heads(ids), rtol=1e-4, atol=1e-4)
+    of_heads, of_fused = gradients(heads, ids), gradients(fused, ids)
+    for name, gradient in of_heads.items():
+        torch.testing.assert_close(of_fused[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize(("position", "norm", "activation"), KINDS[::3])
+def test_one_layout_serves_both_attentions(
+    position: str, norm: str, activation: str, flags: tuple[bool, ...]
+) -> None:
+    config = shaped(position, norm, activation, flags)
+    original = parameters_of(config)
+    heads = built(config, "heads", original)
+    fused = built(config, "fused", heads.stored_parameters())
+    again = built(config, "heads", fused.stored_parameters())
+    for model in (heads, fused, again):
+        stored = model.stored_parameters()
+        shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+        assert list(shapes.items()) == list(config.shapes().items())
+        assert all(torch.equal(stored[name], original[name]) for name in original)
+        assert sum(p.numel() for p in model.parameters()) == config.parameters()
+    state = [*fused.state_dict()]
+    assert state == [*config.shapes(), *(["lm_head.weight"] if config.tied else [])]
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("changed", [0, 3, 7])
+def test_a_character_changes_nothing_before_it(position: str, changed: int) -> None:
+    config = shaped(position, "layer", "gelu", (False, True, True))
+    stored, before = parameters_of(config), ids_for(config, batch=1)
+    after = before.clone()
+    after[0, changed] = (before[0, changed] + 1) % config.vocab_size
+    for attention in ATTENTION:
+        model = built(config, attention, stored)
+        old, new = model(before)[0], model(after)[0]
+        assert torch.equal(old[:changed], new[:changed])
+        assert not torch.equal(old[changed], new[changed])
+    read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
+    kept: list[list[Stages]] = [[], []]
+    streams = [
+        read.forward(x.numpy(), keep=k)[0] for x, k in zip((before, after), kept, strict=True)
+    ]
+    assert np.array_equal(streams[0][:changed], streams[1][:changed])
+    assert not np.array_equal(streams[0][changed], streams[1][changed])
+    for old_stages, new_stages in zip(*kept, strict=True):
+        assert np.array_equal(old_stages.weights[:, :changed], new_stages.weights[:, :changed])
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 795_904), ("cuda", 10_646_784)])
+def test_nanogpt_recipes_have_nanogpts_parameter_counts(device: str, count: int) -> None:
+    recipe = only_fields(ModelConfig, preset("classic", device))
+    assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
+
+
+@pytest.mark.parametrize("name", choices.PRESETS)
+def test_a_new_model_knows_nothing(name: str) -> None:
+    config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))
+    model, ids = GPT(config), ids_for(config, batch=4)
+    initialise(model, 1337)
+    with torch.no_grad():
+        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    assert abs(loss.item() - math.log(65)) < 0.1
+
+
+def test_both_attentions_start_from_the_same_seeded_numbers() -> None:
+    config = shaped("learned", "layer", "gelu", (True, True, False))
+    models = {kind: GPT(ModelConfig(**{**vars(config), "attention": kind})) for kind in ATTENTION}
+
+    def start(kind: str, seed: int) -> dict[str, Tensor]:
+        initialise(models[kind], seed)
+        return {name: tensor.clone() for name, tensor in models[kind].stored_parameters().items()}
+
+    heads, fused, other = start("heads", 5), start("fused", 5), start("fused", 6)
+    assert all(torch.equal(heads[name], fused[name]) for name in config.shapes())
+    assert not torch.equal(fused["lm_head.weight"], other["lm_head.weight"])
+
+
+def test_residual_projections_start_smaller() -> None:
+    config = ModelConfig(vocab_size=65, n_layer=8)
+    model = GPT(config)
+    initialise(model, 1)
+    for name, tensor in model.stored_parameters().items():
+        residual = name.endswith(("proj.weight", "down.weight"))
+        expected = 0.02 / 4 if residual else 0.02
+        assert tensor.std().item() == pytest.approx(expected, rel=0.05), name
+
+
+@pytest.mark.parametrize(
+    ("choice", "built_in"),
+    [
+        (choices.Norm, (NORMS, reader.NORMS)),
+        (choices.Activation, (ACTIVATIONS, reader.ACTIVATIONS)),
+        (choices.Position, (POSITIONS,)),
+        (choices.Attention, (ATTENTION,)),
+    ],
+)
+def test_every_choice_of_an_option_is_built_and_no_other(
+    choice: Any, built_in: tuple[dict[str, Any], ...]
+) -> None:
+    assert all(set(get_args(choice)) == set(table) for table in built_in)

@@ -1,0 +1,195 @@
+"""An attention map's checks hold, each notices its own damage, and known heads look as known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.config import ModelConfig
+from gpt.errors import TextError
+from gpt.reading.inspector import Check, inspect
+from gpt.reading.reader import Array, Cache, Reader, Stages
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+
+SUM, DIAGONAL, AGAIN, CONTEXT, OUTPUT, PROBE = (
+    "rows sum to 1",
+    "above the diagonal exactly 0",
+    "q·k again in float64",
+    "weights·v = context",
+    "concat·proj = output",
+    "logits = torch's at saving",
+)
+Damage = Callable[[Array], None]
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+class Damaged(Reader):
+    """A reader that spoils one number of one stage of one layer."""
+
+    def __init__(self, sound: TrainedGPT, layer: int, stage: str, damage: Damage) -> None:
+        super().__init__(sound.config, sound.stored.tensors)
+        self._damage = layer, stage, damage
+
+    def forward(
+        self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
+    ) -> Array:
+        stream = super().forward(ids, cache, keep)
+        layer, stage, damage = self._damage
+        if keep is not None:
+            spoilt = getattr(keep[layer], stage).copy()
+            damage(spoilt)
+            keep[layer] = replace(keep[layer], **{stage: spoilt})
+        return stream
+
+
+def at(place: tuple[int, ...], value: float) -> Damage:
+    """Adds the value to the number at a place."""
+
+    def damage(array: Array) -> None:
+        array[place] += value
+
+    return damage
+
+
+def failed(reader: Reader, trained: TrainedGPT, probe_error: float = 0.0) -> set[str]:
+    """The names of the checks that do not pass."""
+    ids = trained.vocabulary.encode("the cat")
+    return {
+        check.name
+        for check in inspect(reader, "the cat", ids, probe_error).checks
+        if not check.passed
+    }
+
+
+@pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
+def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
+    attention = trained.attention(text)
+    assert [check.name for check in attention.checks] == [
+        SUM,
+        DIAGONAL,
+        AGAIN,
+        CONTEXT,
+        OUTPUT,
+        PROBE,
+    ]
+    assert all(check.passed for check in attention.checks)
+    assert attention.checks[1].error == attention.checks[1].bound == 0.0
+    assert attention.checks[5].error == trained.probe_error > 0
+    assert (attention.text, len(attention.ids)) == (text, len(text))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize(
+    ("stage", "damage", "noticed"),
+    [
+        ("weights", at((0, 3, 3), 1.5e-6), {SUM, AGAIN}),
+        ("weights", at((0, 3, 5), 1e-30), {DIAGONAL}),
+        ("q", at((1, 4, 0), 0.1), {AGAIN}),
+        ("k", at((1, 2, 0), 0.1), {AGAIN}),
+        ("v", at((0, 1, 2), 0.1), {CONTEXT}),
+        ("context", at((1, 6, 1), 1e-3), {CONTEXT, OUTPUT}),
+        ("proj", at((6, 1), 1e-3), {OUTPUT}),
+    ],
+)
+def test_each_check_notices_its_own_damage(
+    trained: TrainedGPT, layer: int, stage: str, damage: Damage, noticed: set[str]
+) -> None:
+    assert failed(Damaged(trained, layer, stage, damage), trained) == noticed
+
+
+@pytest.mark.parametrize("probe_error", [1.1e-4, float("nan"), float("inf")])
+def test_a_failed_probe_is_told(trained: TrainedGPT, probe_error: float) -> None:
+    assert failed(trained.reader, trained, probe_error) == {PROBE}
+
+
+def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
+    errors = (0.0, 0.5, 0.51, float("nan"))
+    assert [Check("", error, 0.5).passed for error in errors] == [True, True, False, False]
+
+
+def test_a_float64_model_is_held_to_1e_12(trained: TrainedGPT) -> None:
+    tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
+    reader = Reader(trained.config, tensors)
+    attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"), 0.0)
+    assert all(check.passed for check in attention.checks)
+    assert attention.checks[2].bound < 1e-11
+
+
+def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
+    tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
+    tensors["blocks.1.attention.qkv.weight"][: trained.config.n_embd] = 0
+    reader = Reader(trained.config, tensors)
+    attention = inspect(reader, "the cat sat", trained.vocabulary.encode("the cat sat"), 0.0)
+    even = np.tri(11) / np.arange(1, 12)[:, None]
+    for head in range(trained.config.n_head):
+        np.testing.assert_allclose(attention.stage("weights", 1, head), even, rtol=0, atol=1e-7)
+    assert np.abs(attention.stage("weights", 0, 0) - even).max() > 1e-3
+
+
+def test_a_head_built_to_look_one_back_looks_one_back() -> None:
+    """Position t is the unit vector t, and stays one through the norm but for its length.
+
+    The query of t asks for unit t − 1; the key of t offers unit t.
+    """
+    config = ModelConfig(
+        vocab_size=2,
+        block_size=8,
+        n_layer=1,
+        n_head=1,
+        n_embd=16,
+        position="learned",
+        qk_norm=False,
+    )
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
+    tensors["position.weight"][:, :8] = np.eye(8)
+    tensors["token_embedding.weight"][:, 8:10] = np.eye(2)
+    queries, keys, _ = np.split(tensors["blocks.0.attention.qkv.weight"], 3)
+    queries[range(7), range(1, 8)] = 10  # rows are outputs: q[t − 1] = 10 · x[t]
+    keys[range(8), range(8)] = 10
+    attention = inspect(
+        Reader(config, tensors), "abbabaab", np.array([0, 1, 1, 0, 1, 0, 0, 1]), 0.0
+    )
+    weights = attention.stage("weights", 0, 0)
+    assert weights[0, 0] == 1
+    assert np.diag(weights, k=-1).min() > 0.999
+    assert all(check.passed for check in attention.checks)
+
+
+def test_a_stage_of_a_head_of_the_mean_and_of_the_layer(trained: TrainedGPT) -> None:
+    attention = trained.attention("the cat")
+    stages = attention.layers[1]
+    assert np.array_equal(attention.stage("scores", 1, 0), stages.scores[0])
+    mean = (stages.weights[0] + stages.weights[1]) / 2
+    np.testing.assert_allclose(attention.stage("weights", 1, "mean"), mean, atol=1e-7)
+    assert attention.stage("masked", 1, "mean")[0, 1] == -np.inf
+    for name in ("concat", "proj"):
+        assert attention.stage(name, 1, 1).shape == (7, 16)  # type: ignore[arg-type]
+        assert np.array_equal(attention.stage(name, 1, 0), attention.stage(name, 1, "mean"))  # type: ignore[arg-type]
+
+
+def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> None:
+    with pytest.raises(TextError, match="at least one character"):
+        trained.attention("")
+    with pytest.raises(TextError, match=r"17 characters.* 16.*--window last"):
+        trained.attention("the cat sat on th")
+    with pytest.raises(TextError, match=r"'€' \(U\+20AC EURO SIGN\) at position 4"):
+        trained.attention("the €")
+
+
+def test_the_last_window_of_a_long_text_is_that_text_alone(trained: TrainedGPT) -> None:
+    cut, alone = trained.attention("the cat sat on the mat", window="last"), "t sat on the mat"
+    assert cut.text == alone
+    for ours, theirs in zip(cut.layers, trained.attention(alone).layers, strict=True):
+        assert np.array_equal(ours.weights, theirs.weights)
+    assert trained.attention("the cat", window="last").text == "the cat"
+    assert trained.attention("the€ cat", unknown="skip").text == "the cat"

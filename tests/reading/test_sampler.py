@@ -1,0 +1,257 @@
+"""Draws follow the probabilities, filters and window their rules, stops a search of the text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import islice
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import ModelConfig, Position, SampleConfig
+from gpt.reading.reader import CachedDecoder, Reader
+from gpt.reading.sampler import (
+    StopFilter,
+    draw,
+    probabilities,
+    sample_ids,
+    sample_texts,
+    uniforms,
+    window_start,
+)
+from gpt.vocabulary import Vocabulary
+
+Logits = npt.NDArray[np.float64]
+LOGITS = np.array([[1.0, 0.5, 3.0, 0.5, -2.0, 2.5, 0.0, 1.5, -1.0, 2.0, 0.5, -0.5]])
+rows = st.lists(st.integers(-8, 8).map(lambda n: n / 2), min_size=1, max_size=12).map(
+    lambda row: np.array([row])
+)
+temperatures = st.sampled_from([0.3, 0.8, 1.0, 2.0])
+fast = settings(deadline=None, max_examples=60)
+
+
+def reader_of(block_size: int, position: str = "rotary") -> Reader:
+    shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**shape, block_size=block_size, position=position)  # type: ignore[arg-type]
+    random = np.random.default_rng(1)
+    return Reader(config, {n: random.normal(size=size) for n, size in config.shapes().items()})
+
+
+def continued(reader: Reader, prompt: list[int], config: SampleConfig, sample: int) -> list[int]:
+    """One sample by the documented rule: every character from scratch, nothing cached."""
+    block, text, stream = reader.config.block_size, list(prompt), uniforms(config.seed, sample)
+    hop = max(1, block // 4)
+    for _ in range(config.length):
+        start = 0
+        while len(text) - start > block:
+            start += hop
+        logits = reader.logits(reader.forward(np.array([text[start:]])))[:, -1]
+        text += draw(probabilities(logits, config), np.array([next(stream)])).tolist()
+    return text[len(prompt) :]
+
+
+def written(reader: Reader, prompt: list[int], config: SampleConfig) -> list[list[int]]:
+    steps = list(sample_ids(CachedDecoder(reader), np.array(prompt), config))
+    return np.array(steps, dtype=int).reshape(len(steps), config.n).T.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("position", get_args(Position))
+@pytest.mark.parametrize(("block_size", "prompt"), [(1, 1), (3, 5), (8, 1), (8, 8), (16, 40)])
+def test_samples_past_the_context_follow_the_window_rule_alone_or_together(
+    block_size: int, prompt: int, position: str
+) -> None:
+    reader = reader_of(block_size, position)
+    ids = np.random.default_rng(5).integers(7, size=prompt).tolist()
+    config = SampleConfig(length=40, n=3, temperature=1.0, seed=11)
+    together = written(reader, ids, config)
+    assert together == [continued(reader, ids, config, sample) for sample in range(3)]
+    assert len({tuple(sample) for sample in together}) == 3
+    assert written(reader, ids, replace(config, n=1)) == together[:1]
+
+
+@pytest.mark.parametrize("split", [1, 2, 7, 8, 9, 10, 15, 29])
+def test_what_follows_does_not_depend_on_what_was_the_prompt(split: int) -> None:
+    reader = reader_of(8)
+    greedy = SampleConfig(length=30, temperature=0)
+    text = [3] + written(reader, [3], greedy)[0]
+    rest = written(reader, text[:split], replace(greedy, length=31 - split))[0]
+    assert text[:split] + rest == text
+
+
+@fast
+@given(length=st.integers(1, 600), block_size=st.integers(1, 70))
+def test_the_window_moves_by_hops_and_stays_three_quarters_full(
+    length: int, block_size: int
+) -> None:
+    start, hop = window_start(length, block_size), max(1, block_size // 4)
+    assert start % hop == 0
+    assert length - start <= block_size
+    assert start == 0 or length - start > block_size - hop
+    assert start >= 0
+
+
+def test_uniforms_are_each_samples_own_and_never_change() -> None:
+    first = list(islice(uniforms(1337, 0), 1000))
+    assert first == list(islice(uniforms(1337, 0), 1000))
+    assert all(0 <= number < 1 for number in first)
+    assert len({*first, *islice(uniforms(1337, 1), 1000), *islice(uniforms(1338, 0), 1000)}) == 3000
+    assert first[:2] == [0.9196162942606468, 0.9844011843586706]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 1.0},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"top_k": 4},
+    {"top_p": 0.7},
+    {"min_p": 0.1},
+    {"temperature": 1.3, "top_k": 8, "top_p": 0.95, "min_p": 0.05},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_100_000_draws_follow_the_probabilities(options: dict[str, Any]) -> None:
+    weights = probabilities(LOGITS, SampleConfig(**options))
+    chances = np.fromiter(islice(uniforms(4, 0), 100_000), float)
+    counts = np.bincount(draw(np.broadcast_to(weights, (100_000, 12)), chances), minlength=12)
+    possible = weights[0] > 0
+    assert counts[~possible].sum() == 0
+    expected = 100_000 * weights[0][possible]
+    chi_square = float(((counts[possible] - expected) ** 2 / expected).sum())
+    freedom = len(expected) - 1  # the bound is exceeded by chance once in 10,000 (Wilson–Hilferty)
+    assert freedom > 1
+    assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+def test_a_draw_inverts_the_cumulative_sum() -> None:
+    weights = np.array([[0.0, 0.25, 0.0, 0.75, 0.0]] * 5)
+    chances = np.array([0.0, 0.2499, 0.25, 0.5, 1 - 2**-53])
+    assert draw(weights, chances).tolist() == [1, 1, 3, 3, 3]
+
+
+def test_temperature_0_takes_the_first_of_the_likeliest() -> None:
+    logits = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    for options in ({}, {"top_k": 2}, {"top_p": 0.1, "min_p": 1.0}):
+        chosen = probabilities(logits, SampleConfig(temperature=0, **options))
+        assert chosen.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_temperature_divides_the_logits() -> None:
+    weights = np.exp(LOGITS / 0.7)
+    chances = probabilities(LOGITS.astype(np.float32), SampleConfig(temperature=0.7))
+    np.testing.assert_allclose(chances, weights / weights.sum(), rtol=1e-6)
+
+
+def ranked(logits: Logits, **options: Any) -> tuple[list[float], list[float]]:
+    """Without and with filters, from the likeliest down, ties by id."""
+    config = SampleConfig(**options)
+    plain = probabilities(logits, SampleConfig(temperature=config.temperature))[0]
+    order = np.argsort(-plain, kind="stable")
+    return plain[order].tolist(), probabilities(logits, config)[0][order].tolist()
+
+
+@fast
+@given(
+    logits=rows,
+    temperature=temperatures,
+    top_k=st.none() | st.integers(1, 14),
+    top_p=st.none() | st.floats(0, 1, exclude_min=True),
+    min_p=st.none() | st.floats(0, 1),
+)
+def test_filters_keep_the_likeliest_in_proportion_and_never_none(
+    logits: Logits, temperature: float, **filters: Any
+) -> None:
+    plain, kept = ranked(logits, temperature=temperature, **filters)
+    size = sum(weight > 0 for weight in kept)
+    assert size >= 1
+    assert all(kept[:size])
+    assert sum(kept) == pytest.approx(1, abs=1e-12)
+    assert kept[:size] == pytest.approx([p / sum(plain[:size]) for p in plain[:size]], rel=1e-9)
+
+
+@fast
+@given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=st.floats(0.001, 1))
+def test_each_filter_keeps_exactly_what_it_says(
+    logits: Logits, temperature: float, k: int, p: float
+) -> None:
+    plain, kept = ranked(logits, temperature=temperature, top_k=k)
+    assert [weight > 0 for weight in kept] == [rank < k for rank in range(len(plain))]
+    plain, kept = ranked(logits, temperature=temperature, top_p=p)
+    size = sum(weight > 0 for weight in kept)
+    assert sum(plain[:size]) >= p - 1e-12
+    assert sum(plain[: size - 1]) < p + 1e-12
+    plain, kept = ranked(logits, temperature=temperature, min_p=p)
+    least = p * plain[0]
+    for weight, left in zip(plain, kept, strict=True):
+        assert weight >= least * (1 - 1e-12) if left else weight < least * (1 + 1e-12)
+
+
+def test_filters_work_on_what_the_one_before_left() -> None:
+    logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1]]))
+    # top-k 3 leaves 4/9, 3/9, 2/9; of these two reach .75, of the original they would not.
+    both = probabilities(logits, SampleConfig(temperature=1.0, top_k=3, top_p=0.75))
+    np.testing.assert_allclose(both, [[4 / 7, 3 / 7, 0, 0]])
+    alone = probabilities(logits, SampleConfig(temperature=1.0, top_p=0.75))
+    np.testing.assert_allclose(alone, [[4 / 9, 3 / 9, 2 / 9, 0]])
+
+
+def no_suffix_of_another(stops: list[str]) -> bool:
+    return not any(a != b and a.endswith(b) for a in stops for b in stops)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    text=st.text("abc", max_size=30),
+    stops=st.lists(st.text("ab", max_size=4), max_size=3).filter(
+        lambda stops: no_suffix_of_another([stop for stop in stops if stop])
+    ),
+)
+def test_stops_show_the_text_before_the_first_of_them_and_no_part_of_it(
+    text: str, stops: list[str]
+) -> None:
+    ends = [
+        (end, stop)
+        for end in range(1, len(text) + 1)
+        for stop in stops
+        if stop and text[:end].endswith(stop)
+    ]
+    expected = text[: ends[0][0] - len(ends[0][1])] if ends else text
+    filter_, shown = StopFilter(stops), ""
+    for seen, character in enumerate(text, start=1):
+        shown += filter_.push(character)
+        assert expected.startswith(shown)
+        assert filter_.stopped == bool(ends and ends[0][0] <= seen)
+        if not filter_.stopped:  # nothing is held back that could be shown
+            held = text[len(shown) : seen]
+            assert held == "" or any(stop.startswith(held) for stop in stops)
+    assert shown + filter_.flush() == expected
+
+
+def test_each_sample_stops_by_itself_and_all_are_awaited() -> None:
+    decoder, vocabulary = CachedDecoder(reader_of(8)), Vocabulary("\nabcdef")
+    config = SampleConfig(length=60, n=4, temperature=4.0)
+
+    def texts(*stops: str) -> list[str]:
+        steps = sample_texts(decoder, vocabulary, "a", config, stops)
+        return ["".join(gained) for gained in zip(*steps, strict=True)]
+
+    free = texts()
+    assert [len(text) for text in free] == [60] * 4
+    for stop in (free[0][9], free[1][20:22], free[2][30:34]):
+        assert texts(stop) == [text.split(stop)[0] for text in free]
+    assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
+
+
+def test_an_empty_prompt_begins_as_after_a_newline_or_the_first_character() -> None:
+    decoder, config = CachedDecoder(reader_of(8)), SampleConfig(length=9)
+    for characters, first in (("\nabcdef", "\n"), ("\t\nabcde", "\n"), ("abcdefg", "a")):
+        vocabulary = Vocabulary(characters)
+        empty, explicit = (
+            list(sample_texts(decoder, vocabulary, prompt, config)) for prompt in ("", first)
+        )
+        assert empty == explicit

@@ -1,0 +1,80 @@
+"""A score is the mean surprise over windows: torch's, and a plain loop's; in nats and in bits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.errors import TextError
+from gpt.reading import scoring
+from gpt.reading.reader import Reader
+from gpt.reading.scoring import Score, score, surprises
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+from gpt.training.checkpoint import load_gpt
+from gpt.training.evaluation import evaluate
+
+LENGTHS = [2, 15, 16, 17, 18, 33, 40, 200]  # around whole windows of 16 targets
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+def ids_of(trained: TrainedGPT, length: int) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(3).integers(len(trained.vocabulary), size=length, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_score_is_what_training_evaluates(trained: TrainedGPT, length: int) -> None:
+    ids = ids_of(trained, length)
+    result = score(trained.reader, ids)
+    assert result.characters == length - 1
+    expected = evaluate(load_gpt(trained.stored, "cpu"), ids, "cpu")
+    assert result.nats == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 5_000, 2**22])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_score_is_a_plain_loop_over_windows(
+    trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
+    tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
+    reader, ids = Reader(trained.config, tensors), ids_of(trained, length)
+    total = 0.0
+    for start in range(0, length - 1, 16):
+        window = ids[start : start + 17].astype(int)
+        logits = reader.logits(reader.forward(window[None, :-1]))[0]
+        for row, target in zip(logits, window[1:], strict=True):
+            total += math.log(sum(math.exp(logit) for logit in row)) - row[target]
+    assert score(reader, ids).nats == pytest.approx(total / (length - 1), rel=1e-12)
+
+
+def test_bits_and_perplexity_of_known_scores() -> None:
+    fair = Score(math.log(8), 100)
+    assert (fair.bits, fair.perplexity) == (pytest.approx(3), pytest.approx(8))
+    assert (Score(0.0, 1).bits, Score(0.0, 1).perplexity) == (0, 1)
+
+
+def test_surprise_of_a_certain_an_even_and_an_impossible_character() -> None:
+    logits = np.array([[1000.0, 0.0], [5.0, 5.0], [1000.0, 0.0]])
+    expected = [0.0, math.log(2), 1000.0]
+    assert surprises(logits, np.array([0, 1, 1], dtype=np.uint8)).tolist() == expected
+
+
+def test_a_text_is_scored_by_its_characters(trained: TrainedGPT) -> None:
+    known = trained.score("the cat sat on the mat.")
+    assert known == score(trained.reader, trained.vocabulary.encode("the cat sat on the mat."))
+    assert known.nats < trained.score("eht tca tas no eht tam.").nats
+    assert trained.score("the€ cat", unknown="skip") == trained.score("the cat")
+
+
+@pytest.mark.parametrize("text", ["", "t"])
+def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
+    with pytest.raises(TextError, match="two characters"):
+        trained.score(text)

@@ -1,0 +1,153 @@
+"""A checkpoint opens proven or not at all; what it writes, shows and scores is repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TEXT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import SampleConfig
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.reading.reader import CachedDecoder
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+from gpt.stored import StoredModel
+
+
+@pytest.fixture(scope="module")
+def stored(tiny: Checkpoint) -> StoredModel:
+    return tiny.model()
+
+
+@pytest.fixture(scope="module")
+def trained(stored: StoredModel) -> TrainedGPT:
+    return TrainedGPT(stored)
+
+
+def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> None:
+    assert 0 < trained.probe_error < 1e-5
+    assert repr(trained) == "<TrainedGPT tiny step 12: 2 layers × 2 heads × 8, 15 characters>"
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+@pytest.mark.parametrize(
+    "name",
+    ["token_embedding.weight", "blocks.1.attention.qkv.weight", "blocks.0.feed_forward.up.weight"],
+)
+def test_a_model_that_computes_other_logits_does_not_open(
+    stored: StoredModel, name: str, value: float
+) -> None:
+    tensors = {**stored.tensors, name: stored.tensors[name].copy()}
+    tensors[name][stored.probe_ids[0] % len(tensors[name])] += value
+    with pytest.raises(
+        CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
+    ):
+        TrainedGPT(replace(stored, tensors=tensors))
+
+
+def test_the_same_seed_gives_the_same_text_and_another_another(trained: TrainedGPT) -> None:
+    texts = [trained.generate("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert all(text.startswith("the cat") and len(text) == 57 for text in texts)
+    assert set(texts[0]) <= set(TEXT)
+
+
+def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
+    config = SampleConfig(length=20, n=3, seed=5)
+    steps = list(trained.stream("no ", config))
+    samples = ["".join(gained) for gained in zip(*steps, strict=True)]
+    assert trained.generate("no ", length=20, n=3, seed=5) == "no " + samples[0]
+    assert [len(sample) for sample in samples] == [20] * 3
+
+
+@pytest.mark.parametrize("prompt", ["", "t", "the cat sat on the mat. no mat"])
+def test_no_length_writes_nothing(trained: TrainedGPT, prompt: str) -> None:
+    assert trained.generate(prompt, length=0) == prompt
+
+
+def test_it_stops_before_a_stop(trained: TrainedGPT) -> None:
+    free = trained.generate("the", length=200, temperature=0.9)
+    stop = free[50:52]
+    expected = "the" + free[3:].split(stop)[0]
+    assert trained.generate("the", length=200, temperature=0.9, stop=[stop]) == expected
+
+
+def test_unknown_characters_are_refused_by_name_or_skipped(trained: TrainedGPT) -> None:
+    with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
+        trained.generate("the é")
+    continued = trained.generate("the é", unknown="skip", length=30)
+    assert continued[-30:] == trained.generate("the ", length=30)[-30:]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"temperature": -1.0}, "--temperature"), ({"top_k": 0}, "--top-k")]
+)
+def test_an_option_out_of_range_is_named(
+    trained: TrainedGPT, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}: "):
+        trained.generate("the", **options)
+
+
+def test_it_writes_with_the_decoder_that_it_was_given(stored: StoredModel) -> None:
+    class Counting(CachedDecoder):
+        starts = 0
+
+        def start(self, ids: Any) -> Any:
+            self.starts += 1
+            return super().start(ids)
+
+    decoder = Counting(TrainedGPT(stored).reader)
+    assert TrainedGPT(stored, decoder).generate("the") == TrainedGPT(stored).generate("the")
+    assert decoder.starts > 1
+
+
+@pytest.fixture(scope="module")
+def untouched(trained: TrainedGPT) -> Iterator[None]:
+    """Weights and numpy's own random numbers are as they were before."""
+    weights = {name: array.copy() for name, array in trained.stored.tensors.items()}
+    state = str(np.random.get_state())
+    yield
+    assert str(np.random.get_state()) == state
+    assert all(np.array_equal(trained.stored.tensors[name], weights[name]) for name in weights)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_looking_and_writing_leave_no_trace(trained: TrainedGPT) -> None:
+    first = trained.attention("the cat").layers[1].weights
+    trained.generate("the", length=40)
+    trained.score(TEXT)
+    assert np.array_equal(trained.attention("the cat").layers[1].weights, first)
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "example"),
+    [
+        ("at mat.\nthe rat sat on the cat.\nno", "the rat sat"),
+        ("x\nno rat\nthe cat is here\nx", "the cat is"),
+        ("x\nthe cat isnt here\nx", "the cat isnt"),
+        ("abcdefghijklmnopqrst", "abcdefghijkl"),
+        ("short", "short"),
+        ("\n\n\n", "\n\n\n"),
+    ],
+)
+def test_the_example_is_the_first_good_line_cut_between_words(
+    stored: StoredModel, excerpt: str, example: str
+) -> None:
+    assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
+
+
+@settings(deadline=None, max_examples=60)
+@given(excerpt=st.text("ab \n\t", min_size=1, max_size=60), length=st.integers(1, 20))
+def test_an_example_is_always_a_part_of_the_text_that_fits(
+    trained: TrainedGPT, excerpt: str, length: int
+) -> None:
+    example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
+    assert 1 <= len(example) <= min(length, trained.config.block_size)
+    assert example in excerpt

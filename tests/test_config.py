@@ -1,0 +1,184 @@
+"""Configs: every bad value names its option, TOML gives back what it got, presets are valid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from gpt.config import (
+    PRESETS,
+    ModelConfig,
+    SampleConfig,
+    TrainConfig,
+    field_help,
+    field_types,
+    from_toml,
+    only_fields,
+    preset,
+    to_toml,
+)
+from gpt.errors import ConfigError
+
+CONFIGS: tuple[type, ...] = (ModelConfig, TrainConfig, SampleConfig)
+NOT_OF_TYPE: dict[Any, list[Any]] = {
+    int: [1.0, True, "1", None],
+    float: [math.nan, math.inf, -math.inf, True, "1", None],
+    bool: [0, 1, "true", None],
+}
+
+
+def config_of(config: type, **values: Any) -> Any:
+    """The config with these values; a model also needs a vocabulary."""
+    return config(**({"vocab_size": 7} if config is ModelConfig else {}) | values)
+
+
+def of_wrong_type() -> list[tuple[type, str, Any]]:
+    """Every option that must be given, with every value that is not of its type."""
+    return [
+        (config, name, value)
+        for config in CONFIGS
+        for name, kind in field_types(config).items()
+        for value in NOT_OF_TYPE.get(kind, ["other", "", None] if get_origin(kind) else [])
+        if get_origin(kind) in (None, Literal)
+    ]
+
+
+@pytest.mark.parametrize(("config", "name", "value"), of_wrong_type())
+def test_a_value_of_another_type_is_refused_by_its_option(
+    config: type, name: str, value: Any
+) -> None:
+    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}: "):
+        config_of(config, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "values"),
+    [
+        *[
+            (ModelConfig, name, (0, -1))
+            for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
+        ],
+        (ModelConfig, "n_embd", (6, 127)),
+        (ModelConfig, "position", ("rotary",)),
+        (ModelConfig, "dropout", (-0.1, 1.0, 2)),
+        *[(TrainConfig, name, (0, -1)) for name in ("steps", "batch_size", "learning_rate")],
+        *[
+            (TrainConfig, name, (-1,))
+            for name in ("min_lr", "warmup_steps", "weight_decay", "grad_clip", "eval_interval")
+        ],
+        *[(TrainConfig, name, (-1,)) for name in ("eval_chars", "patience")],
+        *[(TrainConfig, name, (-0.1, 1.0)) for name in ("beta1", "beta2")],
+        (TrainConfig, "val_fraction", (0.0, 1.0, -0.5)),
+        *[(config, "seed", (-1, 2**63)) for config in (TrainConfig, SampleConfig)],
+        *[(SampleConfig, name, (-1,)) for name in ("length", "n", "temperature")],
+        (SampleConfig, "n", (0,)),
+        (SampleConfig, "top_k", (0, -3)),
+        (SampleConfig, "top_p", (0.0, -0.1, 2.0, math.nan, math.inf)),
+        (SampleConfig, "min_p", (-0.1, 1.1, math.nan)),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_option(
+    config: type, name: str, values: tuple[Any, ...]
+) -> None:
+    odd_heads = {"n_embd": 12, "n_head": 4} if name == "position" else {}
+    for value in values:
+        with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}: ") as caught:
+            config_of(config, **odd_heads, **{name: value})
+        assert caught.value.exit_code == 2
+
+
+def test_the_edges_of_every_range_are_valid() -> None:
+    ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
+    ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
+    TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
+    SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
+    SampleConfig(min_p=1)
+
+
+def test_heads_share_the_width() -> None:
+    assert ModelConfig(vocab_size=7, n_embd=96, n_head=6).head_size == 16
+
+
+def test_evaluations_are_a_tenth_of_the_run_apart_unless_told() -> None:
+    assert [TrainConfig(steps=steps).evaluate_every for steps in (1, 10, 2000)] == [1, 1, 200]
+    assert TrainConfig(steps=2000, eval_interval=7).evaluate_every == 7
+
+
+def test_the_classic_gpu_preset_has_the_parameters_of_nanogpt() -> None:
+    model = only_fields(ModelConfig, preset("classic", "cuda"))
+    assert ModelConfig(vocab_size=65, **model).parameters(positions=False) == 10_646_784
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_names_only_options_and_is_valid(name: str, device: str) -> None:
+    values = preset(name, device)
+    model, train = only_fields(ModelConfig, values), only_fields(TrainConfig, values)
+    assert model | train == values
+    assert vars(ModelConfig(vocab_size=65, **model)).items() >= model.items()
+    assert vars(TrainConfig(**train)).items() >= train.items()
+
+
+def test_a_preset_is_a_copy() -> None:
+    preset("default", "cuda")["n_layer"] = 99
+    assert preset("default", "cuda")["n_layer"] == 6
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--preset: 'best' is not one of default, classic$"):
+        preset("best", "cpu")
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_option_has_a_line_of_help(config: type) -> None:
+    help_texts = field_help(config)
+    assert set(help_texts) == {field.name for field in fields(config)} - {"vocab_size"}
+    assert all(text.endswith(".") and text.isprintable() for text in help_texts.values())
+
+
+def values_of(config: type) -> SearchStrategy[dict[str, Any]]:
+    """Any values of the types of a config's fields."""
+    numbers = {float: st.floats(allow_nan=False, allow_infinity=False), int: st.integers()}
+    kinds: dict[Any, SearchStrategy[Any]] = {**numbers, bool: st.booleans()}
+    return st.fixed_dictionaries(
+        {
+            name: kinds[kind] if kind in kinds else st.sampled_from(get_args(kind))
+            for name, kind in field_types(config).items()
+        }
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(values_of(ModelConfig) | values_of(TrainConfig))
+def test_toml_gives_every_field_back(values: dict[str, Any]) -> None:
+    read = from_toml(to_toml(values), "config.toml")
+    assert read == values
+    assert [type(value) for value in read.values()] == [type(value) for value in values.values()]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(), st.lists(st.text(), max_size=3))
+@example('"\\ \x00\t\n\r\x1f\x7f\x85\u200d\u2028\ufeff\U0001f600é', ["a#b", "'", '"""'])
+def test_toml_gives_any_text_back(text: str, texts: list[str]) -> None:
+    values = {"run": text, "corpus": texts}
+    written = to_toml(values)
+    assert from_toml(written, "config.toml") == values
+    assert written.count("\n") == len(values)  # whatever the text holds, a value is one line
+
+
+def test_toml_carries_the_help_and_leaves_out_what_is_not_set() -> None:
+    assert to_toml({"corpus": None, "n_layer": 4}) == "n_layer = 4  # Transformer blocks.\n"
+    with pytest.raises(TypeError, match="no TOML for object"):
+        to_toml({"n_layer": object()})
+
+
+@pytest.mark.parametrize("text", ["steps = ", "steps = 1\nsteps = 2", "= 1", 'a = "\x00"'])
+def test_broken_toml_is_an_error_that_names_the_file(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--config my\.toml: "):
+        from_toml(text, "my.toml")

@@ -1,0 +1,101 @@
+"""From Python: whatever place is named opens, the same text is written, and torch stays out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpt
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.run import MODEL, Checkpoint
+
+
+def python(code: str, *arguments: object) -> str:
+    """What a new interpreter prints for the code, run beside the library."""
+    command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
+    root = Path(__file__).parents[1]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_root_a_run_a_step_and_a_file_alone_open_the_same_model(
+    fresh: Checkpoint, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared.safetensors"
+    shutil.copy(fresh.path / MODEL, shared)
+    root, best = fresh.path.parents[1], Checkpoint.open(fresh.path).model().sha256
+    for place in (root, fresh.path.parent, fresh.path, fresh.path / MODEL, shared):
+        for path in (place, str(place)):
+            model = gpt.load(path)
+            assert (model.stored.sha256, model.stored.step) == (best, 12)
+            assert model.probe_error <= 1e-4
+
+
+def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:
+    root, run = fresh.path.parents[1], fresh.path.parent
+    steps = {"6": 6, "12": 12, "last": 12, "best": fresh.manifest.best_step}
+    for place in (root, run):
+        assert {step: gpt.load(place, step=step).stored.step for step in steps} == steps
+    with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
+        gpt.load(run, step="7")
+    with pytest.raises(ConfigError, match=r"^--step: "):
+        gpt.load(run, step="first")
+
+
+def test_without_a_place_it_is_the_checkpoints_folder(
+    fresh: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(fresh.path.parents[2])
+    assert gpt.load().stored.step == 12
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "empty/model.safetensors"])
+def test_where_nothing_is_it_is_said_how_to_train(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    place = tmp_path / name
+    with pytest.raises(CheckpointError, match=f"^no checkpoint in {place}; train one with: gptx"):
+        gpt.load(place)
+
+
+def test_a_place_that_is_named_never_falls_back(fresh: Checkpoint) -> None:
+    (fresh.path / MODEL).write_bytes(b"damaged")
+    for place in (fresh.path, fresh.path / MODEL):
+        with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
+            gpt.load(place)
+    with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
+        gpt.load(fresh.path.parent, step="last")
+
+
+def test_what_it_writes_depends_on_the_seed_alone(tiny: Checkpoint) -> None:
+    models = [gpt.load(tiny.path) for _ in range(2)]
+    texts = [model.generate("the ", length=60) for model in models for _ in range(2)]
+    assert len(set(texts)) == 1
+    assert texts[0].startswith("the ")
+    assert len(texts[0]) == 64
+    assert models[0].generate("the ", length=60, seed=2) != texts[0]
+    with pytest.raises(TextError, match=r"^'Q' \(U\+0051 .* at position 1 "):
+        models[0].generate("tQe")
+
+
+def test_the_package_offers_its_names_and_no_others() -> None:
+    assert all(getattr(gpt, name) is not None for name in gpt.__all__)
+    with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'train'"):
+        _ = gpt.train
+
+
+def test_importing_gpt_imports_neither_numpy_nor_torch() -> None:
+    code = "import gpt, sys; print(*sys.modules.keys() & {'numpy', 'torch', 'safetensors'})"
+    assert python(code) == "\n"
+
+
+def test_reading_a_model_never_imports_torch(tiny: Checkpoint) -> None:
+    code = (
+        "import gpt, sys\n"
+        "model = gpt.load(sys.argv[1])\n"
+        "model.generate('the ', length=40), model.attention('the cat'), model.score('the cat')\n"
+        "print(*sys.modules.keys() & {'numpy', 'torch'})"
+    )
+    assert python(code, tiny.path) == "numpy\n"

@@ -1,0 +1,151 @@
+"""Manifests: what was saved is read back, and nothing else passes for a manifest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import CheckpointError
+from gpt.manifest import SCHEMA, CorpusId, Manifest, read_json_object
+from gpt.run import Checkpoint
+
+SOURCE = Path("manifest.json")
+ANY_LOSS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def read(text: str | bytes) -> Manifest:
+    """The manifest that a text holds."""
+    return Manifest.from_json(text if isinstance(text, bytes) else text.encode(), SOURCE)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    best_loss=ANY_LOSS,
+    total=st.floats(0, 1e9),
+    step=st.integers(0, 10**11),
+    sources=st.lists(st.text(), max_size=3),
+    environment=st.dictionaries(st.text(), st.text() | st.integers()),
+)
+def test_a_manifest_comes_back_exactly(
+    tiny: Checkpoint,
+    best_loss: float | None,
+    total: float,
+    step: int,
+    sources: list[str],
+    environment: dict[str, str | int],
+) -> None:
+    manifest = replace(
+        tiny.manifest,
+        step=step,
+        best_loss=best_loss,
+        running=(total, step),
+        corpus=CorpusId("ab" * 32, step, tuple(sources)),
+        environment=environment,
+        files={"model.safetensors": (step, "cd" * 32)},
+    )
+    assert read(manifest.to_json()) == manifest
+
+
+def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(tiny.manifest, val_loss=float("nan")).to_json()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("schema", 0),
+        ("schema", "1"),
+        ("schema", None),
+        ("step", -1),
+        ("step", 1.0),
+        ("step", "1"),
+        ("step", True),
+        ("model", {"n_layer": 4}),
+        ("model", None),
+        ("model", {"vocab_size": 15, "heads": 4}),
+        ("train", {"steps": 0}),
+        ("train", []),
+        ("characters", ""),
+        ("characters", "ba"),
+        ("characters", "abc"),
+        ("characters", 15),
+        ("corpus", {}),
+        ("corpus", {"sha256": "", "characters": 1, "sources": None}),
+        ("running", [1.0]),
+        ("running", "12 3"),
+        ("files", {"model.safetensors": 7}),
+        ("files", {"model.safetensors": ["x", "y"]}),
+        ("files", []),
+        ("colour", "red"),
+    ],
+)
+def test_a_wrong_value_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
+    values = json.loads(tiny.manifest.to_json())
+    with pytest.raises(CheckpointError, match=r"^damaged: manifest\.json ") as caught:
+        read(json.dumps({**values, name: value}))
+    assert caught.value.exit_code == 4
+
+
+def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None:
+    values = json.loads(tiny.manifest.to_json())
+    for name in ("step", "model", "train", "preset", "characters", "corpus", "seconds", "running"):
+        with pytest.raises(CheckpointError, match="damaged"):
+            read(json.dumps({key: value for key, value in values.items() if key != name}))
+
+
+def test_a_newer_schema_asks_for_a_newer_gptx() -> None:
+    with pytest.raises(CheckpointError, match="written by a newer gptx; upgrade gptx to open it"):
+        read(json.dumps({"schema": SCHEMA + 1, "what": "nobody knows yet"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a": 1, "a": 1}', "duplicate keys"),
+        ('{"a": {"b": 1, "b": 2}}', "duplicate keys"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": [-Infinity]}', "-Infinity is not JSON"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "recursion"),
+        ("[]", "not a JSON object"),
+        ("1", "not a JSON object"),
+        ("", "Expecting value"),
+        ('{"a": 1', "delimiter"),
+        ('{"a": 1} {}', "Extra data"),
+        ('{"a": ' + "9" * 5_000 + "}", "limit"),
+        (b'{"a": "\xff"}', "decode"),
+    ],
+)
+def test_json_is_taken_strictly(text: str | bytes, problem: str) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    with pytest.raises(CheckpointError, match=rf"^damaged: manifest\.json \(.*{problem}"):
+        read_json_object(data, SOURCE)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_a_flipped_bit_is_refused_or_still_a_manifest(
+    tiny: Checkpoint, data: st.DataObject
+) -> None:
+    written = bytearray(tiny.manifest.to_json())
+    written[data.draw(st.integers(0, len(written) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        manifest = read(bytes(written))
+    except CheckpointError:
+        return
+    assert (manifest.schema, len(manifest.characters)) == (SCHEMA, manifest.model.vocab_size)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_a_torn_manifest_is_damage(tiny: Checkpoint, data: st.DataObject) -> None:
+    written = tiny.manifest.to_json()
+    with pytest.raises(CheckpointError, match="damaged"):
+        read(written[: data.draw(st.integers(0, len(written) - 1))])

@@ -1,0 +1,244 @@
+"""Model files: one is opened only if it is whole, ours, finite, and exactly its own config's."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import ModelConfig
+from gpt.errors import CheckpointError
+from gpt.manifest import SCHEMA
+from gpt.run import MODEL, STATE, Checkpoint
+from gpt.stored import HEADER_LIMIT, read_header, read_model
+
+Header = dict[str, Any]
+Edit = Callable[[Header], object]
+EMBEDDING = "token_embedding.weight"
+
+
+def parts(data: bytes) -> tuple[Header, bytes]:
+    """A safetensors file's header and the bytes of its tensors."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), data[end:]
+
+
+def joined(header: Header | bytes, body: bytes) -> bytes:
+    """The file again, around a header of whatever kind."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def refused(folder: Path, data: bytes, message: str) -> None:
+    """Holds that a file of these bytes is refused with the message, which names the file."""
+    path = folder / MODEL
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_model(path)
+    assert caught.value.exit_code == 4
+    assert str(path) in str(caught.value)
+
+
+def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> None:
+    stored = read_model(tiny.path / MODEL)
+    assert stored.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
+    assert stored.config == tiny.manifest.model
+    assert stored.vocabulary.characters == tiny.manifest.characters
+    assert {name: array.shape for name, array in stored.tensors.items()} == stored.config.shapes()
+    assert stored.probe_logits.shape == (len(stored.probe_ids), len(stored.vocabulary))
+    assert stored.vocabulary.decode(stored.probe_ids) == stored.excerpt[: len(stored.probe_ids)]
+    assert (stored.step, stored.source) == (12, tiny.path / MODEL)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.sampled_from([MODEL, STATE]))
+def test_any_flipped_bit_and_any_cut_is_found(
+    tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged") / tiny.path.name
+    shutil.copytree(tiny.path, folder)
+    whole = (folder / name).read_bytes()
+    shapes = {key: tuple(tensor.get("shape", ())) for key, tensor in parts(whole)[0].items()}
+    place = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    for damaged in (bytes(flipped), whole[:place], whole + b"\0"):
+        (folder / name).write_bytes(damaged)
+        checkpoint = Checkpoint.open(folder)
+        with pytest.raises(CheckpointError, match=str(folder / name)):
+            checkpoint.model() if name == MODEL else checkpoint.state(shapes)
+        with pytest.raises(CheckpointError, match=str(folder / name)):
+            checkpoint.verify()
+
+
+def raw(text: str) -> Edit:
+    """Puts a text where the header tells about the model."""
+    return lambda header: header.update(__metadata__={"gptx": text})
+
+
+def about(**changes: Any) -> Edit:
+    """Changes what the header tells about the model; None leaves it out."""
+
+    def edit(header: Header) -> None:
+        told = {**json.loads(header["__metadata__"]["gptx"]), **changes}
+        raw(json.dumps({name: value for name, value in told.items() if value is not None}))(header)
+
+    return edit
+
+
+def config(**changes: Any) -> Edit:
+    """Changes the model's config."""
+
+    def edit(header: Header) -> None:
+        told = json.loads(header["__metadata__"]["gptx"])["config"]
+        about(config={**told, **changes})(header)
+
+    return edit
+
+
+def tensor(name: str = EMBEDDING, **changes: Any) -> Edit:
+    """Changes what the header says about one tensor."""
+    return lambda header: header[name].update(changes)
+
+
+#: What is wrong -> how a good header becomes so, and what is said about it.
+EDITS: dict[str, tuple[Edit, str]] = {
+    "no metadata": (lambda h: h.pop("__metadata__"), "not a gptx checkpoint"),
+    "another program's": (lambda h: h.update(__metadata__={"format": "pt"}), "not a gptx"),
+    "newer": (about(schema=SCHEMA + 1), "newer gptx; upgrade gptx"),
+    "no schema": (about(schema=None), "damaged"),
+    "no step": (about(step="soon"), "damaged"),
+    "no excerpt": (about(excerpt=None), "damaged"),
+    "no config": (about(config=None), "damaged"),
+    "no vocabulary": (about(characters=None), "damaged"),
+    "not JSON": (raw("{"), "damaged"),
+    "not an object": (raw("[]"), "not a JSON object"),
+    "with NaN": (raw('{"schema": 1, "step": NaN}'), "NaN is not JSON"),
+    "key twice": (raw('{"schema": 1, "config": {"n_embd": 8, "n_embd": 9}}'), "duplicate keys"),
+    "nested": (raw("[" * 99_999), "recursion"),
+    "config with a stranger": (config(n_experts=8), "damaged"),
+    "config out of range": (config(n_head=3), "damaged"),
+    "vocabulary unsorted": (about(characters="onmlkjihgfedcba"), "damaged"),
+    "vocabulary repeats": (about(characters="aabcdefghijklmn"), "damaged"),
+    "vocabulary too small": (about(characters="abc"), "differ in size"),
+    "tensor missing": (lambda h: h.pop(EMBEDDING), f"lacks '{EMBEDDING}'"),
+    "tensor foreign": (lambda h: h.update({"\x1b[2J": h[EMBEDDING]}), r"unknown .*'\\x1b\[2J'"),
+    "tensor misshapen": (tensor(shape=[16, 15]), f"{EMBEDDING} does not have the shape"),
+    "tensor no object": (lambda h: h.update({EMBEDDING: []}), "does not have the shape"),
+    "tensor of no type": (tensor(dtype="F8_E4M3"), f"{EMBEDDING} is not of a known type"),
+    "tensor outside": (tensor(data_offsets=[0, 2**60]), "damaged"),
+    "tensor overflows": (tensor(data_offsets=[2**64, 2**65]), "damaged"),
+    "tensors overlap": (tensor(data_offsets=[0, 960]), "damaged"),
+    "layers more than bytes": (config(n_layer=10**6), "smaller than its model"),
+    "width more than bytes": (config(n_embd=10**9), "smaller than its model"),
+    "one layer too few": (config(n_layer=1), r"unknown tensor 'blocks\.1"),
+    "probe too long": (config(block_size=15), "probe is longer than the context"),
+    "probe of no shape": (tensor("probe.ids", shape=[]), "damaged"),
+}
+
+
+@pytest.mark.parametrize("wrong", EDITS)
+def test_a_header_that_is_not_its_configs_is_refused(
+    tiny: Checkpoint, tmp_path: Path, wrong: str
+) -> None:
+    edit, message = EDITS[wrong]
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    edit(header)
+    refused(tmp_path, joined(header, body), message)
+
+
+def test_a_billion_layers_are_refused_before_they_are_listed(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    config(n_layer=10**9)(header)
+    monkeypatch.setattr(ModelConfig, "shapes", lambda _: pytest.fail("the layers were listed"))
+    refused(tmp_path, joined(header, body), "smaller than its model")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", [EMBEDDING, "blocks.1.feed_forward.down.weight", "lm_head.weight"])
+def test_weights_that_are_not_finite_are_refused(
+    tiny: Checkpoint, tmp_path: Path, name: str, number: float
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    end = header[name]["data_offsets"][1]
+    body = body[: end - 4] + struct.pack("<f", number) + body[end:]
+    refused(tmp_path, joined(header, body), f"{name} holds numbers that are not finite")
+
+
+@pytest.mark.parametrize("number", [-1, 15])
+def test_a_probe_of_unknown_characters_is_refused(
+    tiny: Checkpoint, tmp_path: Path, number: int
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    start = header["probe.ids"]["data_offsets"][0]
+    body = body[:start] + struct.pack("<i", number) + body[start + 4 :]
+    refused(tmp_path, joined(header, body), "probe has unknown ids")
+
+
+def foreign_files(payload: Any) -> dict[str, bytes]:
+    """What a careless loader would run: a pickle, torch's zip of one, a tar, a zip, a text."""
+    tar, packed, saved = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("model"))
+    with zipfile.ZipFile(packed, "w") as zipped:
+        zipped.writestr("data.pkl", pickle.dumps(payload))
+    torch.save(payload, saved)
+    return {
+        "pickle": pickle.dumps(payload),
+        "old pickle": pickle.dumps(payload, protocol=0),
+        "torch": saved.getvalue(),
+        "zip": packed.getvalue(),
+        "tar": tar.getvalue(),
+        "json": b'{"format": "gptx"}',
+        "empty": b"",
+        "huge header": (HEADER_LIMIT + 1).to_bytes(8, "little") + b"{" + b" " * HEADER_LIMIT,
+        "endless header": b"\xff" * 8 + b"{}",
+    }
+
+
+class Payload:
+    """Leaves a trace where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("kind", foreign_files(None))
+def test_a_foreign_file_is_refused_and_its_payload_never_runs(tmp_path: Path, kind: str) -> None:
+    trace = tmp_path / "trace"
+    refused(tmp_path, foreign_files(Payload(trace))[kind], "^not a gptx checkpoint: ")
+    assert not trace.exists()
+    pickle.loads(foreign_files(Payload(trace))["pickle"])
+    assert trace.exists()  # the payload is a live one
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=40), st.integers(0, 60), st.binary(max_size=40))
+def test_any_bytes_have_a_json_header_or_none(head: bytes, length: int, body: bytes) -> None:
+    for data in (head, length.to_bytes(8, "little") + b"{" + body):
+        with suppress(CheckpointError):
+            assert read_header(data, Path("x")) == json.loads(data[8 : 8 + length])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": ' + "[" * 100_000])
+def test_a_header_is_strict_json(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, joined(text.encode(), b""), "^damaged: ")

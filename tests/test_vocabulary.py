@@ -1,0 +1,97 @@
+"""The vocabulary: any text comes back as it went in, and what is unknown is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import TextError
+from gpt.vocabulary import Vocabulary
+
+#: Everything that a careless program changes: line ends, NUL, NEL, combining marks, joiners.
+DELICATE = "\r\n\r\n\0\x85\u2028\x1b é e\u0301 ﬁ ① 👩\u200d🚀 \ufeff \U0010ffff"
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1))
+@example(DELICATE)
+def test_any_text_comes_back_exactly(text: str) -> None:
+    vocabulary = Vocabulary.from_text(text)
+    assert vocabulary.characters == "".join(sorted(set(text)))
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+def test_ids_are_the_places_in_code_point_order() -> None:
+    vocabulary = Vocabulary.from_text("banana", "\n")
+    assert vocabulary.characters == "\nabn"
+    assert vocabulary.encode("nab").tolist() == [3, 1, 2]
+    assert vocabulary.decode(iter([2, 1, 3])) == "ban"
+
+
+def test_the_empty_text_has_no_ids() -> None:
+    vocabulary = Vocabulary("ab")
+    assert vocabulary.encode("").tolist() == []
+    assert vocabulary.decode(vocabulary.encode("")) == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [(1, "u1"), (256, "u1"), (257, "u2"), (20_000, "u2"), (65_536, "u2"), (65_537, "u4")],
+)
+def test_ids_take_the_fewest_bytes_that_hold_them(size: int, dtype: str) -> None:
+    points = [point for point in range(70_000) if not 0xD800 <= point < 0xE000]
+    text = "".join(map(chr, points[:size]))
+    vocabulary = Vocabulary.from_text(text)
+    ids = vocabulary.encode(text)
+    assert (len(vocabulary), ids.dtype) == (size, np.dtype(dtype))
+    assert vocabulary.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("character", "name"),
+    [
+        ("é", "'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE)"),
+        ("\x1b", r"'\x1b' (U+001B no name)"),
+        ("\u202e", r"'\u202e' (U+202E RIGHT-TO-LEFT OVERRIDE)"),
+        ("😀", "'😀' (U+1F600 GRINNING FACE)"),
+        ("\udce9", r"'\udce9' (U+DCE9 no name)"),  # an invalid byte in a program's argument
+        ("\U0010ffff", r"'\U0010ffff' (U+10FFFF no name)"),
+    ],
+)
+def test_an_unknown_character_is_named_with_its_place(character: str, name: str) -> None:
+    with pytest.raises(TextError) as caught:
+        Vocabulary(" abcf").encode(f"caf {character} {character}")
+    assert str(caught.value) == (
+        f"{name} at position 4 is not in this model's vocabulary; "
+        "leave it out or pass --unknown skip"
+    )
+    assert caught.value.exit_code == 3
+
+
+@settings(deadline=None)
+@given(
+    st.text(min_size=1, max_size=20),
+    st.text(st.characters(codec=None), min_size=1, max_size=20),
+)
+def test_the_first_unknown_character_is_found_and_skipping_leaves_the_rest(
+    known: str, text: str
+) -> None:
+    vocabulary = Vocabulary.from_text(known)
+    foreign = [position for position, character in enumerate(text) if character not in known]
+    kept = "".join(character for character in text if character in known)
+    assert vocabulary.unknown(text) == "".join(sorted(set(text) - set(known)))
+    assert vocabulary.decode(vocabulary.encode(text, unknown="skip")) == kept
+    if foreign:
+        first = foreign[0]
+        with pytest.raises(TextError, match=rf"\(U\+{ord(text[first]):04X} .* position {first} is"):
+            vocabulary.encode(text)
+    else:
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@pytest.mark.parametrize("characters", ["", "ba", "aa", "abb", "a\U0001f600b"])
+def test_what_is_not_a_sorted_set_is_no_vocabulary(characters: str) -> None:
+    with pytest.raises(ValueError, match="distinct characters in code point order"):
+        Vocabulary(characters)

@@ -1,0 +1,260 @@
+"""Corpora: any UTF-8 text becomes exactly its ids, once; splits and batches lie inside it."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TEXT, corpus_of
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import TextError
+from gpt.training import corpus as module
+from gpt.training.corpus import Corpus, batch, character_counts, encode, philox, reopen
+from gpt.training.sources import Source
+from gpt.vocabulary import Vocabulary
+
+DELICATE = "\r\n\r\0\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
+CHUNKS = st.integers(1, 7)
+
+
+def encoded(folder: Path, *contents: bytes) -> Corpus:
+    """Files of these bytes, 0.txt, 1.txt, …, as one corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, content in enumerate(contents):
+        (folder / f"{number}.txt").write_bytes(content)
+    names = [f"{number}.txt" for number in range(len(contents))]
+    return encode([Source(folder / name, name) for name in names], folder / "data")
+
+
+def text_of(corpus: Corpus) -> str:
+    """The text that a corpus holds."""
+    return corpus.vocabulary.decode(corpus.ids)
+
+
+@settings(deadline=None, max_examples=50)
+@given(text=st.text(st.sampled_from(DELICATE) | st.characters(codec="utf-8")), chunk=CHUNKS)
+@example(text=DELICATE, chunk=1)
+def test_any_text_is_read_exactly_in_chunks_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, text: str, chunk: int
+) -> None:
+    whole = "A text: " + text
+    assume(whole.count("\0") <= len(whole.encode()) // 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        corpus = encoded(tmp_path_factory.mktemp("corpus"), whole.encode())
+    assert text_of(corpus) == whole
+    assert corpus.vocabulary == Vocabulary.from_text(whole)
+    assert (corpus.identity.characters, corpus.ids.dtype) == (len(whole), corpus.vocabulary.dtype)
+    assert isinstance(corpus.ids, np.memmap)
+
+
+@settings(deadline=None, max_examples=100)
+@given(before=st.text(), junk=st.binary(min_size=1, max_size=4), after=st.text(), chunk=CHUNKS)
+@example(before="é", junk="\ud83d".encode("utf-8", "surrogatepass"), after="", chunk=2)
+@example(before="", junk="😀".encode()[:3], after="", chunk=2)
+@example(before="aaaa", junk=b"\xc0\x80", after="é", chunk=3)
+@example(before="", junk=b"\xff", after="", chunk=7)
+def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
+    tmp_path_factory: pytest.TempPathFactory, before: str, junk: bytes, after: str, chunk: int
+) -> None:
+    content = b"A text: " + before.encode() + junk + after.encode()
+    assume(content.count(0) <= len(content) // 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        for start in (b"", codecs.BOM_UTF8):
+            folder = tmp_path_factory.mktemp("corpus")
+            try:
+                expected = content.decode()
+            except UnicodeDecodeError as error:
+                place = len(start) + error.start
+                with pytest.raises(TextError, match=rf"^0\.txt: invalid UTF-8 at byte {place};"):
+                    encoded(folder, start + content)
+                assert not (folder / "data").exists()
+            else:
+                assert text_of(encoded(folder, start + content)) == expected
+
+
+def test_a_byte_order_mark_is_left_out_and_said(tmp_path: Path) -> None:
+    corpus = encoded(tmp_path, codecs.BOM_UTF8 + b"a\xef\xbb\xbfb\n", codecs.BOM_UTF8 + b"c")
+    assert text_of(corpus) == "a\ufeffb\nc"
+    assert corpus.notes == tuple(
+        f"left out the byte order mark of {n}.txt" for n in range(2)
+    )  # once each, though a text is read twice
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (TEXT.encode("utf-16"), "UTF-16"),
+        (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "UTF-16"),
+        (TEXT.encode("utf-16-le"), "UTF-16 or binary"),
+        (TEXT.encode("utf-32-be"), "UTF-16 or binary"),
+        (gzip.compress(TEXT.encode()), "gzip"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"%PDF-1.7", "a PDF"),
+    ],
+)
+def test_what_is_not_a_text_is_called_what_it_looks_like(
+    tmp_path: Path, content: bytes, what: str
+) -> None:
+    with pytest.raises(TextError, match=rf"^1\.txt looks like {what}, not UTF-8 text$") as caught:
+        encoded(tmp_path, b"a text", content)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("contents", [[b""], [codecs.BOM_UTF8], [b"", b""]])
+def test_nothing_is_no_corpus(tmp_path: Path, contents: list[bytes]) -> None:
+    names = ", ".join(f"{number}.txt" for number in range(len(contents)))
+    with pytest.raises(TextError, match=f"^corpus is empty: {names}$"):
+        encoded(tmp_path, *contents)
+
+
+def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(TextError, match=r"^cannot read corpus here: "):
+            encode([Source(path, "here")], tmp_path / "data")
+
+
+def test_one_distinct_character_works_and_is_said(tmp_path: Path) -> None:
+    corpus = encoded(tmp_path, b"aaaa")
+    assert corpus.ids.tolist() == [0, 0, 0, 0]
+    assert corpus.notes == ("the corpus has one distinct character: there is nothing to predict",)
+
+
+def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))) * 2
+    corpus = encoded(tmp_path, text.encode())
+    assert (len(corpus.vocabulary), corpus.ids.dtype) == (20_000, np.dtype("u2"))
+    assert text_of(corpus) == text
+
+
+@pytest.mark.parametrize(
+    ("contents", "text"),
+    [
+        ([b"a", b"b"], "a\nb"),
+        ([b"a\n", b"b"], "a\nb"),
+        ([b"", b"a", b"\n", b"b"], "a\n\nb"),
+    ],
+)
+def test_texts_follow_each_other_on_a_new_line(
+    tmp_path: Path, contents: list[bytes], text: str
+) -> None:
+    corpus = encoded(tmp_path, *contents)
+    assert text_of(corpus) == text
+    assert corpus.identity.sha256 == encoded(tmp_path / "joined", text.encode()).identity.sha256
+
+
+def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = corpus_of(TEXT, tmp_path)
+    monkeypatch.setattr(module, "_write_ids", lambda *_: pytest.fail("encoded again"))
+    again = corpus_of(TEXT, tmp_path)
+    opened = reopen(first.identity, tmp_path / "data")
+    assert (again.identity, again.notes) == (first.identity, ())
+    assert opened is not None
+    assert text_of(opened) == text_of(again) == TEXT
+
+
+def spoil(path: Path, how: str) -> None:
+    """Damages a file."""
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        flipped = bytes([content[0] ^ 1]) + content[1:]
+        path.write_bytes({"flipped": flipped, "torn": content[:-1], "empty": b""}[how])
+
+
+@pytest.mark.parametrize("how", ["flipped", "torn", "empty", "gone"])
+@pytest.mark.parametrize("part", ["ids", "json"])
+def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -> None:
+    identity = corpus_of(TEXT, tmp_path).identity
+    (path,) = (tmp_path / "data").glob(f"*.{part}")
+    spoil(path, how)
+    assert reopen(identity, tmp_path / "data") is None
+    corpus = corpus_of(TEXT, tmp_path)
+    assert (text_of(corpus), corpus.identity) == (TEXT, identity)
+    lost = part == "ids" and how == "gone"  # then there was nothing to be damaged
+    ids = path.with_suffix(".ids")
+    assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
+
+
+def test_an_edited_text_is_another_corpus_and_the_first_one_stays(tmp_path: Path) -> None:
+    first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
+    assert first.identity.sha256 != second.identity.sha256
+    opened = reopen(first.identity, tmp_path / "data")
+    assert opened is not None
+    assert (text_of(first), text_of(opened), text_of(second)) == (TEXT, TEXT, TEXT + "!")
+
+
+@pytest.mark.parametrize("characters", [20, 21, 29, 1_115_394])
+def test_the_text_is_split_as_nanogpt_splits_it(characters: int) -> None:
+    ids = np.arange(characters)
+    corpus: Any = Corpus(ids, Vocabulary("ab"), identity=None)  # type: ignore[arg-type]
+    train, val = corpus.split(0.1, block_size=1)
+    assert np.array_equal(train, ids[: int(0.9 * characters)])
+    assert np.array_equal(val, ids[int(0.9 * characters) :])
+
+
+@pytest.mark.parametrize(("fraction", "short"), [(0.25, "validation"), (0.75, "training")])
+def test_both_splits_hold_a_window_or_the_error_names_the_block_size_that_fits(
+    tmp_path: Path, fraction: float, short: str
+) -> None:
+    corpus = corpus_of("abcd" * 9, tmp_path)  # the shorter split has 9 characters
+    assert sorted(map(len, corpus.split(fraction, block_size=8))) == [9, 27]
+    with pytest.raises(TextError) as caught:
+        corpus.split(fraction, block_size=9)
+    message = f"the {short} split has 9 characters, needs 10; use --block-size 8"
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["a", "ab", "abc" * 3])
+def test_a_text_too_short_for_any_block_size_says_so(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TextError, match="even --block-size 1 needs two characters in each split"):
+        corpus_of(text, tmp_path).split(0.1, block_size=1)
+
+
+def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3)
+    assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), st.integers(0, 2**63 - 1), st.integers(0, 10**9), st.integers(1, 30))
+def test_a_batch_is_windows_of_the_text_and_the_same_one_each_time(
+    data: st.DataObject, seed: int, step: int, block_size: int
+) -> None:
+    ids = np.arange(data.draw(st.integers(block_size + 1, 60)), dtype="u1")
+    inputs, targets = batch(ids, seed, step, 5, block_size)
+    assert inputs.shape == targets.shape == (5, block_size)
+    assert inputs.dtype == targets.dtype == np.int64
+    assert np.array_equal(inputs, inputs[:, :1] + np.arange(block_size))  # ids are positions
+    assert np.array_equal(targets, inputs + 1)
+    assert inputs.min() >= 0
+    assert targets.max() < len(ids)
+    again = batch(ids, seed, step, 5, block_size)
+    assert np.array_equal(again, (inputs, targets))
+    longer = batch(ids, seed, step, 9, block_size)[0]
+    assert np.array_equal(longer[:5], inputs)  # a sequence does not depend on the others
+
+
+def test_every_window_is_reachable_and_one_is_enough() -> None:
+    starts = {int(row[0]) for step in range(40) for row in batch(np.arange(10), 0, step, 8, 4)[0]}
+    assert starts == {0, 1, 2, 3, 4, 5}
+    assert batch(np.arange(5), 7, 0, 2, 4)[1].tolist() == [[1, 2, 3, 4]] * 2
+
+
+def test_the_order_of_batches_never_changes() -> None:
+    starts = [batch(np.arange(1000), 1337, step, 6, 8)[0][:, 0].tolist() for step in (0, 1)]
+    assert starts == [[585, 883, 142, 5, 54, 699], [762, 581, 190, 880, 344, 602]]
+
+
+def test_seeds_steps_and_purposes_have_streams_of_their_own() -> None:
+    keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2**63 - 1, 2**40, 1)]
+    assert len({int(philox(*key).random_raw()) for key in keys}) == len(keys)

@@ -1,0 +1,84 @@
+"""The optimizer: the learning rate at known steps, and which parameters decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.model import GPT, initialise
+from gpt.training.optim import learning_rate, make_optimizer
+
+WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "points"),
+    [
+        ("linear", {**WARM_UP, 40: 23 / 30, 55: 0.6, 70: 13 / 30, 100: 0.1, 10**9: 0.1}),
+        ("cosine", {**WARM_UP, 40: 0.85, 55: 0.6, 70: 0.35, 100: 0.1, 10**9: 0.1}),
+    ],
+)
+def test_the_learning_rate_at_known_steps(schedule: Any, points: dict[int, float]) -> None:
+    config = TrainConfig(
+        steps=100, warmup_steps=10, learning_rate=1.1, min_lr=0.1, schedule=schedule
+    )
+    assert {step: learning_rate(step, config) for step in points} == pytest.approx(points)
+
+
+@settings(deadline=None)
+@given(
+    steps=st.integers(1, 500),
+    warmup_steps=st.integers(0, 600),
+    min_lr=st.floats(0, 1),
+    schedule=st.sampled_from(["linear", "cosine"]),
+)
+def test_the_learning_rate_rises_falls_and_ends_at_the_least(**options: Any) -> None:
+    config = TrainConfig(learning_rate=1.0, **options)
+    rates = [learning_rate(step, config) for step in range(config.steps + 1)]
+    top = min(config.warmup_steps, config.steps)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert all(0 < rate <= 1 for rate in rates[:-1])
+    if config.warmup_steps < config.steps:
+        assert max(rates) == rates[config.warmup_steps] == 1
+        assert rates[-1] == pytest.approx(config.min_lr, abs=1e-15)
+
+
+@pytest.mark.parametrize("attention", ["fused", "heads"])
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("others", [{}, {"tied": True, "bias": True, "position": "learned"}])
+def test_matrices_decay_and_vectors_do_not(
+    attention: Any, norm: Any, others: dict[str, Any]
+) -> None:
+    model = GPT(ModelConfig(vocab_size=9, **TINY, attention=attention, norm=norm, **others))
+    initialise(model, seed=1)
+    optimizer = make_optimizer(model, TrainConfig(learning_rate=0.5, weight_decay=0.2))
+    grouped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = list(model.parameters())
+    assert len(grouped) == len(parameters)
+    assert {id(parameter) for parameter in grouped} == {id(parameter) for parameter in parameters}
+
+    for parameter in parameters:
+        parameter.data.add_(1)  # so that a vector of zeros could be seen to shrink
+        parameter.grad = torch.zeros_like(parameter)
+    before = [parameter.detach().clone() for parameter in parameters]
+    optimizer.step()
+    for parameter, old in zip(parameters, before, strict=True):
+        kept = 0.9 if parameter.dim() >= 2 else 1.0
+        torch.testing.assert_close(parameter.detach(), kept * old)
+
+
+def test_the_moments_decay_as_told() -> None:
+    model = GPT(ModelConfig(vocab_size=9, **TINY))
+    optimizer = make_optimizer(model, TrainConfig(beta1=0.75, beta2=0.5))
+    weight = model.lm_head.weight
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    state = optimizer.state[weight]
+    assert (state["exp_avg"].unique().item(), state["exp_avg_sq"].unique().item()) == (0.25, 0.5)

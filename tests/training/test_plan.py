@@ -1,0 +1,235 @@
+"""Plans: steps that fit the time, what a resumed run may change, and its corpus found again."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TEXT, TINY, corpus_of
+
+from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, to_toml
+from gpt.errors import ConfigError, TextError
+from gpt.run import Checkpoint
+from gpt.training import plan as module
+from gpt.training.corpus import Corpus
+from gpt.training.ngrams import witten_bell
+from gpt.training.plan import (
+    CHANGEABLE,
+    find_corpus,
+    make_plan,
+    read_corpus,
+    resume_plan,
+    usable_device,
+)
+from gpt.training.step import Measurement
+from gpt.training.trainer import environment
+
+PIPE = io.BytesIO()
+OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> Measurement:
+    """Every plan measures a hundredth of a second a step, half a second an evaluation."""
+    measurement = Measurement(seconds_per_step=0.01, evaluation_seconds=0.5, memory=10**8)
+    monkeypatch.setattr(module, "measure", lambda *_: measurement)
+    return measurement
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    """TEXT, encoded."""
+    return corpus_of(TEXT, tmp_path)
+
+
+def test_a_plan_is_the_preset_changed_by_what_is_given(corpus: Corpus) -> None:
+    plan = make_plan(corpus, {**TINY, "dropout": 0.1, "min_lr": 5e-5}, "classic", "cpu")
+    model, train = plan.manifest.model, plan.manifest.train
+    assert (model.n_layer, model.dropout, model.position, model.tied) == (2, 0.1, "learned", True)
+    assert (train.schedule, train.batch_size, train.min_lr) == ("cosine", 12, 5e-5)
+    assert (model.vocab_size, plan.manifest.step) == (len(corpus.vocabulary), 0)
+    assert plan.manifest.corpus == corpus.identity
+    assert plan.manifest.environment == environment("cpu")
+
+
+def test_a_plan_tells_what_is_to_beat(corpus: Corpus, measured: Measurement) -> None:
+    plan = make_plan(corpus, TINY, "default", "cpu")
+    train_ids, val_ids = corpus.split(0.1, 16)
+    assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
+    assert plan.uniform == math.log(15)
+    assert plan.ngrams == tuple(witten_bell(train_ids, val_ids, 15))
+    assert plan.measurement == measured
+
+
+def test_a_plan_names_rare_characters_and_those_that_only_validation_has(tmp_path: Path) -> None:
+    corpus = corpus_of("é" * 9 + "ü" * 10 + "a" * 881 + "é" * 20 + "Xa" * 30 + "Y" * 20, tmp_path)
+    plan = make_plan(corpus, TINY, "default", "cpu")
+    assert plan.train_characters == int(0.9 * 1000)
+    assert (plan.rare, plan.only_in_val) == ("é", "XY")
+
+
+def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
+    plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", "cpu")
+    values = from_toml(to_toml(plan.settings()), "config.toml")
+    again = make_plan(corpus, values, values.pop("preset"), "cpu")
+    assert again.manifest == plan.manifest
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "steps"),
+    [
+        (1, {}, 5500),  # 60 s less ten evaluations of half a second
+        (1, {"eval_interval": 50}, 3000),  # 0.01 s + 0.5 s / 50 each
+        (0.01, {}, 1),
+    ],
+)
+def test_the_steps_fit_the_minutes(
+    corpus: Corpus, minutes: float, given: dict[str, Any], steps: int
+) -> None:
+    plan = make_plan(corpus, {**TINY, **given}, "default", "cpu", minutes)
+    train = plan.manifest.train
+    assert train.steps == steps
+    assert train.eval_interval == given.get("eval_interval", 0)
+    assert train.warmup_steps == min(40, steps // 10)
+    if steps > 1:
+        assert plan.measurement.total_seconds(train) == pytest.approx(60 * minutes)
+
+
+@pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])
+def test_minutes_are_a_time(corpus: Corpus, minutes: float) -> None:
+    with pytest.raises(ConfigError, match=r"^--minutes: .* is not above 0$"):
+        make_plan(corpus, TINY, "default", "cpu", minutes)
+
+
+def test_minutes_and_steps_contradict_each_other(corpus: Corpus) -> None:
+    with pytest.raises(ConfigError, match=r"^--minutes: cannot be combined with --steps$"):
+        make_plan(corpus, {**TINY, "steps": 10}, "default", "cpu", 1)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS - CHANGEABLE))
+def test_a_resumed_run_keeps_every_option_that_shapes_its_weights(
+    corpus: Corpus, tiny: Checkpoint, name: str
+) -> None:
+    known = {**vars(tiny.manifest.model), **vars(tiny.manifest.train)}[name]
+    same = resume_plan(tiny, corpus, {name: known}, "cpu")
+    assert (same.manifest.model, same.manifest.train) == (tiny.manifest.model, tiny.manifest.train)
+    message = f"^--{name.replace('_', '-')}: this run has {known}, not other; "
+    with pytest.raises(ConfigError, match=message) as caught:
+        resume_plan(tiny, corpus, {name: "other"}, "cpu")
+    assert caught.value.exit_code == 2
+
+
+def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
+    corpus: Corpus, tiny: Checkpoint
+) -> None:
+    given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "eval_chars": 9, "patience": 3}
+    assert given.keys() == CHANGEABLE
+    plan = resume_plan(tiny, corpus, given, "cpu")
+    assert plan.manifest.train == replace(tiny.manifest.train, **given)
+    assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
+    assert plan.warnings == ("the schedule now ends at step 40, not 12",)
+
+
+def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:
+    assert resume_plan(tiny, corpus, {"steps": 12}, "cpu").warnings == ()
+    with pytest.raises(ConfigError, match=r"^--steps: this run has already done 12$"):
+        resume_plan(tiny, corpus, {"steps": 11}, "cpu")
+
+
+def test_another_environment_is_not_bit_exact_and_that_is_said(
+    corpus: Corpus, tiny: Checkpoint
+) -> None:
+    here = environment("cpu")
+    before = {**here, "threads": 64, "torch": "2.0.0", "of a later version": 1}
+    elsewhere = replace(tiny, manifest=replace(tiny.manifest, environment=before))
+    plan = resume_plan(elsewhere, corpus, {}, "cpu")
+    assert set(plan.warnings) == {
+        f"not bit-exact: this run was trained with threads 64, now it is {here['threads']}",
+        f"not bit-exact: this run was trained with torch 2.0.0, now it is {here['torch']}",
+    }
+    assert plan.manifest.environment == here
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a text in it; its data folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text(TEXT)
+    return tmp_path / "data"
+
+
+def emptied(data: Path) -> None:
+    """Deletes what was encoded."""
+    for path in data.iterdir():
+        path.unlink()
+
+
+def test_the_corpus_of_a_run_is_the_encoded_one_whatever_became_of_the_text(working: Path) -> None:
+    identity = read_corpus(["book.txt"], working, PIPE).identity
+    for change in (lambda: Path("book.txt").write_text("edited"), Path("book.txt").unlink):
+        change()
+        found = find_corpus(identity, (), working, PIPE)
+        assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
+
+
+def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None:
+    identity = read_corpus(["book.txt"], working, PIPE).identity
+    emptied(working)
+    found = find_corpus(identity, (), working, PIPE)
+    assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
+    emptied(working)
+    Path("book.txt").rename("moved.txt")
+    assert find_corpus(identity, ["moved.txt"], working, PIPE).identity.sha256 == identity.sha256
+    emptied(working)
+    with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
+        find_corpus(identity, (), working, PIPE)
+
+
+@pytest.mark.parametrize("names", [(), ("book.txt",)])
+def test_a_corpus_that_has_changed_is_refused(working: Path, names: tuple[str, ...]) -> None:
+    identity = read_corpus(["book.txt"], working, PIPE).identity
+    emptied(working)
+    Path("book.txt").write_text(TEXT + "!")
+    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
+        find_corpus(identity, names, working, PIPE)
+    assert caught.value.exit_code == 3
+
+
+def test_a_text_that_is_given_must_be_the_one_even_if_that_is_still_encoded(working: Path) -> None:
+    identity = read_corpus(["book.txt"], working, PIPE).identity
+    Path("other.txt").write_text("another " + TEXT)
+    with pytest.raises(TextError, match=r"^corpus changed: other\.txt"):
+        find_corpus(identity, ["other.txt"], working, PIPE)
+
+
+def test_a_pipe_is_resumable_while_it_is_encoded_and_then_gone(working: Path) -> None:
+    identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
+    assert not list(working.glob(".spool*"))
+    found = find_corpus(identity, (), working, PIPE)
+    assert found.vocabulary.decode(found.ids) == TEXT
+    emptied(working)
+    with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
+        find_corpus(identity, (), working, PIPE)
+    again = find_corpus(identity, ["-"], working, io.BytesIO(TEXT.encode()))
+    assert again.identity == identity
+
+
+def test_a_driver_without_a_torch_that_uses_it_means_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "choose", lambda _: "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert usable_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match=r"^--device: this torch was built without CUDA"):
+        usable_device("cuda")
+
+
+def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None:
+    settings = make_plan(corpus, TINY, "default", "cpu").settings()
+    assert settings.keys() == OPTIONS - {"vocab_size"} | {"preset"}
+    assert only_fields(ModelConfig, settings).items() >= TINY.items()

@@ -1,0 +1,148 @@
+"""Which texts are meant: files, folders, a pipe, a known name, or nothing; and what is not one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import torch.hub
+
+from gpt.errors import StorageError, TextError
+from gpt.training import sources
+from gpt.training.sources import EMBEDDED, KNOWN, KnownCorpus, Source, corpus_name, find_sources
+
+PIPE = io.BytesIO()
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with some texts and some other files."""
+    for name in ("b.txt", "a.MD", "deep/c.rst", "deep/d.text", "picture.png", ".hidden.txt"):
+        path = tmp_path / "texts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "texts" / ".git").mkdir()
+    (tmp_path / "texts" / ".git" / "e.txt").write_text("not a text of the user's")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def found(*names: str, data: Path = Path("data")) -> list[tuple[str, str]]:
+    """Each source's path and name."""
+    return [(source.path.as_posix(), source.name) for source in find_sources(names, data, PIPE)]
+
+
+def test_files_keep_their_order_and_folders_are_sorted_without_what_is_hidden(texts: Path) -> None:
+    folder = ["texts/a.MD", "texts/b.txt", "texts/deep/c.rst", "texts/deep/d.text"]
+    names = ["texts/picture.png", *folder, "texts/b.txt"]
+    expected = [(name, name) for name in names]
+    assert found("texts/picture.png", "texts", "texts/b.txt") == expected
+
+
+def test_a_folder_that_is_named_may_itself_be_hidden(texts: Path) -> None:
+    assert found("texts/.git") == [("texts/.git/e.txt", "texts/.git/e.txt")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.txt", r"'missing\.txt': no such file or folder \(known names: .*shakespeare\)"),
+        ("\x1b[2J", r"'\\x1b\[2J': no such file"),
+        ("empty", r"empty: no text in this folder \(looked for \*\.txt, "),
+        ("texts/b.txt/c", "no such file or folder"),
+    ],
+)
+def test_what_cannot_be_found_is_named(texts: Path, name: str, message: str) -> None:
+    with pytest.raises(TextError, match=f"^cannot read corpus .*{message}") as caught:
+        find_sources([name], texts / "data", PIPE)
+    assert caught.value.exit_code == 3
+    assert not (texts / "data").exists()
+
+
+def test_a_pipe_is_copied_to_a_file_and_the_copy_discarded(tmp_path: Path) -> None:
+    data, content = tmp_path / "data", b"\xef\xbb\xbfany \x00 bytes" * 99_999
+    (source,) = found_sources = find_sources(["-"], data, io.BytesIO(content))
+    assert (source.name, source.path.read_bytes()) == ("-", content)
+    sources.discard_spooled(found_sources)
+    assert list(data.iterdir()) == []
+
+
+def test_only_the_copy_of_a_pipe_is_discarded(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    sources.discard_spooled([Source(tmp_path / "mine.txt", "mine.txt")])
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_without_a_corpus_there_is_the_one_that_python_carries(tmp_path: Path) -> None:
+    for content in (None, "damaged"):
+        if content:
+            (tmp_path / f"{EMBEDDED}.txt").write_text(content)
+        (source,) = find_sources([], tmp_path, PIPE)
+        text = source.path.read_bytes().decode()
+        assert len(text) > 400_000
+        assert "lambda" in text
+        assert source == Source(tmp_path / f"{EMBEDDED}.txt", EMBEDDED)
+    assert find_sources([EMBEDDED], tmp_path, PIPE) == [source]
+
+
+@pytest.mark.parametrize(
+    "error", [URLError("no network"), RuntimeError('invalid hash value (expected "86c4")')]
+)
+@pytest.mark.parametrize("before", [None, b"half a download"])
+def test_a_known_corpus_that_cannot_be_fetched_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, before: bytes | None
+) -> None:
+    def download(url: str, target: str, hash_prefix: str) -> None:
+        assert (url, hash_prefix) == (KNOWN["shakespeare"].url, KNOWN["shakespeare"].sha256)
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+    if before:
+        (tmp_path / "shakespeare.txt").write_bytes(before)
+    with pytest.raises(TextError, match=r"^cannot fetch 'shakespeare' ") as caught:
+        find_sources(["shakespeare"], tmp_path, PIPE)
+    for part in (str(error), "Offline?", KNOWN["shakespeare"].url, "needs no network"):
+        assert part in str(caught.value)
+
+
+def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = []
+
+    def download(url: str, target: str, hash_prefix: str) -> None:
+        fetched.append(url)
+        Path(target).write_bytes(b"abc")
+
+    sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(KNOWN, "tiny", KnownCorpus("https://example.invalid/tiny", sha256))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+    for _ in range(2):
+        assert found("tiny") == [("data/tiny.txt", "tiny")]
+    assert fetched == ["https://example.invalid/tiny"]
+    Path("tiny").write_text("my own")
+    assert found("tiny") == [("tiny", "tiny")]
+
+
+@pytest.mark.parametrize("names", [[], ["-"], ["shakespeare"]])
+def test_a_data_folder_that_cannot_be_made_is_a_storage_error(
+    tmp_path: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"^cannot write file.data.*: Not a directory$"):
+        find_sources(names, Path("file/data"), io.BytesIO(b"text"))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "name"),
+    [([], EMBEDDED), (["-"], "stdin"), (["books/war.txt", "b.txt"], "war"), (["books/"], "books")],
+)
+def test_a_run_is_called_after_its_corpus(corpus: list[str], name: str) -> None:
+    assert corpus_name(corpus) == name

@@ -1,0 +1,182 @@
+"""One step: what it learns from, when it is not taken, what it costs, when memory runs out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from conftest import TEXT, TINY
+from torch import Tensor
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.errors import OutOfMemory
+from gpt.model import GPT, initialise
+from gpt.training.optim import make_optimizer
+from gpt.training.step import Measurement, measure, memory_errors, peak_memory, train_step
+from gpt.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary.from_text(TEXT)
+IDS = VOCABULARY.encode(TEXT)
+MODEL = ModelConfig(vocab_size=len(VOCABULARY), **TINY)
+TRAIN = TrainConfig(batch_size=4, warmup_steps=0, learning_rate=1e-2)
+
+
+class Student:
+    """A tiny model with its optimizer; two of one kind are equal."""
+
+    def __init__(self, shape: dict[str, Any] | None = None, **train: Any) -> None:
+        self.config = TrainConfig(**{**vars(TRAIN), **train})
+        self.model = GPT(ModelConfig(**{**vars(MODEL), **(shape or {})}))
+        initialise(self.model, seed=1)
+        self.optimizer = make_optimizer(self.model, self.config)
+
+    def step(self, number: int) -> tuple[float, bool]:
+        return train_step(self.model, self.optimizer, IDS, self.config, number)
+
+    def weights(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self.model.parameters()]
+
+
+def equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Whether all are equal, bit for bit; a NaN equals itself."""
+    pairs = zip(first, second, strict=True)
+    return all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in pairs)
+
+
+def test_a_step_begins_at_uniform_and_learns() -> None:
+    student = Student()
+    losses = [student.step(number)[0] for number in range(30)]
+    assert losses[0] == pytest.approx(math.log(len(VOCABULARY)), abs=0.1)
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("attention", ["fused", "heads"])
+def test_a_step_is_the_same_whatever_was_drawn_before(attention: str, precision: str) -> None:
+    results = []
+    for seed in (1, 2):
+        student = Student({"attention": attention, "dropout": 0.3}, precision=precision)
+        torch.manual_seed(seed)
+        losses = [student.step(number) for number in range(3)]
+        results.append((losses, student.weights()))
+    assert results[0][0] == results[1][0]
+    assert equal(results[0][1], results[1][1])
+    assert all(taken for _, taken in results[0][0])
+
+
+def test_dropout_is_drawn_anew_for_each_step_and_seed() -> None:
+    def drawn(dropout: float) -> set[float]:
+        """What the generator gives next, after each step of two seeds."""
+        found = set()
+        for seed in (1, 2):
+            student = Student({"dropout": dropout}, seed=seed)
+            for number in range(3):
+                torch.manual_seed(0)
+                student.step(number)
+                found.add(torch.rand(()).item())
+        return found
+
+    assert (len(drawn(0.5)), len(drawn(0.0))) == (6, 1)
+
+
+def test_bfloat16_trains_float32_weights() -> None:
+    student = Student(precision="bfloat16")
+    losses = [student.step(number)[0] for number in range(30)]
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < 0.7 * losses[0]
+    assert losses != [Student().step(0)[0], *losses[1:]]  # the products are not float32's
+    assert {weight.dtype for weight in student.weights()} == {torch.float32}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_step_that_is_not_finite_is_not_taken(number: float) -> None:
+    student = Student()
+    student.step(0)
+    student.model.lm_head.weight.data[0, 0] = number
+    before = student.weights()
+    loss, taken = student.step(1)
+    assert not taken
+    assert not math.isfinite(loss)
+    assert equal(student.weights(), before)
+
+
+def test_a_gradient_that_is_not_finite_is_enough() -> None:
+    student = Student()
+    before = student.weights()
+    student.model.lm_head.weight.register_hook(lambda gradient: gradient * math.inf)
+    loss, taken = student.step(0)
+    assert math.isfinite(loss)
+    assert not taken
+    assert equal(student.weights(), before)
+
+
+def test_the_gradient_is_clipped_to_its_largest_norm() -> None:
+    for grad_clip, norm in ((1e-3, 1e-3), (0.0, None), (1e9, None)):
+        student = Student(grad_clip=grad_clip)
+        student.step(0)
+        gradients = [parameter.grad for parameter in student.model.parameters()]
+        total = torch.stack([g.norm() for g in gradients if g is not None]).norm().item()
+        assert total == pytest.approx(norm, rel=1e-3) if norm else total > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("error", "batch_size", "block_size", "remedy"),
+    [
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+            32,
+            64,
+            "--batch-size 16",
+        ),
+        (torch.cuda.OutOfMemoryError("CUDA out of memory."), 3, 64, "--batch-size 1"),
+        (RuntimeError("MPS backend out of memory"), 1, 64, "--block-size 32"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), 2, 64, "1"),
+        (MemoryError(), 1, 1, "--block-size 1"),
+    ],
+)
+def test_running_out_of_memory_says_what_to_try(
+    error: Exception, batch_size: int, block_size: int, remedy: str
+) -> None:
+    model = ModelConfig(vocab_size=2, block_size=block_size)
+    message = f"^out of memory; try .*{remedy}$"
+    with (
+        pytest.raises(OutOfMemory, match=message) as caught,
+        memory_errors(model, TrainConfig(batch_size=batch_size)),
+    ):
+        raise error
+    assert caught.value.exit_code == 8
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("out of memory")])
+def test_other_errors_are_not_memorys(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)), memory_errors(MODEL, TRAIN):
+        raise error
+
+
+def test_a_measurement_adds_up() -> None:
+    measured = Measurement(seconds_per_step=0.5, evaluation_seconds=3.0, memory=0)
+    config = TrainConfig(steps=100, eval_interval=40)
+    assert measured.total_seconds(config) == 50 + 3 * 3
+    assert measured.total_seconds(config, step=90) == 5 + 3
+    assert measured.steps_within(58, config) == 100  # 0.5 + 3 / 40 seconds each
+    assert measured.steps_within(80, TrainConfig()) == 100  # ten evaluations take 30 of the 80
+    assert [measured.steps_within(0.1, each) for each in (config, TrainConfig())] == [1, 1]
+
+
+def test_measuring_trains_a_model_that_is_thrown_away() -> None:
+    measured = measure(MODEL, TRAIN, IDS, 1_000, "cpu", seconds=0.0)
+    assert 0 < measured.seconds_per_step < math.inf
+    windows = 1_000 / (TRAIN.batch_size * MODEL.block_size)
+    assert measured.evaluation_seconds == pytest.approx(measured.seconds_per_step / 3 * windows)
+    assert 0 < measured.memory <= peak_memory("cpu")
+
+
+def test_memory_that_a_measurement_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("CUDA out of memory.")
+
+    monkeypatch.setattr("gpt.training.step.train_step", fails)
+    with pytest.raises(OutOfMemory, match=r"--batch-size 2$"):
+        measure(MODEL, TRAIN, IDS, 1_000, "cpu")

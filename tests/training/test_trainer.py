@@ -1,0 +1,266 @@
+"""Training: stopping and going on changes no bit, and what fails leaves what was saved."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TEXT, corpus_of, manifest_of, train_tiny
+
+import gpt
+from gpt import files
+from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
+from gpt.run import MODEL, STATE, Run, new_run
+from gpt.training import trainer as module
+from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trainer
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dropout in heads": {"dropout": 0.2, "attention": "heads"},
+    "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
+    "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_chars": 50},
+}
+
+
+def new_trainer(folder: Path, **options: Any) -> Trainer:
+    """A trainer of 30 steps, evaluated each 6, in a new run on TEXT."""
+    corpus = corpus_of(TEXT, folder)
+    train = {"steps": 30, **only_fields(TrainConfig, options)}
+    manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
+    return Trainer(new_run(folder / "checkpoints", "tiny"), corpus, manifest, "cpu")
+
+
+def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
+    """Trains to the end, or asks for it once so many steps are done."""
+    events: list[Event] = []
+    if stop_after == trainer.manifest.step:
+        trainer.stop("SIGTERM")
+    for event in trainer.events():
+        events.append(event)
+        if isinstance(event, Stepped) and event.step == stop_after:
+            trainer.stop("SIGTERM")
+    return events
+
+
+def resumed(trainer: Trainer) -> Trainer:
+    """Another trainer, which goes on from what this one saved last."""
+    return Trainer.resume(
+        trainer.run, trainer.corpus, trainer.run.last(), trainer.manifest.train, "cpu"
+    )
+
+
+def outcome(run: Run) -> tuple[Any, ...]:
+    """Everything that a run leaves behind but the time it took."""
+    last = run.last()
+    metrics = [{**record, "seconds": 0} for record in run.records("metrics")]
+    weights = (last.path / MODEL).read_bytes(), (last.path / STATE).read_bytes()
+    return *weights, replace(last.manifest, seconds=0), metrics, run.best().manifest.step
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Variant -> what it leaves when nothing stops it."""
+
+    @cache
+    def left_by(variant: str) -> tuple[Any, ...]:
+        trainer = new_trainer(tmp_path_factory.mktemp("unbroken"), **VARIANTS[variant])
+        finish(trainer)
+        return outcome(trainer.run)
+
+    return left_by
+
+
+@pytest.mark.parametrize(
+    ("variant", "stops"),
+    [
+        *[("plain", stops) for stops in ([17], [0, 1], [6, 30])],
+        *[(variant, [8, 18]) for variant in VARIANTS if variant != "plain"],
+    ],
+)
+def test_a_run_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(
+    tmp_path: Path, unbroken: Any, variant: str, stops: Sequence[int]
+) -> None:
+    trainer = new_trainer(tmp_path, **VARIANTS[variant])
+    for stop in stops:
+        assert finish(trainer, stop)[-1] == Stopped(stop, "SIGTERM")
+        trainer = resumed(trainer)
+        assert trainer.manifest.step == stop
+    assert finish(trainer)[-1] == Stopped(30, "finished")
+    model, state, manifest, metrics, best = outcome(trainer.run)
+    assert metrics == unbroken(variant)[3]
+    assert [record["step"] for record in metrics] == [6, 12, 18, 24, 30]
+    assert (model, state, manifest, best) == unbroken(variant)[:3] + unbroken(variant)[4:]
+
+
+def test_what_came_after_the_last_save_is_done_again(tmp_path: Path, unbroken: Any) -> None:
+    trainer = new_trainer(tmp_path)
+    events = trainer.events()
+    while not (isinstance(next(events), Evaluated) and trainer.manifest.step == 18):
+        pass  # killed between step 18's evaluation and its save
+    assert trainer.run.last().manifest.step == 12
+    finish(again := resumed(trainer))
+    assert outcome(again.run) == unbroken("plain")
+
+
+@pytest.mark.parametrize("eval_interval", [4, 30])
+def test_evaluating_more_or_less_often_changes_no_weight(
+    tmp_path: Path, unbroken: Any, eval_interval: int
+) -> None:
+    trainer = new_trainer(tmp_path, eval_interval=eval_interval)
+    finish(trainer)
+    assert outcome(trainer.run)[:2] == unbroken("plain")[:2]
+
+
+def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, steps=6)
+    finish(trainer)
+    assert finish(resumed(trainer)) == [Stopped(6, "finished")]
+    longer = replace(trainer.manifest.train, steps=12)
+    more = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), longer, "cpu")
+    assert finish(more)[-1] == Stopped(12, "finished")
+    assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
+
+
+def test_the_events_come_in_order_and_nothing_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events = finish(new_trainer(tmp_path, steps=4, eval_interval=2))
+    steps = [Stepped, Stepped, Evaluated, Saved]
+    assert [type(event) for event in events] == [Saved, *steps, *steps, Stopped]
+    saved = [event.checkpoint.manifest.step for event in events if isinstance(event, Saved)]
+    assert saved == [0, 2, 4]
+    first, second = (event for event in events[1:3] if isinstance(event, Stepped))
+    evaluated = events[3]
+    assert isinstance(evaluated, Evaluated)
+    assert evaluated.train_loss == pytest.approx((first.loss + second.loss) / 2)
+    assert capfd.readouterr() == ("", "")
+
+
+def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
+    """Lets the evaluations find these losses, one after the other."""
+    found: Iterator[float] = iter(losses)
+    monkeypatch.setattr(module, "evaluate", lambda *_: next(found))
+
+
+def test_the_best_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.0, 2.1)
+    trainer = new_trainer(tmp_path)
+    events = [event for event in finish(trainer) if isinstance(event, Evaluated)]
+    assert [(e.best_step, e.since_best) for e in events] == [
+        (6, 0),
+        (12, 0),
+        (12, 1),
+        (12, 2),
+        (12, 3),
+    ]
+    assert [path.name[-2:] for path in trainer.run.step_paths()] == ["12", "24", "30"]
+    assert (trainer.run.best().manifest.step, trainer.run.last().manifest.step) == (12, 30)
+
+
+def test_patience_ends_a_run_that_no_longer_improves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
+    trainer = new_trainer(tmp_path, patience=2)
+    assert finish(trainer)[-1] == Stopped(24, "patience")
+    assert trainer.run.best().manifest.step == 12
+    assert finish(resumed(trainer)) == [Stopped(24, "patience")]
+
+
+def held(run: Run) -> dict[str, bytes]:
+    """Every byte of a run's checkpoints."""
+    return {str(file): file.read_bytes() for path in run.step_paths() for file in path.iterdir()}
+
+
+def fails_after(trainer: Trainer, step: int, error: type[GptxError]) -> tuple[GptxError, bool]:
+    """What a run raises after its last save, at `step`, and whether every save is as it was."""
+    saves: dict[int, dict[str, bytes]] = {}
+
+    def train() -> None:
+        for event in trainer.events():
+            if isinstance(event, Saved):
+                saves[event.checkpoint.manifest.step] = held(trainer.run)
+
+    with pytest.raises(error) as caught:
+        train()
+    return caught.value, max(saves) == step and held(trainer.run) == saves[step]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_the_run_without_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    trainer, take = new_trainer(tmp_path), module.train_step
+
+    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int) -> Any:
+        if step == 14:
+            model.blocks[1].feed_forward.up.weight.data[3, 3] = number
+        return take(model, optimizer, ids, config, step)
+
+    monkeypatch.setattr(module, "train_step", poisoned)
+    error, untouched = fails_after(trainer, 12, NumericsError)
+    assert "the loss or its gradient is not a finite number at step 15" in str(error)
+    assert "last good: step 12" in str(error)
+    assert (error.exit_code, untouched) == (7, True)
+
+
+def test_a_learning_rate_beyond_reason_is_told_as_such(tmp_path: Path) -> None:
+    error, untouched = fails_after(new_trainer(tmp_path, learning_rate=1e38), 0, NumericsError)
+    assert "last good: step 0. Try a lower --learning-rate" in str(error)
+    assert untouched
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    evaluations(monkeypatch, 3.0, 2.0, number)
+    trainer = new_trainer(tmp_path)
+    error, untouched = fails_after(trainer, 12, NumericsError)
+    assert "the validation loss is not a finite number at step 18; last good: step 12" in str(error)
+    assert untouched
+    assert trainer.run.best().manifest.step == 12
+    assert [record["step"] for record in trainer.run.records("metrics")] == [6, 12]
+
+
+def test_a_full_disk_ends_the_run_and_names_the_last_good_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, write = new_trainer(tmp_path), files.write
+
+    def full(path: Path, data: bytes) -> None:
+        if "step-00000018" in str(path) and path.name == STATE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, data)
+
+    monkeypatch.setattr(files, "write", full)
+    error, untouched = fails_after(trainer, 12, StorageError)
+    assert "(last good: step 12): No space left on device" in str(error)
+    assert (error.exit_code, untouched) == (6, True)
+
+
+def test_memory_that_runs_out_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: Any) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(module, "train_step", out_of_memory)
+    error, untouched = fails_after(new_trainer(tmp_path, batch_size=4), 0, OutOfMemory)
+    assert str(error) == "out of memory; try --batch-size 2"
+    assert (error.exit_code, untouched) == (8, True)
+
+
+def test_a_model_learns_its_text(tmp_path: Path) -> None:
+    train = {"steps": 100, "learning_rate": 1e-2, "batch_size": 16, "eval_interval": 100}
+    checkpoint = train_tiny(tmp_path, train, n_embd=32)
+    assert checkpoint.manifest.val_loss is not None
+    assert checkpoint.manifest.val_loss < 0.2 * math.log(len(checkpoint.manifest.characters))
+    text = gpt.load(checkpoint.path).generate("the cat sat on the", length=4, temperature=0)
+    assert text[18:] in {" mat", " cat", " rat"}

@@ -1,0 +1,282 @@
+"""Attention as text: exact drawings of a known head, and what holds for any text at any width."""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import cache
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gpt.config import ModelConfig, View
+from gpt.reading.inspector import AttentionMap, Check, inspect
+from gpt.reading.reader import Reader, Stages
+from gpt.view.attention import GLYPHS, Page, checks, heat, numbers, overview, render, top
+from gpt.view.selection import Selection, select
+from gpt.vocabulary import Vocabulary
+
+PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # a label of one cell each
+TEXTS = {
+    "one": "x",
+    "newlines": "\n" * 12,
+    "markup": "[red]bold[/red] [link=x]",
+    "hungarian": "Árvíztűrő tükörfúrógép",
+    "japanese": "東京は日本の首都です。大きい都市",
+    "emoji": "👍🏽👨\u200d👩\u200d👧🇭🇺❤\ufe0f hi",
+    "controls": "\x1b[31m\r\x00\u202eab\u200be\u0301",
+}
+WEIGHTS = [[[1, 0, 0, 0], [0.3, 0.7, 0, 0], [0.05, 0.9, 0.05, 0], [0.25] * 4], np.eye(4)]
+
+
+@cache
+def map_of(text: str) -> AttentionMap:
+    """Two layers of two strong random heads for any text."""
+    vocabulary = Vocabulary.from_text(text)
+    shape: dict[str, Any] = {"block_size": 64, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(vocab_size=len(vocabulary), **shape)
+    random = np.random.default_rng(1)
+    tensors = {
+        name: (2 * random.normal(size=shape)).astype(np.float32)
+        for name, shape in config.shapes().items()
+    }
+    return inspect(Reader(config, tensors), text, vocabulary.encode(text), 2e-6)
+
+
+@pytest.fixture
+def known() -> AttentionMap:
+    """One layer of two heads that attend as WEIGHTS says to four characters."""
+    weights = np.array(WEIGHTS, np.float32)
+    scores = np.log(np.maximum(weights, 1e-9))
+    masked = np.where(np.tri(4, dtype=bool), scores, -np.inf)
+    none, layer = np.zeros((2, 4, 2)), np.zeros((4, 4))
+    stages = Stages(none, none, none, scores, scores, masked, weights, none, layer, layer)
+    passed = (Check("rows sum to 1", 1e-7, 1e-6), Check("above the diagonal exactly 0", 0, 0))
+    return AttentionMap("hé\n ", np.arange(4), (stages,), passed)
+
+
+def drawn(attention: AttentionMap, view: View, page: Page, **options: Any) -> list[str]:
+    lines = render(attention, chosen(attention, **options), view, page)
+    return [line.plain for line in lines]
+
+
+def chosen(attention: AttentionMap, **options: Any) -> Selection:
+    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
+    return select(attention, **given)
+
+
+BODIES: dict[View, str] = {
+    "heat": """
+      0
+      h é ⏎ ␠
+  0 h @@
+  1 é --**
+  2 ⏎   %%
+  3 ␠ ::::::::""",
+    "top": """
+0 'h' ← 0 'h' 1.00
+1 'é' ← 1 'é' .70 · 0 'h' .30
+2 '⏎' ← 1 'é' .90 · 0 'h' .05 · rest .05
+3 '␠' ← 0 'h' .25 · 1 'é' .25 · rest .50""",
+    "heads": """
+layer 0 head 0  layer 0 head 1
+@               @
+-*               @
+ %                @
+::::               @""",
+}
+
+
+def test_a_page_of_a_known_head(known: AttentionMap) -> None:
+    expected = """\
+layer 0 head 0 · weights · rows = query, columns = key · T=4 · head_size=2
+
+          0    1    2    3
+          h    é    ⏎    ␠
+  0 h  1.00                 → 0 'h'
+  1 é   .30  .70            → 1 'é'
+  2 ⏎   .05  .90  .05       → 1 'é'
+  3 ␠   .25  .25  .25  .25  → 0 'h'
+
+␠ space · ⏎ newline
+checks: rows sum to 1 ±1e-07 · above the diagonal exactly 0 ✓"""
+    assert "\n".join(drawn(known, "numbers", Page())) == expected
+
+
+@pytest.mark.parametrize("view", BODIES)
+def test_a_known_head_is_drawn_so(known: AttentionMap, view: View) -> None:
+    lines = drawn(known, view, Page(top=2), head="all" if view == "heads" else "0")
+    body = "\n".join(line.rstrip() for line in lines[1:])
+    assert body.partition("\n\n")[0] == BODIES[view]
+
+
+def test_a_part_of_a_known_head(known: AttentionMap) -> None:
+    assert drawn(known, "numbers", Page(precision=1), key="1:3")[2:8] == [
+        "         1   2",
+        "         é   ⏎",
+        "  0 h",
+        "  1 é   .7      → 1 'é'",
+        "  2 ⏎   .9  .1  → 1 'é'",
+        "  3 ␠   .2  .2  → 1 'é'",
+    ]
+
+
+def test_a_known_head_in_ascii(known: AttentionMap) -> None:
+    page = Page(ascii_only=True, precision=1)
+    assert drawn(known, "numbers", page, stage="masked", query="1:3")[2:] == [
+        "             0    1    2    3",
+        "             h \\xe9   \\n   \\s",
+        "  1 \\xe9  -1.2  -.4 -inf -inf",
+        "  2 \\n    -3.0  -.1 -3.0 -inf",
+        "",
+        "\\s space | \\n newline",
+        "checks: rows sum to 1 +-1e-07 | above the diagonal exactly 0 ok",
+    ]
+
+
+@pytest.mark.parametrize("view", get_args(View))
+@pytest.mark.parametrize("text", TEXTS)
+def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view: View) -> None:
+    attention = map_of(TEXTS[text])
+    for stage in ("masked", "weights", "context", "proj"):
+        for width in (40, 80, None):
+            for ascii_only in (False, True):
+                for line in render(
+                    attention,
+                    chosen(attention, layer="1", head="all", stage=stage),
+                    view,
+                    Page(width, ascii_only, scale="row" if width == 80 else "fixed"),
+                ):
+                    assert width is None or line.cell_len <= width
+                    assert line.plain.isprintable()
+                    assert line.plain.isascii() or not ascii_only
+
+
+@pytest.mark.parametrize("view", ["numbers", "top", "heads"])
+def test_a_long_text_fits_the_page_too(view: View) -> None:
+    attention = map_of(PLAIN)
+    for stage in ("scores", "weights", "context"):
+        for width in (40, 80):
+            selection = chosen(attention, layer="all", head="all", stage=stage)
+            for line in render(attention, selection, view, Page(width)):
+                assert line.cell_len <= width
+
+
+def test_the_future_is_blank_in_weights_infinite_in_masked_and_there_in_scores() -> None:
+    attention = map_of("abcdefgh")
+    values = attention.stage("weights", 0, 0)
+    for stage, finite, infinite in (("weights", 0, 0), ("masked", 0, 1), ("scores", 1, 0)):
+        lines = drawn(attention, "numbers", Page(precision=9), stage=stage)[4:12]
+        for query, line in enumerate(lines):
+            index, name, *cells = re.sub(" +→.*", "", line).split()
+            assert (index, name) == (str(query), "abcdefgh"[query])
+            later = 7 - query
+            assert len(cells) == query + 1 + later * (finite + infinite)
+            assert cells[query + 1 :] == ["−inf"] * (later * infinite) or stage == "scores"
+            if stage == "weights":
+                assert [float(cell) for cell in cells] == pytest.approx(
+                    values[query, : query + 1].tolist(), abs=1e-9
+                )
+
+
+def test_numbers_too_wide_for_the_page_go_on_below_with_their_row_labels() -> None:
+    lines = drawn(map_of(PLAIN), "numbers", Page(width=60))[:-1]
+    starts = [
+        number for number, line in enumerate(lines) if re.fullmatch(r" {9,}\d+( +\d+)*", line)
+    ]
+    blocks = [lines[start : start + 42] for start in starts if lines[start - 1] == ""]
+    positions = [int(position) for block in blocks for position in block[0].split()]
+    assert len(blocks) > 1
+    assert positions == list(range(40))
+    assert [name for block in blocks for name in block[1].split()] == list(PLAIN)
+    for query, character in enumerate(PLAIN):
+        rows = [re.sub(" +→.*", "", block[2 + query]) for block in blocks]
+        assert all(row.split()[:2] == [str(query), character] for row in rows)
+        assert sum(len(row.split()) - 2 for row in rows) == query + 1
+
+
+def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
+    attention = map_of(PLAIN[:30])
+    selection = chosen(attention)
+    (panel,) = selection.panels(attention)
+    fixed, by_row = (
+        [line.plain[7:] for line in heat(attention, selection, panel, Page(80, scale=scale))[2:]]
+        for scale in ("fixed", "row")
+    )
+    for query, values in enumerate(panel.values):
+        glyphs = fixed[query].ljust(60)
+        assert glyphs[::2] == glyphs[1::2]  # two cells a key
+        for key, value in enumerate(values):
+            expected = GLYPHS[min(9, int(float(value) * 10))] if key <= query else " "
+            assert glyphs[2 * key] == expected
+        assert by_row[query][2 * int(values.argmax())] == "@"
+
+
+def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
+    attention = map_of(PLAIN)
+    selection = chosen(attention, query="5:", key="2:30")
+    (panel,) = selection.panels(attention)
+    lines = top(attention, selection, panel, Page(precision=9))
+    for query, line in zip(selection.queries, lines, strict=True):
+        head, *items = re.split(" ← | · ", line.plain)
+        assert head == f"{query:>2} '{PLAIN[query]}'"
+        allowed = attention.stage("weights", 0, 0)[query, 2 : min(query + 1, 30)]
+        order = np.argsort(-allowed, kind="stable")[:3]
+        named = [(int(item.split()[0]), item.split()[1][1]) for item in items[:3]]
+        assert named == [(key + 2, PLAIN[key + 2]) for key in order]
+        shown = [float(item.split()[-1].replace("−", "-")) for item in items]
+        assert shown[:3] == pytest.approx(allowed[order].tolist(), abs=1e-8)
+        assert sum(shown) == pytest.approx(float(allowed.sum()), abs=1e-6)
+
+
+def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -> None:
+    attention = map_of(PLAIN)
+    selection = chosen(attention, layer="all", head="all")
+    panels = selection.panels(attention)
+    lines = [line.plain for line in overview(attention, selection, panels, Page())]
+    titles = [title for line in lines for title in re.findall(r"layer \d head \d", line)]
+    assert titles == ["layer 0 head 0", "layer 0 head 1", "layer 1 head 0", "layer 1 head 1"]
+    picture = [line[:20].ljust(20) for line in lines[3:23]]
+    covered = panels[0].values.reshape(20, 2, 20, 2).max(axis=(1, 3))
+    expected = [
+        "".join(GLYPHS[min(9, int(float(value) * 10))] for value in row[: number + 1]).ljust(20)
+        for number, row in enumerate(covered)
+    ]
+    assert picture == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("abcdefgh", 80, "numbers"),
+        (PLAIN, None, "numbers"),
+        (PLAIN[:30], 80, "heat"),
+        (PLAIN, 40, "top"),
+    ],
+)
+def test_auto_shows_numbers_if_they_fit_else_heat_else_the_strongest(
+    text: str, width: int | None, expected: View
+) -> None:
+    attention = map_of(text)
+    assert drawn(attention, "auto", Page(width)) == drawn(attention, expected, Page(width))
+
+
+def test_labels_are_never_markup() -> None:
+    attention, shown = map_of("[red]x[/]"), io.StringIO()
+    console = Console(file=shown, width=200, force_terminal=False)
+    for line in numbers(
+        attention, chosen(attention), chosen(attention).panels(attention)[0], Page()
+    ):
+        console.print(line)
+    assert shown.getvalue().splitlines()[1].split() == list("[red]x[/]")
+
+
+def test_a_failed_check_is_told_with_its_bound() -> None:
+    results = (Check("a", 2e-5, 1e-6), Check("b", 0.0, 0.0), Check("c", 1e-7, 1e-6))
+    (line,) = checks(results, Page())
+    assert line.plain == "checks: a ±2e-05 (more than 1e-06) · b · c ±1e-07 ✗ FAILED"
+    assert "red" in str(line.style)
+    (line,) = checks(results[1:], Page())
+    assert line.plain == "checks: b · c ±1e-07 ✓"

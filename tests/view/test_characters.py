@@ -1,0 +1,115 @@
+"""Every character gets a visible, harmless label; no text moves a cursor."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from gpt.view.characters import cut, escape, label, legend, pad, quoted
+
+CONTROLS = {chr(point) for point in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
+BIDIRECTIONAL = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+any_character = st.integers(0, 0x10FFFF).map(chr)
+
+
+@pytest.mark.parametrize(
+    ("character", "shown", "in_ascii"),
+    [
+        ("a", "a", "a"),
+        ("[", "[", "["),
+        (" ", "␠", "\\s"),
+        ("\n", "⏎", "\\n"),
+        ("\t", "⇥", "\\t"),
+        ("\r", "␍", "\\r"),
+        ("\x00", "␀", "\\x00"),
+        ("\x1b", "␛", "\\x1b"),
+        ("\x7f", "␡", "\\x7f"),
+        ("\x85", "U+0085", "\\x85"),
+        ("\xa0", "U+00A0", "\\xa0"),
+        ("\xad", "U+00AD", "\\xad"),
+        ("ű", "ű", "\\u0171"),
+        ("あ", "あ", "\\u3042"),
+        ("👍", "👍", "\\U0001f44d"),
+        ("\u0301", "◌\u0301", "\\u0301"),
+        ("\u200b", "U+200B", "\\u200b"),
+        ("\u200d", "U+200D", "\\u200d"),
+        ("\u202e", "U+202E", "\\u202e"),
+        ("\u2028", "U+2028", "\\u2028"),
+        ("\ufe0f", "U+FE0F", "\\ufe0f"),
+        ("\ufeff", "U+FEFF", "\\ufeff"),
+        ("\ue000", "U+E000", "\\ue000"),
+        ("\ud800", "U+D800", "\\ud800"),
+        ("\U000e0001", "U+E0001", "\\U000e0001"),
+        ("\U0010ffff", "U+10FFFF", "\\U0010ffff"),
+    ],
+)
+def test_characters_have_these_labels(character: str, shown: str, in_ascii: str) -> None:
+    assert label(character) == shown
+    assert label(character, ascii_only=True) == in_ascii
+    assert quoted(character) == f"'{shown}'"
+
+
+@pytest.mark.parametrize("plane", range(17))
+def test_no_label_is_invisible_or_a_control(plane: int) -> None:
+    for point in range(plane * 0x10000, (plane + 1) * 0x10000, 1 if plane < 3 else 7):
+        shown = label(chr(point))
+        assert shown.isprintable()
+        assert not shown.isspace()
+        assert cell_len(shown) >= 1
+
+
+@settings(deadline=None, max_examples=300)
+@given(any_character)
+def test_an_ascii_label_is_printable_ascii_and_says_which_character(character: str) -> None:
+    shown = label(character, ascii_only=True)
+    assert shown.isascii()
+    assert shown.isprintable()
+    assert (
+        shown == "\\s" if character == " " else shown.encode().decode("unicode_escape") == character
+    )
+
+
+def test_what_moves_a_cursor_or_reorders_is_escaped_and_nothing_else() -> None:
+    escaped = {
+        character for character in map(chr, range(0x110000)) if escape(character) != character
+    }
+    assert escaped == CONTROLS | BIDIRECTIONAL
+    assert {escape(character).isprintable() for character in escaped} == {True}
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.sampled_from("ab\n\t\\ é€👍") | any_character))
+def test_escaping_keeps_what_is_harmless_and_is_done_once(text: str) -> None:
+    unsafe = CONTROLS | BIDIRECTIONAL
+    expected = "".join(ascii(each)[1:-1] if each in unsafe else each for each in text)
+    assert escape(text) == expected == escape(expected)
+
+
+def test_known_escapes() -> None:
+    assert escape("\x1b[31mred\r\x07 \u202egnp.exe\x9b") == (
+        "\\x1b[31mred\\r\\x07 \\u202egnp.exe\\x9b"
+    )
+    assert escape("a\tb\nÁrvíz 東京 👍🏽") == "a\tb\nÁrvíz 東京 👍🏽"
+
+
+def test_the_legend_names_the_symbols_that_are_used() -> None:
+    assert legend("abc") == []
+    assert legend("b a\n") == ["␠ space", "⏎ newline"]
+    assert legend("\te\u0301") == ["⇥ tab", "◌ carries a combining mark"]
+    assert legend("b a\te\u0301", ascii_only=True) == ["\\s space", "\\t tab"]
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=st.text("ab あ👍…", max_size=12), width=st.integers(1, 14))
+def test_padding_fills_and_cutting_fits(text: str, width: int) -> None:
+    for right in (False, True):
+        padded = pad(text, width, right)
+        assert cell_len(padded) == max(width, cell_len(text))
+        assert (padded.endswith if right else padded.startswith)(text)
+    shortened = cut(text, width)
+    assert cell_len(shortened) <= width
+    assert shortened == text or (
+        shortened.endswith("…") and text.startswith(shortened[:-1]) and cell_len(text) > width
+    )

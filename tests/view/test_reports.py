@@ -1,0 +1,213 @@
+"""What a run is and how it went, in words and tables that fit any width and escape any name."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.manifest import CorpusId, Manifest
+from gpt.reading.scoring import Score
+from gpt.run import Run
+from gpt.view import reports
+
+NASTY = "\x1b[31m[red]\u202eáru[/].txt"
+METRICS = [
+    {"step": 6, "train_loss": 2.5, "val_loss": 2.75},
+    {"step": 12, "train_loss": 2.0, "val_loss": 2.25},
+    {"step": 1800, "train_loss": 1.5, "val_loss": 2.5},
+]
+
+
+def manifest(**changes: Any) -> Manifest:
+    start = Manifest(
+        step=1800,
+        model=ModelConfig(vocab_size=65),
+        train=TrainConfig(),
+        preset="default",
+        characters="".join(map(chr, range(33, 98))),
+        corpus=CorpusId("0" * 64, 1_115_394, ("shakespeare.txt",)),
+        seconds=130.0,
+        val_loss=2.5,
+        best_step=12,
+        best_loss=2.25,
+        since_best=1,
+    )
+    return replace(start, **changes)
+
+
+def shown(renderable: RenderableType, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width, force_terminal=False).print(renderable)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.4, "0 s"),
+        (8, "8 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (130, "2 min 10 s"),
+        (3599.6, "1 h 0 min"),
+        (11_100, "3 h 5 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_durations(seconds: float, expected: str) -> None:
+    assert reports.duration(seconds) == expected
+
+
+def test_counts_and_losses() -> None:
+    counts = [reports.millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
+    assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
+    assert reports.losses(1.6693) == "1.6693 nats (2.408 bits/char)"
+    assert reports.losses(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("best_step", "since_best", "verdict"),
+    [
+        (400, 0, "best so far"),
+        (200, 1, "best was step 200"),
+        (1000, 3, "overfitting since step 1,000"),
+    ],
+)
+def test_an_evaluation_is_one_line_with_its_verdict(
+    best_step: int, since_best: int, verdict: str
+) -> None:
+    line = reports.evaluation_line(4000, 1.95, 2.0, best_step, since_best)
+    assert line == f"step 4,000 · train 1.9500 · val 2.0000 nats, 2.885 bits/char · {verdict}"
+
+
+def test_the_facts_of_the_card() -> None:
+    config = ModelConfig(vocab_size=65, bias=True, dropout=0.2)
+    assert reports.model_facts(config) == (
+        "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
+        "relu2, QK-norm, biases, dropout 0.2, fused attention"
+    )
+    assert reports.training_facts(TrainConfig(), 2048, 1_003_854) == (
+        "2,000 steps × 2,048 characters = 4.1 epochs, learning rate 0.002 → 0 (linear)"
+    )
+    assert reports.time_facts(0.062, 2048, 130) == (
+        "62.0 ms/step, 33,032 characters/s: about 2 min 10 s with its evaluations"
+    )
+    assert reports.baseline_facts(math.log(65), [3.3, 2.5]) == (
+        "uniform 4.174 · counting n-grams 1: 3.300 · 2: 2.500 nats/char"
+    )
+    assert reports.device_facts("cpu", {"threads": 2, "torch": "2.13.0"}, 410 * 2**20) == (
+        "cpu (2 threads, torch 2.13.0), 410 MB used"
+    )
+
+
+def test_corpus_facts_name_three_sources_and_a_vocabulary_that_costs_too_much() -> None:
+    small = ModelConfig(vocab_size=65)
+    assert reports.corpus_facts(["a", "b", "c"], 1_115_394, small) == (
+        "a, b, c: 1,115,394 characters, 65 distinct"
+    )
+    assert reports.corpus_facts([*"abcde"], 9, small).startswith("a, b, c and 2 more: 9 characters")
+    large = ModelConfig(vocab_size=20_000)
+    assert reports.corpus_facts(["a"], 9, large).endswith("(they take 87% of the parameters)")
+
+
+def test_characters_are_named_visibly_and_not_all_of_many() -> None:
+    assert reports.character_facts("", "") == ""
+    assert reports.character_facts("\n\x1b", "é") == "rare: '⏎' '␛' · only in validation: 'é'"
+    assert reports.character_facts("abcde", "", most=3) == "rare: 'a' 'b' 'c' and 2 more"
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(8, 60))
+def test_a_short_sample_is_one_harmless_line_that_fits(text: str, width: int) -> None:
+    line = reports.sample_line(text, width)
+    assert cell_len(line) <= width
+    assert line.isprintable()
+    assert line.startswith("  │ ")
+
+
+@pytest.mark.parametrize("reason", ["finished", "patience", "interrupted"])
+def test_a_farewell_says_how_it_ended_and_how_to_go_on(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPTX_CHECKPOINTS", raising=False)
+    facts = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason)
+    assert facts["best"] == "2.2500 nats (3.246 bits/char) at step 12"
+    assert facts["ended"].endswith("2 min 10 s of training")
+    assert "gptx runs tale-1" in facts["next"]
+    assert "--checkpoints" not in facts["next"]
+    goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
+    assert facts["go on"] == goes_on
+    elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason)
+    assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
+
+
+def test_results_and_scores_are_numbers_for_programs() -> None:
+    result = json.loads(json.dumps(reports.result("tale-1", manifest(), "finished")))
+    assert result == {
+        "run": "tale-1",
+        "step": 1800,
+        "reason": "finished",
+        "best_step": 12,
+        "val_nats": 2.25,
+        "val_bits": pytest.approx(2.25 / math.log(2)),
+        "seconds": 130.0,
+    }
+    unevaluated = reports.result("tale-1", manifest(best_loss=None, best_step=None), "stopped")
+    assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
+    score = Score(math.log(4), 1000)
+    record = {"nats": math.log(4), "bits": 2.0, "perplexity": 4.0, "characters": 1000}
+    assert reports.score_record(score) == pytest.approx(record)
+    assert reports.score_line(score) == (
+        "1.3863 nats, 2.000 bits a character · perplexity 4.000 · 1,000 characters predicted"
+    )
+
+
+def test_the_loss_curve_is_shortest_at_the_best() -> None:
+    lines = shown(reports.loss_curve(METRICS)).splitlines()[1:]
+    assert [line.split()[:3] for line in lines] == [
+        ["6", "2.5000", "2.7500"],
+        ["12", "2.0000", "2.2500"],
+        ["1,800", "1.5000", "2.5000"],
+    ]
+    assert [line.count("█") for line in lines] == [30, 1, 15]
+    assert shown(reports.loss_curve(METRICS[:1])).count("█") == 1
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_tables_fit_and_show_names_as_they_are_but_harmless(width: int) -> None:
+    run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
+    samples = [{"step": 12, "text": f"\n{NASTY}\n"}]
+    for renderable in (
+        reports.card({"corpus": NASTY, "empty": ""}),
+        reports.runs_table([(run, named), (run, manifest(best_loss=None))]),
+        reports.story(run, named, METRICS, samples),
+        reports.story(run, manifest(best_loss=None, best_step=None), [], []),
+    ):
+        text = shown(renderable, width)
+        assert all(cell_len(line) <= width for line in text.splitlines())
+        assert not set(text) & set("\x1b\u202e")
+        assert "empty" not in text
+    story = shown(reports.story(run, named, METRICS, samples), 200)
+    assert story.count("\\x1b[31m[red]\\u202eáru[/].txt") == 2
+    assert all(name in story for name in (*vars(named.model), *vars(named.train)))
+
+
+def test_a_damaged_run_is_told_beside_the_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
+    torn = Run(tmp_path / "checkpoints" / "torn")
+    (torn.path / "step-00000001").mkdir(parents=True)
+    (torn.path / "step-00000001" / "manifest.json").write_text("{")
+    rows, problems = reports.readable([fresh_run, torn])
+    assert [(run.name, found.step) for run, found in rows] == [("tiny", 12)]
+    assert len(problems) == 1
+    assert "torn" in problems[0]

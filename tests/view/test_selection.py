@@ -1,0 +1,146 @@
+"""Options become ranges of one attention map, or an error that names the option."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import ConfigError
+from gpt.reading.inspector import AttentionMap
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, Selection, select
+
+
+@pytest.fixture(scope="module")
+def attention(tiny: Checkpoint) -> AttentionMap:
+    """7 characters, 2 layers, 2 heads of 8."""
+    return TrainedGPT(tiny.model()).attention("the cat")
+
+
+def chosen(attention: AttentionMap, **options: Any) -> Selection:
+    return select(
+        attention,
+        **{"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options},
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "layers", "heads"),
+    [
+        ({}, (0,), (0,)),
+        ({"layer": "1", "head": "1"}, (1,), (1,)),
+        ({"layer": "all", "head": "all"}, (0, 1), (0, 1)),
+        ({"layer": "all", "head": "mean"}, (0, 1), ("mean",)),
+    ],
+)
+def test_layers_and_heads(
+    attention: AttentionMap, options: dict[str, str], layers: Any, heads: Any
+) -> None:
+    selection = chosen(attention, **options)
+    assert (selection.layers, selection.heads) == (layers, heads)
+    assert [(panel.layer, panel.head) for panel in selection.panels(attention)] == [
+        (layer, head) for layer in layers for head in heads
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, range(7)),
+        ("0", range(1)),
+        ("6", range(6, 7)),
+        ("2:5", range(2, 5)),
+        (":3", range(3)),
+        ("4:", range(4, 7)),
+        (":", range(7)),
+    ],
+)
+def test_ranges_are_pythons(attention: AttentionMap, text: str | None, expected: range) -> None:
+    assert chosen(attention, query=text).queries == expected
+    assert chosen(attention, key=text).keys == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(start=st.integers(0, 6), length=st.integers(1, 7))
+def test_a_range_selects_what_a_slice_selects(
+    attention: AttentionMap, start: int, length: int
+) -> None:
+    stop = min(7, start + length)
+    weights = attention.layers[0].weights[0]
+    rows, columns = (
+        chosen(attention, **{option: f"{start}:{stop}"}).panels(attention)[0].values
+        for option in ("query", "key")
+    )
+    assert np.array_equal(rows, weights[start:stop])
+    assert np.array_equal(columns, weights[:, start:stop])
+
+
+@pytest.mark.parametrize("head", ["0", "1", "all", "mean"])
+@pytest.mark.parametrize("stage", [*SQUARE_STAGES, *LAYER_STAGES, "context"])
+def test_panels_are_the_maps_own_numbers(attention: AttentionMap, stage: Any, head: str) -> None:
+    selection = chosen(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
+    panels = selection.panels(attention)
+    assert len(panels) == (2 if head == "all" and stage not in LAYER_STAGES else 1)
+    for panel in panels:
+        columns = slice(2, 6) if stage in SQUARE_STAGES else slice(None)
+        expected = attention.stage(stage, 1, panel.head)[1:4, columns]
+        assert np.array_equal(panel.values, expected)
+        assert panel.values.shape == (3, {"context": 8, "concat": 16, "proj": 16}.get(stage, 4))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    option: str
+    value: str
+    problem: str
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong("layer", "2", "2 is not in 0 … 1"),
+        Wrong("layer", "-1", "'-1' is not all or a number"),
+        Wrong("layer", "mean", "'mean' is not all or a number"),
+        Wrong("layer", "", "'' is not all or a number"),
+        Wrong("head", "2", "2 is not in 0 … 1"),
+        Wrong("head", "first", "'first' is not all, mean or a number"),
+        Wrong("head", "²", "'²' is not all, mean or a number"),
+        *(
+            Wrong(option, *wrong)
+            for option in ("query", "key")
+            for wrong in (
+                ("x", "'x' is not a position or a range A:B"),
+                ("1:2:3", "'1:2:3' is not a position or a range A:B"),
+                ("1.5", "'1.5' is not a position or a range A:B"),
+                ("7", "'7' does not fit a text of 7 characters"),
+                ("-1", "'-1' does not fit a text of 7 characters"),
+                ("3:3", "'3:3' does not fit a text of 7 characters"),
+                ("5:2", "'5:2' does not fit a text of 7 characters"),
+                ("2:8", "'2:8' does not fit a text of 7 characters"),
+                ("-3:", "'-3:' does not fit a text of 7 characters"),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_exist_is_refused_by_the_options_name(
+    attention: AttentionMap, wrong: Wrong
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        chosen(attention, **{wrong.option: wrong.value})
+    assert str(error.value) == f"--{wrong.option}: {wrong.problem}"
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=st.text("0123456789:-+ a", max_size=6))
+def test_a_range_is_understood_or_refused_never_empty(attention: AttentionMap, text: str) -> None:
+    with suppress(ConfigError):
+        queries = chosen(attention, query=text).queries
+        assert 0 <= queries.start < queries.stop <= 7
