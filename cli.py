@@ -21,7 +21,7 @@ from gpt.config import (
     to_toml,
 )
 from gpt.console import only_given, options_from
-from gpt.devices import Device
+from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, NumericsError
 from gpt.version import __version__
 
@@ -99,6 +99,7 @@ def train(
     **given: Any,
 ) -> None:
     """Train a model on a text, and keep its best and last checkpoints."""
+    share_cores()
     from gpt.run import discard_if_empty, find_run, new_run
     from gpt.training.plan import find_corpus, make_plan, read_corpus, resume_plan, usable_device
     from gpt.training.sources import corpus_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from typing import Literal
@@ -43,3 +44,14 @@ def choose(device: str) -> str:
     if device == "mps" and not has_mps():
         raise ConfigError("--device: no Apple GPU found; use --device cpu")
     return device
+
+
+def share_cores() -> None:
+    """Lets waiting threads sleep soon; call it before torch is first imported.
+
+    GNU's OpenMP spins for milliseconds at every barrier. Where something else wants a core, that
+    doubles a training step and more; where nothing does, sleeping costs a few per cent
+    (benchmarks/LOG.md). A user's own setting stands.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from gpt.config import ModelConfig, Position
-from gpt.reading.reader import CachedDecoder, Reader, Stages, rms_norm, softmax
+from gpt.reading.reader import Cache, CachedDecoder, Reader, Stages, rms_norm, softmax
 
 BLOCK = 8
 POSITIONS = get_args(Position)
@@ -58,6 +58,14 @@ def test_cached_equals_uncached_at_every_length(
             fresh = reader.logits(reader.forward(ids[:, :length]))[:, -1]
             np.testing.assert_allclose(cached, fresh, rtol=0, atol=tolerance)
             np.testing.assert_allclose(cached, whole[:, length - 1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_text_may_be_read_in_pieces(position: str) -> None:
+    reader, ids = reader_of(position=position), ids_of()
+    cache = Cache(reader.config, len(ids), reader.dtype)
+    pieces = [reader.forward(piece, cache) for piece in np.split(ids, [3, 4, 6], axis=1)]
+    np.testing.assert_allclose(np.hstack(pieces), reader.forward(ids), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("position", POSITIONS)

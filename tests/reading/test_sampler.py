@@ -32,6 +32,7 @@ rows = st.lists(st.integers(-8, 8).map(lambda n: n / 2), min_size=1, max_size=12
     lambda row: np.array([row])
 )
 temperatures = st.sampled_from([0.3, 0.8, 1.0, 2.0])
+shares = st.sampled_from([0.001, 0.5, 1.0]) | st.floats(0.001, 1)
 fast = settings(deadline=None, max_examples=60)
 
 
@@ -160,8 +161,8 @@ def ranked(logits: Logits, **options: Any) -> tuple[list[float], list[float]]:
     logits=rows,
     temperature=temperatures,
     top_k=st.none() | st.integers(1, 14),
-    top_p=st.none() | st.floats(0, 1, exclude_min=True),
-    min_p=st.none() | st.floats(0, 1),
+    top_p=st.none() | shares,
+    min_p=st.none() | shares,
 )
 def test_filters_keep_the_likeliest_in_proportion_and_never_none(
     logits: Logits, temperature: float, **filters: Any
@@ -175,7 +176,7 @@ def test_filters_keep_the_likeliest_in_proportion_and_never_none(
 
 
 @fast
-@given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=st.floats(0.001, 1))
+@given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=shares)
 def test_each_filter_keeps_exactly_what_it_says(
     logits: Logits, temperature: float, k: int, p: float
 ) -> None:
@@ -189,6 +190,14 @@ def test_each_filter_keeps_exactly_what_it_says(
     least = p * plain[0]
     for weight, left in zip(plain, kept, strict=True):
         assert weight >= least * (1 - 1e-12) if left else weight < least * (1 + 1e-12)
+
+
+def test_ties_go_by_id() -> None:
+    even = np.zeros((2, 300))
+    for options in ({"top_k": 3}, {"top_p": 2.5 / 300}):
+        kept = probabilities(even, SampleConfig(temperature=1.0, **options))
+        assert [row.nonzero()[0].tolist() for row in kept] == [[0, 1, 2]] * 2
+    assert probabilities(even, SampleConfig(min_p=1.0)).all()
 
 
 def test_filters_work_on_what_the_one_before_left() -> None:

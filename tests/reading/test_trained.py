@@ -129,7 +129,7 @@ def test_looking_and_writing_leave_no_trace(trained: TrainedGPT) -> None:
 @pytest.mark.parametrize(
     ("excerpt", "example"),
     [
-        ("at mat.\nthe rat sat on the cat.\nno", "the rat sat"),
+        ("a line cut here.\nthe rat sat on the cat.\nno", "the rat sat"),
         ("x\nno rat\nthe cat is here\nx", "the cat is"),
         ("x\nthe cat isnt here\nx", "the cat isnt"),
         ("abcdefghijklmnopqrst", "abcdefghijkl"),
@@ -141,6 +141,11 @@ def test_the_example_is_the_first_good_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
     assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
+
+
+def test_an_example_is_never_longer_than_the_context(stored: StoredModel) -> None:
+    model = TrainedGPT(replace(stored, excerpt="abcdefghijklmnopqrstuvwxyz"))
+    assert model.example(20) == "abcdefghijklmnop"
 
 
 @settings(deadline=None, max_examples=60)

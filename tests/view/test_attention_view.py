@@ -113,13 +113,13 @@ def test_a_known_head_is_drawn_so(known: AttentionMap, view: View) -> None:
 
 
 def test_a_part_of_a_known_head(known: AttentionMap) -> None:
-    assert drawn(known, "numbers", Page(precision=1), key="1:3")[2:8] == [
+    assert drawn(known, "numbers", Page(), key="1:3")[2:8] == [
         "         1   2",
         "         é   ⏎",
         "  0 h",
-        "  1 é   .7      → 1 'é'",
-        "  2 ⏎   .9  .1  → 1 'é'",
-        "  3 ␠   .2  .2  → 1 'é'",
+        "  1 é  .70      → 1 'é'",
+        "  2 ⏎  .90 .05  → 1 'é'",
+        "  3 ␠  .25 .25  → 1 'é'",
     ]
 
 
