@@ -102,7 +102,7 @@ def train(
     share_cores()
     from gpt.run import discard_if_empty, find_run, new_run
     from gpt.training.plan import find_corpus, make_plan, read_corpus, resume_plan, usable_device
-    from gpt.training.sources import corpus_name
+    from gpt.training.sources import corpus_name, printable
     from gpt.training.trainer import Trainer
 
     names, options, stdin = corpus or [], only_given(given), sys.stdin.buffer
@@ -115,7 +115,10 @@ def train(
         folder = new_run(checkpoints, corpus_name(names), run)
         try:
             with folder.lock():
-                folder.write("config.toml", to_toml({"corpus": names or None, **plan.settings()}))
+                folder.write(
+                    "config.toml",
+                    to_toml({"corpus": [*map(printable, names)] or None, **plan.settings()}),
+                )
                 _train(Trainer(folder, read, plan.manifest, chosen), as_json)
         finally:
             discard_if_empty(folder)

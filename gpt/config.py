@@ -30,6 +30,10 @@ View = Literal["auto", "numbers", "heat", "top", "heads"]
 Scale = Literal["fixed", "row"]
 
 
+LARGEST = 1e300  # of any number: beyond it, a float overflows
+LONGEST_CONTEXT = 2**20  # characters
+
+
 def require(condition: bool, option: str, problem: str) -> None:
     """Raises ConfigError "--option: problem" unless the condition holds."""
     if not condition:
@@ -40,6 +44,10 @@ def check_fields(config: Any) -> None:
     """Types and choices of every field; numbers must be finite. Raises ConfigError."""
     for name, kind in field_types(type(config)).items():
         value = getattr(config, name)
+        if type(None) in get_args(kind):
+            if value is None:
+                continue
+            kind = get_args(kind)[0]
         if get_origin(kind) is Literal:
             choices = get_args(kind)
             require(value in choices, name, f"{value!r} is not one of {', '.join(choices)}")
@@ -47,7 +55,8 @@ def check_fields(config: Any) -> None:
             require(type(value) is int, name, f"{value!r} is not a whole number")
         elif kind is float:
             require(type(value) in (int, float), name, f"{value!r} is not a number")
-            require(math.isfinite(value), name, f"{value!r} is not a finite number")
+            require(abs(value) < math.inf, name, f"{value!r} is not a finite number")
+            require(abs(value) < LARGEST, name, "this number is too large")
         elif kind is bool:
             require(type(value) is bool, name, f"{value!r} is not true or false")
 
@@ -74,6 +83,7 @@ class ModelConfig:
         check_fields(self)
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
+        require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
         require(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
@@ -291,5 +301,5 @@ def from_toml(text: str, source: str) -> dict[str, Any]:
     try:
         values: dict[str, Any] = tomllib.loads(text)
         return values
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
         raise ConfigError(f"--config {source}: {error}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,19 +61,37 @@ def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         for name, data in contents:
             write(temporary / name, data)
         sync_folder(temporary)
-        if target.exists():
-            remove_folder(target)
-        os.rename(temporary, target)
+        _take_place(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(target.parent)
 
 
-def remove_folder(path: Path) -> None:
-    """Takes a folder away: out of sight by one rename, then deleted."""
+def _take_place(new: Path, target: Path) -> None:
+    """Renames `new` to `target`; what had the name goes, or comes back if that fails."""
+    if not target.exists():
+        os.rename(new, target)
+        return
+    old = _trash(target)
+    os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except BaseException:
+        os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _trash(path: Path) -> Path:
     trash = path.with_name(f".trash-{path.name}")
     shutil.rmtree(trash, ignore_errors=True)
+    return trash
+
+
+def remove_folder(path: Path) -> None:
+    """Takes a folder away: out of sight by one rename, then deleted."""
+    trash = _trash(path)
     os.rename(path, trash)
     shutil.rmtree(trash, ignore_errors=True)
 
@@ -89,8 +108,15 @@ def sync_folder(path: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds one line to a log and flushes it to the disk. Raises OSError."""
-    with open(path, "ab") as file:
+    """Adds one line to a log and flushes it to the disk. Raises OSError.
+
+    A last line that a crash has torn is ended first, so that it spoils nothing but itself.
+    """
+    with open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -102,11 +128,18 @@ def read(path: Path, limit: int) -> bytes:
     Raises CheckpointError when it is missing, a link, too large or unreadable.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        with open(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
+        flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+        descriptor = os.open(path, os.O_RDONLY | sum(flags))
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise CheckpointError(f"cannot read {path}: not a file")
+            size = status.st_size
             if size > limit:
                 raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
-            return file.read()
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error

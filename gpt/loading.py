@@ -20,7 +20,7 @@ def load(
     step: "best", "last" or a number, where a run is opened. device: "cpu" reads with numpy;
     "cuda" and "mps" write with torch. Raises CheckpointError, ConfigError.
     """
-    return open_model(_stored(Path(path), step), device)
+    return open_model(_stored(Path(path).resolve(), step), device)
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:

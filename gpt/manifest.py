@@ -6,6 +6,7 @@ Knows its own form and whether a text has it; not where it lies.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,22 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     schema: int = SCHEMA
 
+    def check(self) -> None:
+        """Raises ValueError unless every value is of its kind."""
+        whole = (self.step, self.since_best, self.running[1])
+        some = [value for value in (self.val_loss, self.best_loss) if value is not None]
+        if any(type(value) is not int or value < 0 for value in whole) or self.schema != SCHEMA:
+            raise ValueError("a count or the schema")
+        if self.best_step is not None and type(self.best_step) is not int:
+            raise ValueError("best_step")
+        for number in (self.seconds, *self.running, *some):
+            if type(number) not in (int, float) or not math.isfinite(number):
+                raise ValueError("not a finite number")
+        if not isinstance(self.preset, str) or not isinstance(self.environment, dict):
+            raise ValueError("preset or environment")
+        if not all(isinstance(value, str | int) for value in self.environment.values()):
+            raise ValueError("environment")
+
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1, allow_nan=False).encode()
 
@@ -69,11 +86,10 @@ class Manifest:
             }
             manifest = cls(**values)
             Vocabulary(manifest.characters)
-            if type(manifest.step) is not int or manifest.step < 0 or schema != SCHEMA:
-                raise ValueError("step or schema")
+            manifest.check()
             if len(manifest.characters) != manifest.model.vocab_size:
                 raise ValueError("vocabulary and embedding differ in size")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error})") from error
         return manifest
 

@@ -132,13 +132,13 @@ class Run:
         scored = [commit for commit in commits if commit.manifest.val_loss is not None]
         if not scored:
             return self.last()
-        return min(scored, key=lambda commit: commit.manifest.val_loss or math.inf)
+        return min(scored, key=lambda commit: _val_loss(commit.manifest))
 
     def at(self, which: str = "best") -> Checkpoint:
         """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
         if which in ("best", "last"):
             return self.best() if which == "best" else self.last()
-        if not which.isdecimal():
+        if not which.isdecimal() or len(which) > 12:
             raise ConfigError(f"--step: {which!r} is neither best, last nor a step's number")
         path = self.path / step_folder(int(which))
         if path not in self.step_paths():
@@ -240,6 +240,10 @@ class Run:
             with suppress(OSError):
                 owner.unlink(missing_ok=True)
             lock.release()
+
+
+def _val_loss(manifest: Manifest) -> float:
+    return math.inf if manifest.val_loss is None else manifest.val_loss
 
 
 def all_runs(root: Path) -> list[Run]:

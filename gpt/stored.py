@@ -106,7 +106,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         if not 1 <= probe_length <= config.block_size:
             raise ValueError("the probe is longer than the context")
         excerpt, step = str(about["excerpt"]), int(about["step"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
     # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
@@ -118,7 +118,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
-    if probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
+    if probe_ids.dtype.kind != "i" or probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
     return StoredModel(
         config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path

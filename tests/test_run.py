@@ -263,3 +263,40 @@ def test_a_run_that_cannot_be_written_is_a_storage_error(tmp_path: Path, tiny: C
     ):
         with pytest.raises(StorageError, match=f"cannot .*{run.path}.*: "):
             use()
+
+
+def test_saving_a_step_again_loses_nothing_if_it_fails(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(fresh_run.path)
+    rename, count = os.rename, 0
+
+    def failing(old: Any, new: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:  # the old folder is aside, the new one not yet in its place
+            raise OSError(errno.EIO, "broken")
+        rename(old, new)
+
+    last = fresh_run.last()
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        with pytest.raises(StorageError):
+            fresh_run.commit(last.manifest, contents)
+    assert tree(fresh_run.path) == before
+
+
+def test_a_line_after_a_torn_one_is_not_lost(fresh_run: Run) -> None:
+    path = fresh_run.path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"step": 2')
+    fresh_run.append("metrics", {"step": 3})
+    assert [record["step"] for record in fresh_run.records("metrics")] == [1, 3]
+
+
+def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:
+    last = fresh_run.last()
+    perfect = replace(last.manifest, step=99, val_loss=0.0, best_step=99, best_loss=0.0)
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    fresh_run.commit(perfect, contents)
+    assert fresh_run.best().manifest.step == 99

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,13 +38,13 @@ class AttentionMap:
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
 
-    def stage(self, name: Stage, layer: int, head: int | Literal["mean"]) -> Array:
+    def stage(self, name: Stage, layer: int, head: int | Literal["mean", "all"]) -> Array:
         """(T, T) for scores to weights, (T, D) for context, (T, C) for concat and proj.
 
         concat and proj belong to all heads of the layer, whichever head is asked for.
         """
         values: Array = getattr(self.layers[layer], name)
-        if name in ("concat", "proj"):
+        if name in ("concat", "proj") or head == "all":
             return values
         return values.mean(axis=0) if head == "mean" else values[head]  # type: ignore[no-any-return]
 
@@ -63,8 +64,9 @@ def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> Attentio
     kept: list[Stages] = []
     reader.forward(ids[None], keep=kept)
     checks = (
-        Check("rows sum to 1", max(_row_sum_error(stages) for stages in kept), 1e-6),
-        Check("above the diagonal exactly 0", max(_above_diagonal(stages) for stages in kept), 0.0),
+        _worst("rows sum to 1", [(_row_sum_error(stages), 1e-6) for stages in kept]),
+        _worst("above the diagonal exactly 0", [(_above_diagonal(stages), 0.0) for stages in kept]),
+        _worst("scores, scaled, masked", [(_score_error(stages), 1e-5) for stages in kept]),
         _worst("q·k again in float64", [_recomputed(stages) for stages in kept]),
         _worst("weights·v = context", [_context(stages) for stages in kept]),
         _worst("concat·proj = output", [_projected(reader, n, s) for n, s in enumerate(kept)]),
@@ -81,23 +83,38 @@ def _above_diagonal(stages: Stages) -> float:
     return float(np.abs(np.triu(stages.weights, k=1)).max())
 
 
+def _score_error(stages: Stages) -> float:
+    """scores = q·k, scaled = scores/√D, masked = scaled or −inf; relative to the largest."""
+    T, size = stages.q.shape[1:]
+    exact = np.einsum("hqd,hkd->hqk", stages.q.astype(np.float64), stages.k.astype(np.float64))
+    allowed = np.tri(T, dtype=bool)
+    masked = np.where(allowed, stages.masked, 0.0) - np.where(allowed, exact / np.sqrt(size), 0.0)
+    differences = (stages.scores - exact, stages.scaled - exact / np.sqrt(size), masked)
+    error = np.max([np.abs(difference).max() for difference in differences])
+    forgotten = not np.isneginf(stages.masked[:, ~allowed]).all()
+    return float(np.inf if forgotten else error / max(1.0, float(np.abs(exact).max())))
+
+
 def _recomputed(stages: Stages) -> tuple[float, float]:
     """Weights row by row in float64, by log-sum-exp over the allowed keys only."""
     q, k = stages.q.astype(np.float64), stages.k.astype(np.float64)  # (H, T, D)
-    error = 0.0
+    error = np.float64(0.0)  # np.maximum keeps a NaN, max() may lose it
     for row in range(q.shape[1]):
         scores = np.einsum("hd,hkd->hk", q[:, row], k[:, : row + 1]) / np.sqrt(q.shape[2])
         expected = np.exp(scores - np.logaddexp.reduce(scores, axis=-1)[:, None])
-        error = max(error, float(np.abs(stages.weights[:, row, : row + 1] - expected).max()))
+        error = np.maximum(error, np.abs(stages.weights[:, row, : row + 1] - expected).max())
     tight = stages.q.dtype == np.float64
     largest = float(np.abs(stages.scaled).max())
-    return error, 1e-12 * max(1.0, largest) if tight else max(1e-6, 1.2e-7 * largest)
+    return float(error), 1e-12 * max(1.0, largest) if tight else max(1e-6, 1.2e-7 * largest)
 
 
 def _context(stages: Stages) -> tuple[float, float]:
     weights, v = stages.weights.astype(np.float64), stages.v.astype(np.float64)
     expected = np.einsum("hqk,hkd->hqd", weights, v)
-    return float(np.abs(stages.context - expected).max()), 1e-6 * max(1.0, float(np.abs(v).max()))
+    joined = stages.context.swapaxes(0, 1).reshape(stages.concat.shape)
+    differences = (stages.context - expected, stages.concat - joined)
+    error = np.max([np.abs(difference).max() for difference in differences])
+    return float(error), 1e-6 * max(1.0, float(np.abs(v).max()))
 
 
 def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float]:
@@ -112,6 +129,10 @@ def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float
 
 
 def _worst(name: str, results: list[tuple[float, float]]) -> Check:
-    """The layer that comes nearest to its bound, or exceeds it by most."""
-    error, bound = max(results, key=lambda result: result[0] / result[1])
-    return Check(name, error, bound)
+    """The layer that comes nearest to its bound or exceeds it by most; a NaN before all."""
+
+    def badness(result: tuple[float, float]) -> float:
+        error, bound = result
+        return math.inf if math.isnan(error) else error / bound if bound else error
+
+    return Check(name, *max(results, key=badness))

@@ -54,7 +54,8 @@ def probabilities(logits: Floats, config: SampleConfig) -> npt.NDArray[np.float6
         chosen = np.zeros_like(scores)
         np.put_along_axis(chosen, scores.argmax(axis=-1)[:, None], 1.0, axis=-1)
         return chosen
-    scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
+    with np.errstate(over="ignore"):  # a tiny temperature may make −inf of the others
+        scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
     weights: npt.NDArray[np.float64] = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
     if config.top_k is not None or config.top_p is not None:
@@ -113,7 +114,7 @@ class StopFilter:
     """Passes characters on until a stop string is complete, which it keeps to itself."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = [stop for stop in stops if stop]
+        self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest counts
         self._held = ""  # what may yet become a stop string
         self.stopped = False
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,11 +104,10 @@ def _read(sources: Sequence[Source], notes: list[str]) -> Iterator[str]:
     """The texts in chunks; a newline between two files where the first lacks one."""
     last = "\n"
     for source in sources:
-        if last and last != "\n":
-            yield "\n"
+        between = "" if last == "\n" else "\n"
         for text in _decode(source, notes):
-            last = text[-1]
-            yield text
+            yield between + text
+            between, last = "", text[-1]
 
 
 def _decode(source: Source, notes: list[str]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _decode(source: Source, notes: list[str]) -> Iterator[str]:
             for signature, what in SIGNATURES.items():
                 if head.startswith(signature):
                     raise TextError(f"{source.name} looks like {what}, not UTF-8 text")
-            if head.count(0) > len(head) // 4:
+            if len(head) >= 64 and head.count(0) > len(head) // 4:
                 raise TextError(f"{source.name} looks like UTF-16 or binary, not UTF-8 text")
             start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
             if start and f"left out the byte order mark of {source.name}" not in notes:
@@ -145,21 +145,28 @@ def _decode(source: Source, notes: list[str]) -> Iterator[str]:
 def _write_ids(
     sources: Sequence[Source], vocabulary: Vocabulary, identity: CorpusId, data: Path
 ) -> None:
-    """Second pass: NAME.ids, then NAME.json, which vouches for it."""
+    """Second pass: NAME.ids, then NAME.json, which vouches for both. Raises TextError."""
     path = data / f"{identity.sha256[:16]}.ids"
-    temporary = path.with_suffix(".tmp")
-    digest = hashlib.sha256()
+    temporary = data / f".{uuid.uuid4().hex}.tmp"
+    # One hash over vocabulary and ids: either alone would say nothing about the text.
+    read, written = hashlib.sha256(), hashlib.sha256(vocabulary.characters.encode())
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            for text in _read(sources, []):
-                encoded = vocabulary.encode(text).tobytes()
-                digest.update(encoded)
-                file.write(encoded)
-        temporary.replace(path)
+        try:
+            with open(temporary, "wb") as file:
+                for text in _read(sources, []):
+                    read.update(text.encode())
+                    encoded = vocabulary.encode(text, unknown="skip").tobytes()
+                    written.update(encoded)
+                    file.write(encoded)
+            if read.hexdigest() != identity.sha256:
+                raise TextError("the corpus changed while it was being read; run it again")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
         record = {
             "text_sha256": identity.sha256,
-            "ids_sha256": digest.hexdigest(),
+            "sha256": written.hexdigest(),
             "characters": vocabulary.characters,
         }
         files.replace(path.with_suffix(".json"), json.dumps(record).encode())
@@ -174,14 +181,14 @@ def _open_ids(identity: CorpusId, data: Path, notes: list[str]) -> Corpus | None
         vocabulary = Vocabulary(record["characters"])
         ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
         whole = len(ids) == identity.characters and record["text_sha256"] == identity.sha256
-        if whole and _sha256(path) == record["ids_sha256"]:
+        if whole and _sha256(vocabulary, path) == record["sha256"]:
             return Corpus(ids, vocabulary, identity)
     notes.append(f"{path} was damaged and has been made again")
     return None
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
+def _sha256(vocabulary: Vocabulary, path: Path) -> str:
+    digest = hashlib.sha256(vocabulary.characters.encode())
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)

@@ -84,6 +84,8 @@ def make_plan(
         raise ConfigError("--minutes: cannot be combined with --steps")
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"--minutes: {minutes} is not above 0")
+    if minutes is not None and "eval_interval" not in given:
+        train = replace(train, eval_interval=0)
     manifest = Manifest(
         step=0,
         model=model,
@@ -98,8 +100,6 @@ def make_plan(
     if minutes is None:
         return plan
     train = replace(train, steps=plan.measurement.steps_within(60 * minutes, train))
-    if "eval_interval" not in given:
-        train = replace(train, eval_interval=0)
     train = replace(train, warmup_steps=min(train.warmup_steps, train.steps // 10))
     return replace(plan, manifest=replace(manifest, train=train))
 

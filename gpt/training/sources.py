@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Source:
 
     path: Path
     name: str
+    spooled: bool = False  # a copy of a pipe, to be deleted once it is encoded
 
 
 def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
@@ -53,11 +55,15 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
     for name in corpus or (EMBEDDED,):
         path = Path(name)
         if name == "-":
-            found.append(_spool(stdin, data))
+            if "-" in (source.name for source in found):
+                raise TextError("cannot read corpus '-' twice; give standard input once")
+            found.append(_spool(stdin, data, name))
+        elif path.is_fifo():
+            found.append(_spool_pipe(path, data))
         elif path.is_dir():
             found += _folder(path)
         elif path.exists():
-            found.append(Source(path, name))
+            found.append(Source(path, printable(name)))
         elif name == EMBEDDED:
             found.append(_embedded(data))
         elif name in KNOWN:
@@ -70,6 +76,11 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
     return found
 
 
+def printable(name: str) -> str:
+    """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def corpus_name(corpus: Sequence[str]) -> str:
     """What to call a run on these texts."""
     if not corpus:
@@ -80,19 +91,18 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 
 def _folder(folder: Path) -> list[Source]:
-    paths = sorted(
-        Path(root, name)
-        for root, folders, names in os.walk(folder)
-        if not Path(root).name.startswith(".") or Path(root) == folder
-        for name in names
-        if name.lower().endswith(TEXT_SUFFIXES) and not name.startswith(".")
-    )
+    paths: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        visible = (name for name in names if not name.startswith("."))
+        paths += [Path(root, name) for name in visible if name.lower().endswith(TEXT_SUFFIXES)]
+    paths.sort()
     if not paths:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder "
             f"(looked for {', '.join('*' + suffix for suffix in TEXT_SUFFIXES)})"
         )
-    return [Source(path, str(path)) for path in paths]
+    return [Source(path, printable(str(path))) for path in paths]
 
 
 def _embedded(data: Path) -> Source:
@@ -109,21 +119,29 @@ def _embedded(data: Path) -> Source:
     return Source(path, EMBEDDED)
 
 
-def _spool(stdin: BinaryIO, data: Path) -> Source:
+def _spool_pipe(pipe: Path, data: Path) -> Source:
+    try:
+        with open(pipe, "rb") as stream:
+            return _spool(stream, data, "-")
+    except OSError as error:
+        raise TextError(f"cannot read corpus {pipe}: {error.strerror or error}") from error
+
+
+def _spool(stdin: BinaryIO, data: Path, name: str) -> Source:
     """Copies a pipe to a file, since a corpus is read twice."""
-    path = data / f".spool-{os.getpid()}.txt"
+    path = data / f".spool-{uuid.uuid4().hex}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             while chunk := stdin.read(2**20):
                 file.write(chunk)
-    return Source(path, "-")
+    return Source(path, name, spooled=True)
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
     """Deletes what `_spool` wrote, once it has been encoded."""
     for source in sources:
-        if source.path.name.startswith(".spool-"):
+        if source.spooled:
             with suppress(OSError):
                 source.path.unlink()
 

@@ -102,7 +102,9 @@ class Trainer:
         trainer.optimizer = make_optimizer(trainer.model, config)
         restore_state(checkpoint, trainer.model, trainer.optimizer)
         trainer._saved_step = checkpoint.manifest.step
-        run.forget_after(checkpoint.manifest.step)
+        step = checkpoint.manifest.step
+        redo = trainer._is_due(step) and checkpoint.manifest.val_loss is None
+        run.forget_after(step - redo)
         return trainer
 
     def stop(self, reason: str) -> None:

@@ -145,11 +145,17 @@ def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page)
             name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
             items.append(f"{key}{name} {_number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
-            items.append(f"rest {_number(float(values.sum() - values[order].sum()), page)}")
+            items.append(
+                f"rest {_number(max(0.0, float(values.sum() - values[order].sum())), page)}"
+            )
         head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        flowed = _flow(items, page.width and page.width - cell_len(head) - 4, separator)
+        flowed = _flow(
+            items, page.width and page.width - cell_len(head) - cell_len(arrow) - 2, separator
+        )
         for number, part in enumerate(flowed or ["masked"]):
-            start = f"{head} {arrow} " if not number else " " * (cell_len(head) + 3)
+            start = (
+                f"{head} {arrow} " if not number else " " * (cell_len(head) + cell_len(arrow) + 2)
+            )
             lines.append(Text(start, DIM).append(part, Style(dim=False)))
     return lines
 
@@ -205,8 +211,8 @@ def _title(
         elif selection.stage == "weights":
             parts.append("scale 0–1")
         else:
-            finite = panel.values[np.isfinite(panel.values)]
-            parts.append(f"scale {finite.min():.2f} … {finite.max():.2f}")
+            low, high = _extent(panel.values)
+            parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
 
 
@@ -309,12 +315,18 @@ def _shades(
     values = np.where(shown & np.isfinite(values), values, np.nan).astype(np.float64)
     low, high = 0.0, 1.0
     if selection.stage != "weights":
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        low, high = _extent(values)
     shades: Array = (values - low) / (high - low if high > low else 1.0)
     if scale == "row":
-        largest = np.nanmax(np.where(np.isnan(shades), -np.inf, shades), axis=1, keepdims=True)
+        largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
         shades = shades / np.where(largest > 0, largest, 1.0)
     return np.clip(shades, 0.0, 1.0)
+
+
+def _extent(values: Array) -> tuple[float, float]:
+    """The smallest and the largest finite value; 0 and 0 where all are masked."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
 def _paint(line: Text, value: float, width: int) -> None:
@@ -345,7 +357,7 @@ def _ruler(positions: range, offset: int, width: int) -> str:
         column = (position - positions.start) * width
         if (offset + position) % 5 == 0 and column >= len(marks) + (1 if marks else 0):
             marks = marks.ljust(column) + str(offset + position)
-    return marks
+    return marks[: len(positions) * width]
 
 
 def _blocks(columns: int, width: int, gutter: int, available: int | None) -> list[tuple[int, int]]:
@@ -362,7 +374,8 @@ def _flow(items: Sequence[str], width: int | None, separator: str = " · ") -> l
         if lines and (width is None or cell_len(joined) <= width):
             lines[-1] = joined
         else:
-            lines.append(item if width is None else cut(item, width))
+            mark = "…" if "·" in separator else "~"
+            lines.append(item if width is None else cut(item, width, mark))
     return lines
 
 

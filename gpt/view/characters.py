@@ -12,6 +12,13 @@ NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
 NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
 DOTTED_CIRCLE = "◌"
 
+# Shown as U+XXXX: no ink of their own (fillers, joiners, variation selectors), or joined to their
+# neighbours by terminals (regional indicators, skin tones).
+_NAMELESS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
+)
+
 # What could move the cursor, recolour the terminal or reorder the line: C0 without tab and
 # newline, DEL, C1, and the bidirectional controls.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -35,10 +42,10 @@ def label(character: str, ascii_only: bool = False) -> str:
     point, category = ord(character), unicodedata.category(character)
     if point < 0x20 or point == 0x7F:
         return chr(0x2421 if point == 0x7F else 0x2400 + point)
-    variation_selector = 0xFE00 <= point <= 0xFE0F
-    if category in ("Mn", "Mc", "Me") and not variation_selector:
+    nameless = _NAMELESS.match(character)
+    if category in ("Mn", "Mc", "Me") and not nameless:
         return DOTTED_CIRCLE + character
-    if category[0] in "CZ" or variation_selector or cell_len(character) == 0:
+    if category[0] in "CZ" or nameless or cell_len(character) == 0:
         return f"U+{point:04X}"
     return character
 
@@ -65,10 +72,10 @@ def pad(text: str, width: int, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def cut(text: str, width: int) -> str:
-    """At most `width` cells of a label; … marks what is missing."""
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """At most `width` cells of a text; the mark says that some is missing."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:
         text = text[:-1]
-    return text + "…"
+    return text + mark

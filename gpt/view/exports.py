@@ -42,7 +42,7 @@ def to_json(attention: AttentionMap, selection: Selection, origin: Mapping[str, 
 def to_csv(attention: AttentionMap, selection: Selection) -> str:
     """A line a number. Weights above the diagonal, which are all 0, are left out."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     value_name = "weight" if selection.stage == "weights" else selection.stage
     if selection.square:
         writer.writerow(["layer", "head", "q_pos", "q_char", "k_pos", "k_char", value_name])
@@ -56,7 +56,7 @@ def to_csv(attention: AttentionMap, selection: Selection) -> str:
                 if selection.square and selection.stage == "weights" and key > query:
                     continue
                 name = [attention.text[key]] if selection.square else []
-                writer.writerow([*where, key, *name, f"{value:.9g}"])
+                writer.writerow([*where, key, *name, float(f"{value:.9g}")])
     return buffer.getvalue()
 
 

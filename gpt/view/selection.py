@@ -10,7 +10,7 @@ from gpt.errors import ConfigError
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Array
 
-HeadName = int | Literal["mean"]
+HeadName = int | Literal["mean", "all"]
 
 #: Stages whose columns are keys; the others' columns are dimensions.
 SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
@@ -43,7 +43,7 @@ class Selection:
 
     def panels(self, attention: AttentionMap) -> list[Panel]:
         """The selected matrices, layer by layer. concat and proj come once a layer."""
-        heads = self.heads[:1] if self.stage in LAYER_STAGES else self.heads
+        heads: tuple[HeadName, ...] = ("all",) if self.stage in LAYER_STAGES else self.heads
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         return [
@@ -72,7 +72,7 @@ def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(count))
     words = "all, mean or a number" if option == "head" else "all or a number"
-    require(text.isdecimal(), option, f"{text!r} is not {words}")
+    require(text.isdecimal() and len(text) < 10, option, f"{text[:20]!r} is not {words}")
     require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
     return (int(text),)
 
@@ -83,10 +83,10 @@ def _range(option: str, text: str | None, length: int) -> range:
         return range(length)
     start, colon, stop = text.partition(":")
     try:
-        first = int(start) if start else 0
+        first = int(start) if start or not colon else 0
         last = (int(stop) if stop else length) if colon else first + 1
     except ValueError:
-        raise ConfigError(f"--{option}: {text!r} is not a position or a range A:B") from None
+        raise ConfigError(f"--{option}: {text[:20]!r} is not a position or a range A:B") from None
     require(
         0 <= first < last <= length, option, f"{text!r} does not fit a text of {length} characters"
     )

@@ -17,9 +17,10 @@ from gpt.reading.reader import Array, Cache, Reader, Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 
-SUM, DIAGONAL, AGAIN, CONTEXT, OUTPUT, PROBE = (
+SUM, DIAGONAL, SCORES, AGAIN, CONTEXT, OUTPUT, PROBE = (
     "rows sum to 1",
     "above the diagonal exactly 0",
+    "scores, scaled, masked",
     "q·k again in float64",
     "weights·v = context",
     "concat·proj = output",
@@ -77,6 +78,7 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
     assert [check.name for check in attention.checks] == [
         SUM,
         DIAGONAL,
+        SCORES,
         AGAIN,
         CONTEXT,
         OUTPUT,
@@ -84,7 +86,7 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
     ]
     assert all(check.passed for check in attention.checks)
     assert attention.checks[1].error == attention.checks[1].bound == 0.0
-    assert attention.checks[5].error == trained.probe_error > 0
+    assert attention.checks[6].error == trained.probe_error > 0
     assert (attention.text, len(attention.ids)) == (text, len(text))
 
 
@@ -94,17 +96,28 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
     [
         ("weights", at((0, 3, 3), 1.5e-6), {SUM, AGAIN}),
         ("weights", at((0, 3, 4), 1e-30), {DIAGONAL}),
-        ("q", at((1, 4, 0), 0.1), {AGAIN}),
-        ("k", at((1, 2, 0), 0.1), {AGAIN}),
+        ("q", at((1, 4, 0), 0.1), {SCORES, AGAIN}),
+        ("k", at((1, 2, 0), 0.1), {SCORES, AGAIN}),
         ("v", at((0, 1, 2), 0.1), {CONTEXT}),
         ("context", at((1, 6, 1), 1e-3), {CONTEXT, OUTPUT}),
+        ("concat", at((6, 1), 1e-3), {CONTEXT}),
         ("proj", at((6, 1), 1e-3), {OUTPUT}),
+        ("scores", at((0, 2, 1), 0.1), {SCORES}),
+        ("masked", at((0, 2, 1), 0.1), {SCORES}),
+        ("masked", lambda stage: np.copyto(stage, -1e9, where=np.isinf(stage)), {SCORES}),
     ],
 )
 def test_each_check_notices_its_own_damage(
     trained: TrainedGPT, layer: int, stage: str, damage: Damage, noticed: set[str]
 ) -> None:
     assert failed(Damaged(trained, layer, stage, damage), trained) == noticed
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("stage", ["q", "k", "v", "scores", "scaled", "weights", "context"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_nan_anywhere_fails_a_check(trained: TrainedGPT, layer: int, stage: str) -> None:
+    assert failed(Damaged(trained, layer, stage, at((0, 2, 1), float("nan"))), trained)
 
 
 @pytest.mark.parametrize("probe_error", [1.1e-4, float("nan"), float("inf")])
@@ -122,7 +135,7 @@ def test_a_float64_model_is_held_to_1e_12(trained: TrainedGPT) -> None:
     reader = Reader(trained.config, tensors)
     attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"), 0.0)
     assert all(check.passed for check in attention.checks)
-    assert attention.checks[2].bound < 1e-11
+    assert attention.checks[3].bound < 1e-11
 
 
 def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:

@@ -264,3 +264,14 @@ def test_an_empty_prompt_begins_as_after_a_newline_or_the_first_character() -> N
             list(sample_texts(decoder, vocabulary, prompt, config)) for prompt in ("", first)
         )
         assert empty == explicit
+
+
+@pytest.mark.parametrize("stops", [["ab", "b"], ["b", "ab"]])
+def test_of_two_stops_that_end_together_the_longer_counts(stops: list[str]) -> None:
+    gate = StopFilter(stops)
+    assert gate.push("a") + gate.push("b") == ""
+
+
+def test_a_tiny_temperature_is_greedy() -> None:
+    config = SampleConfig(temperature=1e-308)
+    assert probabilities(np.array([[1.0, 6.0]]), config).tolist() == [[0, 1]]

@@ -258,3 +258,19 @@ def test_the_order_of_batches_never_changes() -> None:
 def test_seeds_steps_and_purposes_have_streams_of_their_own() -> None:
     keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2**63 - 1, 2**40, 1)]
     assert len({int(philox(*key).random_raw()) for key in keys}) == len(keys)
+
+
+def test_a_cache_with_another_vocabulary_is_made_again(tmp_path: Path) -> None:
+    corpus = corpus_of("abc" * 9, tmp_path)
+    record = next((tmp_path / "data").glob("*.json"))
+    record.write_text(record.read_text().replace('"abc"', '"abd"'))
+    assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+def test_an_empty_text_between_two_adds_no_line(tmp_path: Path) -> None:
+    sources = []
+    for name, text in (("a", "one"), ("b", ""), ("c", "two")):
+        (tmp_path / name).write_text(text)
+        sources.append(Source(tmp_path / name, name))
+    corpus = encode(sources, tmp_path / "data")
+    assert corpus.vocabulary.decode(corpus.ids) == "one\ntwo"

@@ -12,7 +12,15 @@ import torch.hub
 
 from gpt.errors import StorageError, TextError
 from gpt.training import sources
-from gpt.training.sources import EMBEDDED, KNOWN, KnownCorpus, Source, corpus_name, find_sources
+from gpt.training.sources import (
+    EMBEDDED,
+    KNOWN,
+    KnownCorpus,
+    Source,
+    corpus_name,
+    discard_spooled,
+    find_sources,
+)
 
 PIPE = io.BytesIO()
 
@@ -146,3 +154,17 @@ def test_a_data_folder_that_cannot_be_made_is_a_storage_error(
 )
 def test_a_run_is_called_after_its_corpus(corpus: list[str], name: str) -> None:
     assert corpus_name(corpus) == name
+
+
+def test_nothing_below_a_hidden_folder_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/hooks/README.md").write_text("no")
+    (tmp_path / "yes.md").write_text("yes")
+    found = find_sources([str(tmp_path)], tmp_path / "data", io.BytesIO())
+    assert [source.path.name for source in found] == ["yes.md"]
+
+
+def test_a_users_file_is_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / ".spool-1.txt").write_text("mine")
+    discard_spooled(find_sources([str(tmp_path / ".spool-1.txt")], tmp_path, io.BytesIO()))
+    assert (tmp_path / ".spool-1.txt").exists()

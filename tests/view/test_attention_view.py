@@ -280,3 +280,24 @@ def test_a_failed_check_is_told_with_its_bound() -> None:
     assert "red" in str(line.style)
     (line,) = checks(results[1:], Page())
     assert line.plain == "checks: b · c ±1e-07 ✓"
+
+
+@pytest.mark.parametrize("view", ["heat", "auto"])
+@pytest.mark.parametrize("width", [40, 42, 80])
+def test_a_long_heat_map_fits_with_its_ruler(view: View, width: int) -> None:
+    attention = map_of(PLAIN)
+    for line in render(attention, chosen(attention, key="3:"), view, Page(width)):
+        assert line.cell_len <= width, line.plain
+
+
+@pytest.mark.parametrize("view", ["heat", "heads", "auto", "top"])
+def test_a_selection_that_is_all_masked_is_drawn(view: View) -> None:
+    assert drawn(map_of(PLAIN), view, Page(40), stage="masked", query="0:2", key="3:")
+
+
+def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
+    for line in drawn(map_of("👍" * 12), "top", Page(40, ascii_only=True, precision=9)):
+        assert line.isascii()
+    for text in (PLAIN, PLAIN[:7], PLAIN[:20]):
+        lines = drawn(map_of(text), "top", Page(), layer="all", head="all")
+        assert not any("rest −" in line for line in lines)

@@ -113,3 +113,8 @@ def test_padding_fills_and_cutting_fits(text: str, width: int) -> None:
     assert shortened == text or (
         shortened.endswith("…") and text.startswith(shortened[:-1]) and cell_len(text) > width
     )
+
+
+@pytest.mark.parametrize("point", [0x180B, 0x180F, 0xE0100, 0x34F, 0x115F, 0x2800, 0x1F1ED])
+def test_what_has_no_ink_or_joins_its_neighbour_is_a_code_point(point: int) -> None:
+    assert label(chr(point)) == f"U+{point:04X}"

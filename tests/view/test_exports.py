@@ -136,3 +136,9 @@ def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMa
     lines = csv.reader(io.StringIO(to_csv(odd, selected(odd, "scores")), newline=""))
     column = np.array([line[-1] for line in lines][1:], np.float32)
     assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())
+
+
+def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
+    returned = replace(attention, text="a\r" + attention.text[2:])
+    written = to_csv(returned, selected(returned, "weights"))
+    assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"
