@@ -290,13 +290,14 @@ def attn(
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view import exports
     from gpt.view.attention import Page, render
+    from gpt.view.characters import escape
     from gpt.view.selection import select
 
     chosen = _one_text({"TEXT": text, "--file": file})
     model = _open(checkpoints, run, step)
     if chosen is None:
         chosen = model.example()
-        console.say(f"no TEXT given; from the validation split: {chosen!a}")
+        console.say(f'no TEXT given; from the validation split: "{escape(chosen)}"')
     attention = model.attention(chosen, unknown=unknown, window=window)
     default = "all" if view == "heads" else "0"
     selection = select(attention, layer or default, head or default, stage, query, key)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +38,8 @@ Gptx = Callable[..., Answer]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus and one tiny run, as a user would have it."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
+    (folder / "corpus.txt").write_text(text, encoding="utf-8")
     return folder
 
 
@@ -270,7 +273,7 @@ def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
 
 def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
     by_file = gptx("eval", "corpus.txt").out.split(": ")[1]
-    by_pipe = gptx("eval", "-", stdin=TEXT.encode()).out.split(": ")[1]
+    by_pipe = gptx("eval", "-", stdin=Path("corpus.txt").read_bytes()).out.split(": ")[1]
     assert by_file == by_pipe
 
 
@@ -281,6 +284,26 @@ def test_runs_lists_and_tells_one_story(gptx: Gptx) -> None:
     story = gptx("runs", "corpus-1").out
     for word in ("n_layer", "loss", "step 0", "step 8", "Transformer blocks."):
         assert word in story
+
+
+def commands_of(document: Path) -> list[str]:
+    """Every `gptx …` line in the shell blocks of a document, without its comment."""
+    blocks = re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("gptx ")]
+
+
+@pytest.mark.parametrize("command", commands_of(Path(__file__).parent.parent / "README.md"))
+def test_every_command_of_the_readme_works(gptx: Gptx, command: str) -> None:
+    arguments = shlex.split(command)[1:]
+    if arguments[0] == "train":  # as it stands, but small, and only as far as the card
+        small = [] if "--resume" in arguments else TINY
+        if "--minutes" in arguments:
+            small = [*TINY[: TINY.index("--steps")], *TINY[TINY.index("--steps") + 2 :]]
+        arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
+    answer = gptx(*arguments)
+    assert answer.code == 0, answer.err
+    assert answer.out or arguments[0] == "train" or "-o" in arguments
 
 
 def test_version_and_help(gptx: Gptx) -> None:
