@@ -174,7 +174,7 @@ class TrainConfig:
     @property
     def evaluate_every(self) -> int:
         """Steps between evaluations, with 0 resolved to a tenth of the run."""
-        return self.eval_interval or max(1, self.steps // 10)
+        return self.eval_interval or -(-self.steps // 10)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,11 +121,7 @@ def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page
             fitting = [text if cell_len(text) <= width else "?" for text in characters[first:last]]
             lines.append(Text(" " * gutter + "".join(pad(text, width) for text in fitting), DIM))
         for row, values in zip(rows, shades, strict=True):
-            line = Text(row, DIM)
-            for value in values[first:last]:
-                _paint(line, value, width)
-            line.rstrip()
-            lines.append(line)
+            lines.append(Text(row, DIM).append_text(_painted(values[first:last], width)))
     return lines
 
 
@@ -174,10 +170,9 @@ def overview(
         for row in range(max(map(len, group))):
             line = Text()
             for number, picture in enumerate(group):
-                part = picture[row].copy()
-                part.pad_right(width - part.cell_len + (2 if number < len(group) - 1 else 0))
-                line.append_text(part)
-            line.rstrip()
+                line.append_text(picture[row])
+                if number < len(group) - 1:
+                    line.append(" " * (width - picture[row].cell_len + 2))
             lines.append(line)
         lines.append(Text())
     return lines
@@ -190,12 +185,9 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     rows, columns = (range(0, size, step) for size in values.shape)
     lines = [Text(_where(selection, panel), DIM)]
     for row in rows:
-        line = Text()
-        for column in columns:
-            covered = shades[row : row + step, column : column + step]
-            value = np.nan if np.isnan(covered).all() else float(np.nanmax(covered))
-            _paint(line, value, 1)
-        lines.append(line)
+        covered = [shades[row : row + step, column : column + step] for column in columns]
+        largest = [np.nan if np.isnan(part).all() else np.nanmax(part) for part in covered]
+        lines.append(_painted(np.array(largest), 1))
     return lines
 
 
@@ -329,13 +321,17 @@ def _extent(values: Array) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
-def _paint(line: Text, value: float, width: int) -> None:
-    """Adds one cell: a glyph that grows with the value, on a colour that does too."""
-    if math.isnan(value):
-        line.append(" " * width)
-        return
-    glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
-    line.append(glyph * width, _HEAT_STYLES[min(99, int(value * 100))])
+def _painted(values: Array, width: int) -> Text:
+    """A cell a value: a glyph that grows with it, on a colour that does too; NaN stays bare."""
+    line = Text()
+    seen = np.flatnonzero(~np.isnan(values))
+    for value in values[: seen[-1] + 1 if seen.size else 0].tolist():
+        if math.isnan(value):
+            line.append(" " * width)
+        else:
+            glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
+            line.append(glyph * width, _HEAT_STYLES[min(99, int(value * 100))])
+    return line
 
 
 def _heat_style(value: float) -> Style:

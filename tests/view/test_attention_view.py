@@ -301,3 +301,11 @@ def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
     for text in (PLAIN, PLAIN[:7], PLAIN[:20]):
         lines = drawn(map_of(text), "top", Page(), layer="all", head="all")
         assert not any("rest −" in line for line in lines)
+
+
+@pytest.mark.parametrize("view", ["heat", "heads"])
+def test_a_cell_without_weight_is_still_a_cell(view: View) -> None:
+    attention = map_of("abcdefgh")
+    lines = render(attention, chosen(attention), view, Page(80))
+    cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
+    assert [count for count in cells if count] == list(range(1, 9))
