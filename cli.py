@@ -107,21 +107,19 @@ def train(
 
     names, options, stdin = corpus or [], only_given(given), sys.stdin.buffer
     if not resume:
-        read, chosen = read_corpus(names, data, stdin), usable_device(device)
-        plan = make_plan(read, options, preset, chosen, minutes)
-        _show_card(plan)
-        if dry_run:
-            return
-        folder = new_run(checkpoints, corpus_name(names), run)
+        folder = None if dry_run else new_run(checkpoints, corpus_name(names), run)
         try:
-            with folder.lock():
-                folder.write(
-                    "config.toml",
-                    to_toml({"corpus": [*map(printable, names)] or None, **plan.settings()}),
-                )
-                _train(Trainer(folder, read, plan.manifest, chosen), as_json)
+            read, chosen = read_corpus(names, data, stdin), usable_device(device)
+            plan = make_plan(read, options, preset, chosen, minutes)
+            _show_card(plan)
+            if folder is not None:
+                with folder.lock():
+                    corpus = [printable(name) for name in names] or None
+                    folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
+                    _train(Trainer(folder, read, plan.manifest, chosen), as_json)
         finally:
-            discard_if_empty(folder)
+            if folder is not None:
+                discard_if_empty(folder)
         return
     if minutes is not None:
         raise ConfigError(
@@ -136,6 +134,8 @@ def train(
             console.say(f"warning: {warning}")
         console.say(f"resuming {folder.name} at step {checkpoint.manifest.step:,}")
         _show_card(plan)
+        if checkpoint.manifest.step == plan.manifest.train.steps:
+            console.say("this run has done all its steps; train longer with --steps N")
         if not dry_run:
             _train(
                 Trainer.resume(folder, read, checkpoint, plan.manifest.train, plan.device), as_json

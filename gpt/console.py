@@ -136,7 +136,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, typer.Abort):
         return 128 + signal.SIGINT, ""
     if isinstance(error, ClickException):
-        return 2, f"{error.format_message()} (see gptx --help)"  # type: ignore[attr-defined]
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        # An empty one means that no command was given, and the help has been shown.
+        return (2, f"{message} (see gptx --help)") if message else (0, "")
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"

@@ -132,6 +132,8 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
         (["train", "corpus.txt", "--position", "spiral"], 2, "--position"),
         (["train", "corpus.txt", "--minutes", "1", "--steps", "5"], 2, "--minutes"),
         (["train", "corpus.txt", "--run", "../x"], 2, "invalid run name"),
+        (["train", "nowhere.txt", "--run", "corpus-1"], 2, "exists already"),
+        (["train", "corpus.txt", "--checkpoints", "corpus.txt"], 6, "cannot make a run"),
         (["train", "--config", "missing.toml"], 2, "missing.toml"),
         (["train", "--config", "typo.toml"], 2, "n_layers"),
         (["train", "--config", "broken.toml"], 2, "broken.toml"),
@@ -310,3 +312,6 @@ def test_version_and_help(gptx: Gptx) -> None:
     assert gptx("--version").out.startswith("gptx ")
     assert "attn" in gptx("--help").out
     assert "--block-size" in gptx("train", "--help").out
+    bare = gptx()
+    assert (bare.code, bare.err) == (0, "")
+    assert "attn" in bare.out
