@@ -181,10 +181,20 @@ LONG = (
 ).split()
 
 
+def listen() -> None:
+    """Undoes what a shell's background or nohup has set: signals that nobody hears."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def stopped_by(home: Path, number: signal.Signals, *arguments: str) -> tuple[int, str, Run]:
     """Starts a long training, sends the signal once it has begun, and waits."""
     process = subprocess.Popen(
-        [*MAIN, *LONG, *arguments], cwd=home, env=environment(), stderr=subprocess.PIPE
+        [*MAIN, *LONG, *arguments],
+        cwd=home,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        preexec_fn=listen,
     )
     runs = home / "checkpoints"
     deadline = time.monotonic() + 60
