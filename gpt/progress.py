@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from gpt.console import aside_width, say
+from gpt.console import say
 
 
 class TrainingBar:
@@ -60,4 +60,4 @@ class TrainingBar:
         if self._bar.disable:
             say(line)
         else:
-            self._bar.write(line[: max(aside_width(), 20)], file=sys.stderr)
+            self._bar.write(line, file=sys.stderr)
