@@ -169,3 +169,10 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=f"cannot read .*{name}: ") as caught:
             files.read(tmp_path / name, limit=100)
         assert caught.value.exit_code == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="not a file"):
+        files.read(tmp_path / "pipe", limit=10)

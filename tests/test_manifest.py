@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import corpus_of, manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,3 +150,20 @@ def test_a_torn_manifest_is_damage(tiny: Checkpoint, data: st.DataObject) -> Non
     written = tiny.manifest.to_json()
     with pytest.raises(CheckpointError, match="damaged"):
         read(written[: data.draw(st.integers(0, len(written) - 1))])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seconds": 0.0', '"seconds": 1e999'),
+        ('"seconds": 0.0', '"seconds": "long"'),
+        ('"since_best": 0', '"since_best": -1'),
+        ('"preset": "default"', '"preset": 3'),
+        ('"dropout": 0.0', '"dropout": 1' + "0" * 400),
+    ],
+)
+def test_a_value_beyond_reason_is_damage(tmp_path: Path, old: str, new: str) -> None:
+    good = manifest_of(corpus_of("abc" * 99, tmp_path)).to_json().decode()
+    assert good.count(old) == 1
+    with pytest.raises(CheckpointError, match="damaged"):
+        Manifest.from_json(good.replace(old, new).encode(), tmp_path)

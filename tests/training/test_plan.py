@@ -233,3 +233,14 @@ def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None
     settings = make_plan(corpus, TINY, "default", "cpu").settings()
     assert settings.keys() == OPTIONS - {"vocab_size"} | {"preset"}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
+
+
+@pytest.mark.parametrize("preset_name", ["default", "classic"])
+def test_a_budget_counts_the_evaluations_it_will_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset_name: str
+) -> None:
+    measured = Measurement(seconds_per_step=0.1, evaluation_seconds=5.0, memory=0)
+    monkeypatch.setattr("gpt.training.plan.measure", lambda *_: measured)
+    corpus = corpus_of(TEXT, tmp_path)
+    planned = make_plan(corpus, {}, preset_name, "cpu", minutes=10)
+    assert 590 < measured.total_seconds(planned.manifest.train) <= 600

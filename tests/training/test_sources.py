@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
@@ -20,6 +22,7 @@ from gpt.training.sources import (
     corpus_name,
     discard_spooled,
     find_sources,
+    printable,
 )
 
 PIPE = io.BytesIO()
@@ -168,3 +171,24 @@ def test_a_users_file_is_never_deleted(tmp_path: Path) -> None:
     (tmp_path / ".spool-1.txt").write_text("mine")
     discard_spooled(find_sources([str(tmp_path / ".spool-1.txt")], tmp_path, io.BytesIO()))
     assert (tmp_path / ".spool-1.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_is_spooled(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))
+    writer.start()
+    (source,) = find_sources([str(pipe)], tmp_path / "data", io.BytesIO())
+    writer.join()
+    assert source.spooled
+    assert source.path.read_bytes() == b"through a pipe"
+
+
+def test_a_name_that_is_no_utf8_becomes_one_that_is() -> None:
+    assert printable(os.fsdecode(b"caf\xe9.txt")) == "caf\\xe9.txt"
+
+
+def test_standard_input_is_read_once(tmp_path: Path) -> None:
+    with pytest.raises(TextError, match="twice"):
+        find_sources(["-", "-"], tmp_path, io.BytesIO(b"text"))
