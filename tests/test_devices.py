@@ -1,0 +1,41 @@
+"""Devices: what "auto" means, how a missing one is refused, and whose thread settings stand."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gpt import devices
+from gpt.errors import ConfigError
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(0, "cpu"), (2, "cuda")])
+def test_auto_takes_what_the_driver_offers(
+    monkeypatch: pytest.MonkeyPatch, count: int, chosen: str
+) -> None:
+    monkeypatch.setattr(devices, "cuda_devices", lambda: count)
+    assert devices.choose("auto") == chosen
+    assert devices.choose("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(devices, "has_mps", lambda: False)
+    with pytest.raises(ConfigError, match=r"--device: .* use --device cpu"):
+        devices.choose(device)
+
+
+@pytest.mark.parametrize(
+    ("own", "spin"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_waiting_threads_sleep_unless_the_user_has_said_how(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str], spin: str | None
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(own))
+    devices.share_cores()
+    assert os.environ.get("GOMP_SPINCOUNT") == spin
