@@ -22,7 +22,7 @@ from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, preset
 from gpt.model import GPT, initialise
-from gpt.training.optim import make_optimizer
+from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 
 VOCAB = 65
@@ -84,7 +84,7 @@ def gptx_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Itera
     """What `gptx train` does for a step."""
     net = GPT(model)
     initialise(net, 1)
-    optimizer = make_optimizer(net, train)
+    optimizer = Optimizer(net, train)
     for step in range(10**9):
         yield train_step(net, optimizer, ids, train, step)[0]
 

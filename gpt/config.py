@@ -78,21 +78,34 @@ class ModelConfig:
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Of the feed-forward layers."] = "relu2"
     attention: Annotated[Attention, "One fast kernel, or one readable module a head."] = "fused"
+    ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
+    ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
         require(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
+        require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
+        require(self.ngram_rows <= 2**24, "ngram_rows", f"over {2**24:,}")
         halves = self.position != "rotary" or self.head_size % 2 == 0
         require(halves, "position", f"rotary needs an even head size, not {self.head_size}")
 
     @property
     def head_size(self) -> int:
         return self.n_embd // self.n_head
+
+    @property
+    def ngram_tables(self) -> tuple[int, ...]:
+        """Rows of the tables for the orders 2 … ngram: every n-gram its own, or as many as allowed.
+
+        One row more than characters in each place: an n-gram may begin before the text.
+        """
+        kinds = self.vocab_size + 1
+        return tuple(min(kinds**order, self.ngram_rows) for order in range(2, self.ngram + 1))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
@@ -102,6 +115,8 @@ class ModelConfig:
         """
         embd, hidden = self.n_embd, 4 * self.n_embd
         shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}
+        if self.ngram > 1:
+            shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), embd)
         if self.position == "learned":
             shapes["position.weight"] = (self.block_size, embd)
         for layer in range(self.n_layer):
@@ -143,6 +158,8 @@ class TrainConfig:
     steps: Annotated[int, "Optimizer steps."] = 2000
     batch_size: Annotated[int, "Sequences in a step."] = 32
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
+    embedding_lr: Annotated[float, "The token embedding's and the output's; 0 = the same."] = 0.0
+    ngram_lr: Annotated[float, "Adagrad's, of n-gram embeddings (Duchi et al. 2011)."] = 0.05
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
     schedule: Annotated[Schedule, "From the peak down to --min-lr."] = "linear"
@@ -161,11 +178,12 @@ class TrainConfig:
         check_fields(self)
         for name in ("steps", "batch_size"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
-        for name in ("min_lr", "warmup_steps", "weight_decay", "grad_clip"):
+        for name in ("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         for name in ("eval_interval", "eval_chars", "patience"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
+        require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
         for name in ("beta1", "beta2"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")

@@ -13,9 +13,8 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
+from gpt.migration import SCHEMA
 from gpt.vocabulary import Vocabulary
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,10 @@ class Manifest:
         """Raises ValueError unless every value is of its kind."""
         whole = (self.step, self.since_best, self.running[1])
         some = [value for value in (self.val_loss, self.best_loss) if value is not None]
-        if any(type(value) is not int or value < 0 for value in whole) or self.schema != SCHEMA:
-            raise ValueError("a count or the schema")
+        if any(type(value) is not int or value < 0 for value in whole):
+            raise ValueError("a count")
+        if type(self.schema) is not int or not 1 <= self.schema <= SCHEMA:
+            raise ValueError("the schema")
         if self.best_step is not None and type(self.best_step) is not int:
             raise ValueError("best_step")
         for number in (self.seconds, *self.running, *some):
@@ -64,11 +65,13 @@ class Manifest:
             raise ValueError("environment")
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1, allow_nan=False).encode()
+        """Always of this schema, whichever one it was read from."""
+        values = {**asdict(self), "schema": SCHEMA}
+        return json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest of this schema."""
+        """Raises CheckpointError for anything but a manifest of this schema or an older one."""
         values = read_json_object(data, source)
         schema = values.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:

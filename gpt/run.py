@@ -24,6 +24,7 @@ from typing import Any
 from gpt import files
 from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
 from gpt.manifest import Manifest
+from gpt.migration import migrate
 from gpt.stored import Shapes, StoredModel, Tensors, read_header, read_model, unpack
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
@@ -83,7 +84,8 @@ class Checkpoint:
         data = files.read(path, limit=size)
         if (len(data), hashlib.sha256(data).hexdigest()) != (size, digest):
             raise CheckpointError(f"damaged: {path} is not as it was written")
-        return unpack(data, read_header(data, path), expected, path)
+        tensors = unpack(data, read_header(data, path), expected, path)
+        return migrate(tensors, self.manifest.model, self.manifest.schema)
 
     def verify(self) -> None:
         """Reads every byte that the manifest vouches for. Raises CheckpointError."""

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from gpt import files
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
-from gpt.manifest import SCHEMA, read_json_object
+from gpt.manifest import read_json_object
+from gpt.migration import SCHEMA, migrate
 from gpt.vocabulary import Vocabulary
 
 HEADER_LIMIT = 10 * 2**20  # bytes
@@ -96,7 +97,8 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         raise CheckpointError(f"not a gptx checkpoint: {path}")
     about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
     try:
-        if int(about["schema"]) > SCHEMA:
+        schema = int(about["schema"])
+        if schema > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
         config = ModelConfig(**about["config"])
         vocabulary = Vocabulary(about["characters"])
@@ -120,6 +122,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
             raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
     if probe_ids.dtype.kind != "i" or probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
+    tensors = migrate(tensors, config, schema)
     return StoredModel(
         config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path
     )

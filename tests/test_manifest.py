@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.errors import CheckpointError
-from gpt.manifest import SCHEMA, CorpusId, Manifest, read_json_object
+from gpt.manifest import CorpusId, Manifest, read_json_object
+from gpt.migration import SCHEMA
 from gpt.run import Checkpoint
 
 SOURCE = Path("manifest.json")

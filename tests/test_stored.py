@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
-from gpt.manifest import SCHEMA
+from gpt.migration import SCHEMA
 from gpt.run import MODEL, STATE, Checkpoint
 from gpt.stored import HEADER_LIMIT, read_header, read_model
 

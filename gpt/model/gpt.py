@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import NORMS, FeedForward
+from gpt.model.ngram_embedding import NgramEmbedding
 from gpt.model.positions import POSITIONS
 
 INIT_STD = 0.02
@@ -37,6 +38,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        self.ngram_embedding = NgramEmbedding(config) if config.ngram > 1 else None
         self.position = POSITIONS[config.position](config)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -46,7 +48,10 @@ class GPT(nn.Module):
             self.lm_head.weight = self.token_embedding.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.dropout(self.position.embed(self.token_embedding(ids)))  # (B, T, C)
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.ngram_embedding is not None:
+            x = x + self.ngram_embedding(ids)
+        x = self.dropout(self.position.embed(x))
         for block in self.blocks:
             x = block(x, self.position.rotate)
         return self.lm_head(self.norm(x))  # type: ignore[no-any-return]  # (B, T, vocab_size)
@@ -65,13 +70,14 @@ class GPT(nn.Module):
 def initialise(model: GPT, seed: int) -> None:
     """GPT-2's start: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
 
+    n-gram embeddings start from nothing.
     A pure function of config and seed: both forms of attention start from the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = INIT_STD / math.sqrt(2 * model.config.n_layer)
     stored = {}
     for name, shape in model.config.shapes().items():
-        if name.endswith(".bias"):
+        if name.endswith(".bias") or name == "ngram_embedding.weight":
             stored[name] = torch.zeros(shape)
         elif len(shape) == 1:
             stored[name] = torch.ones(shape)

@@ -61,12 +61,11 @@ class Sinusoidal(Position):
 class Rotary(Position):
     """Queries and keys turned by an angle that grows with the position (Su et al. 2021).
 
-    Coordinate d is paired with d + D/2 and both turn by t · 10000^(−2d/D), so that a score depends
-    on the distance alone.
+    Coordinates 2d and 2d + 1 are a complex number that is multiplied by e^(i·t·10000^(−2d/D)), in
+    one pass over memory; a score then depends on the distance alone.
     """
 
-    cosines: Tensor
-    sines: Tensor
+    turns: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -74,18 +73,16 @@ class Rotary(Position):
         frequencies = ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
         times = torch.arange(config.block_size, dtype=torch.float64)
         angles = torch.outer(times, frequencies)  # (T, D/2)
-        dtype = torch.get_default_dtype()
-        self.register_buffer("cosines", angles.cos().to(dtype), persistent=False)
-        self.register_buffer("sines", angles.sin().to(dtype), persistent=False)
+        turns = torch.stack((angles.cos(), angles.sin()), dim=-1).to(torch.get_default_dtype())
+        self.register_buffer("turns", turns, persistent=False)  # (T, D/2, 2)
 
     def rotate(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         return self._turn(queries), self._turn(keys)
 
     def _turn(self, x: Tensor) -> Tensor:
-        cosines, sines = self.cosines[: x.shape[-2]], self.sines[: x.shape[-2]]
-        first, second = x.chunk(2, dim=-1)  # two (..., T, D/2)
-        turned = (first * cosines - second * sines, first * sines + second * cosines)
-        return torch.cat(turned, dim=-1).type_as(x)  # (..., T, D)
+        turns = torch.view_as_complex(self.turns[: x.shape[-2]])  # (T, D/2)
+        pairs = torch.view_as_complex(x.to(self.turns.dtype).view(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)  # (..., T, D)
 
 
 POSITIONS: dict[str, type[Position]] = {

@@ -42,11 +42,15 @@ class Stages:
 
 
 class Cache:
-    """Keys and values of the positions so far, for every layer: (L, B, H, block_size, D)."""
+    """Keys and values of the positions so far, for every layer: (L, B, H, block_size, D).
+
+    And their ids (B, block_size): an n-gram reaches back.
+    """
 
     def __init__(self, config: ModelConfig, batch: int, dtype: npt.DTypeLike) -> None:
         shape = (config.n_layer, batch, config.n_head, config.block_size, config.head_size)
         self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
+        self.ids = np.empty((batch, config.block_size), np.int64)
         self.length = 0
 
 
@@ -75,6 +79,13 @@ class Reader:
         start = cache.length if cache else 0
         end = start + ids.shape[1]
         x = self._tensors["token_embedding.weight"][ids]  # (B, T, C)
+        if self.config.ngram > 1:
+            known = ids
+            if cache:
+                cache.ids[:, start:end] = ids
+                known = cache.ids[:, max(0, start - self.config.ngram + 1) : end]
+            rows = ngram_rows(self.config, known)[:, -ids.shape[1] :]  # (B, T, N)
+            x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
         if self._added is not None:
             x = x + self._added[start:end]
         for layer in range(self.config.n_layer):
@@ -149,6 +160,26 @@ class CachedDecoder:
     def step(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
         return self._reader.logits(self._reader.forward(ids[:, None], self._cache)[:, -1])
+
+
+def ngram_rows(config: ModelConfig, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """(B, T) ids -> (B, T, N) rows of the n-gram table, for the orders 2 … N + 1.
+
+    A polynomial in the characters' codes (id + 1; 0 before the text), the last one's first. Its
+    base is the number of codes where all n-grams of the order fit the table; else it is a hash.
+    """
+    T, kinds = ids.shape[1], config.vocab_size + 1
+    codes = np.pad(ids.astype(np.int64) + 1, ((0, 0), (config.ngram - 1, 0)))
+    back = [codes[:, config.ngram - 1 - n :][:, :T] for n in range(config.ngram)]  # each (B, T)
+    firsts = np.cumsum([0, *config.ngram_tables])
+    rows = np.empty((*ids.shape, config.ngram - 1), np.int64)
+    for n, table in enumerate(config.ngram_tables):
+        base = kinds if kinds ** (n + 2) <= table else 1_000_003
+        row = back[0]
+        for code in back[1 : n + 2]:
+            row = (row * base + code) % (2**31 - 1)
+        rows[..., n] = row % table + firsts[n]
+    return rows
 
 
 def softmax(x: Array) -> Array:
@@ -228,10 +259,9 @@ def _rotary_tables(config: ModelConfig, dtype: np.dtype[Any]) -> Array | None:
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:
-    """(B, H, T, D) with coordinates d and d + D/2 turned by each position's angles."""
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
+    """(B, H, T, D) with coordinates 2d and 2d + 1 turned by each position's angles."""
+    even, odd = x[..., ::2], x[..., 1::2]
     turned = np.empty_like(x)
-    turned[..., :half] = first * cosines - second * sines
-    turned[..., half:] = first * sines + second * cosines
+    turned[..., ::2] = even * cosines - odd * sines
+    turned[..., 1::2] = even * sines + odd * cosines
     return turned

@@ -12,15 +12,15 @@ import numpy as np
 import safetensors.numpy
 import torch
 
-from gpt.manifest import SCHEMA
+from gpt.migration import SCHEMA
 from gpt.model import GPT
 from gpt.run import Checkpoint
 from gpt.stored import StoredModel, Tensors
+from gpt.training.optim import Optimizer, moments
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_LENGTH = 64  # characters
 PROBE_NUMBERS = 2**20  # logits, so that a large vocabulary does not swell every checkpoint
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def model_bytes(model: GPT, vocabulary: Vocabulary, excerpt: str, step: int) -> bytes:
@@ -55,14 +55,14 @@ def probe_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
     return _numpy(logits.float())
 
 
-def state_bytes(model: GPT, optimizer: torch.optim.Optimizer) -> bytes:
-    """The optimizer's moments and step counts, by parameter name."""
+def state_bytes(model: GPT, optimizer: Optimizer) -> bytes:
+    """The optimizers' moments and step counts, by parameter name."""
     tensors: Tensors = {}
     for name, parameter in model.named_parameters():
-        state = optimizer.state.get(parameter, {})
+        state = optimizer.state(parameter)
         steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
         tensors[f"step.{name}"] = _numpy(steps.reshape(1))
-        for moment in MOMENTS:
+        for moment in moments(name):
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
             tensors[f"{moment}.{name}"] = _numpy(value)
@@ -76,7 +76,7 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
     return model.to(device)
 
 
-def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: torch.optim.Optimizer) -> None:
+def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: Optimizer) -> None:
     """Puts the moments back, bit for bit. Raises CheckpointError.
 
     Set directly: load_state_dict would cast them to the parameter's type.
@@ -85,13 +85,15 @@ def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: torch.optim.Opt
     shapes: dict[str, tuple[int, ...]] = {}
     for name, parameter in parameters.items():
         shapes[f"step.{name}"] = (1,)
-        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in MOMENTS}
+        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in moments(name)}
     tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
-        state = {moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS}
-        # The fused kernels keep the step beside the parameter, the plain ones on the CPU.
-        state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
-        optimizer.state[parameter] = state
+        state = optimizer.state(parameter)
+        for moment in moments(name):
+            state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)
+        # AdamW's fused kernels keep the step beside the parameter, Adagrad always on the CPU.
+        where = state["step"].device if "step" in state else parameter.device
+        state["step"] = tensors[f"step.{name}"].reshape(()).to(where)
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

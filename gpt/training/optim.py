@@ -1,28 +1,81 @@
-"""The optimizer, its parameter groups, and the learning rate as a pure function of the step."""
+"""Each parameter's optimizer by its role, and the learning rate as a function of the step."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gpt.config import TrainConfig
 
+SPARSE = "ngram_embedding.weight"
+ENDS = ("token_embedding.weight", "lm_head.weight")
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        fused=parameters[0].device.type in ("cpu", "cuda"),
-    )
+
+class Optimizer:
+    """AdamW for what every step touches, Adagrad for n-gram rows, of which a step touches few.
+
+    AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not; the token embedding
+    and the output may have a learning rate of their own. Adagrad (Duchi et al. 2011) gives each
+    number the rate that its own gradients so far allow.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
+        self._config = config
+        self._roles: dict[str, torch.optim.Optimizer] = {}
+        named = dict(model.named_parameters())
+        self.dense = [parameter for name, parameter in named.items() if name != SPARSE]
+        groups: dict[tuple[float, float], list[Tensor]] = {}
+        for name, parameter in named.items():
+            rate = config.embedding_lr if name in ENDS else 0.0
+            decay = config.weight_decay if parameter.dim() >= 2 else 0.0
+            if name != SPARSE:
+                groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
+        adamw = torch.optim.AdamW(
+            [
+                {"params": parameters, "lr": rate, "peak": rate, "weight_decay": decay}
+                for (rate, decay), parameters in groups.items()
+            ],
+            betas=(config.beta1, config.beta2),
+            fused=self.dense[0].device.type in ("cpu", "cuda"),
+        )
+        self._each: list[torch.optim.Optimizer] = [adamw]
+        self._of: dict[Tensor, torch.optim.Optimizer] = dict.fromkeys(self.dense, adamw)
+        if SPARSE in named:
+            rows = {"params": [named[SPARSE]], "lr": config.ngram_lr, "peak": config.ngram_lr}
+            self._each.append(torch.optim.Adagrad([rows]))
+            self._of[named[SPARSE]] = self._each[-1]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Of both, as torch's optimizers have them; "peak" is the highest learning rate."""
+        return [group for optimizer in self._each for group in optimizer.param_groups]
+
+    def state(self, parameter: Tensor) -> dict[str, Any]:
+        """What is remembered of one parameter, to read or to set: "step" and its moments."""
+        state: dict[str, Any] = self._of[parameter].state[parameter]
+        return state
+
+    def zero_grad(self) -> None:
+        """Forgets the gradients, and their memory."""
+        for optimizer in self._each:
+            optimizer.zero_grad(set_to_none=True)
+
+    def step(self, step: int) -> None:
+        """The update that follows `step` finished ones."""
+        share = learning_rate(step, self._config) / self._config.learning_rate
+        for group in self.param_groups:
+            group["lr"] = group["peak"] * share
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+            for optimizer in self._each:
+                optimizer.step()
+
+
+def moments(name: str) -> tuple[str, ...]:
+    """What its optimizer remembers of a parameter besides the step, each of its shape."""
+    return ("sum",) if name == SPARSE else ("exp_avg", "exp_avg_sq")
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:

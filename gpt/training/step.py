@@ -16,14 +16,14 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.corpus import batch, philox
-from gpt.training.optim import learning_rate, make_optimizer
+from gpt.training.optim import Optimizer
 from gpt.vocabulary import Ids
 
 DROPOUT = 1  # the purpose of a random stream; 0 is the batch
 
 
 def train_step(
-    model: GPT, optimizer: torch.optim.Optimizer, ids: Ids, config: TrainConfig, step: int
+    model: GPT, optimizer: Optimizer, ids: Ids, config: TrainConfig, step: int
 ) -> tuple[float, bool]:
     """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
 
@@ -38,15 +38,13 @@ def train_step(
     with torch.autocast(device.type, torch.bfloat16, enabled=low_precision):
         logits = model(inputs)  # (B, T, vocab_size)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+    norm = torch.nn.utils.clip_grad_norm_(optimizer.dense, config.grad_clip or math.inf)
     value = loss.item()
     finite = math.isfinite(value) and math.isfinite(norm.item())
     if finite:
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, config)
-        optimizer.step()
+        optimizer.step(step)
     return value, finite
 
 
@@ -107,7 +105,7 @@ def measure(
         model = GPT(model_config)
         initialise(model, config.seed)
         model.to(device).train()
-        optimizer = make_optimizer(model, config)
+        optimizer = Optimizer(model, config)
         times: list[float] = []
         while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
             started = time.perf_counter()

@@ -22,7 +22,7 @@ from gpt.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.checkpoint import load_gpt, model_bytes, restore_state, state_bytes
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate
-from gpt.training.optim import learning_rate, make_optimizer
+from gpt.training.optim import Optimizer, learning_rate
 from gpt.training.step import memory_errors, train_step
 from gpt.version import __version__
 
@@ -88,7 +88,7 @@ class Trainer:
         self.model = GPT(manifest.model)
         initialise(self.model, self.config.seed)
         self.model.to(device)
-        self.optimizer = make_optimizer(self.model, self.config)
+        self.optimizer = Optimizer(self.model, self.config)
         self._saved_step: int | None = None
         self._stop_reason: str | None = None
 
@@ -99,7 +99,7 @@ class Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError."""
         trainer = cls(run, corpus, replace(checkpoint.manifest, train=config), device)
         trainer.model = load_gpt(checkpoint.model(), device)
-        trainer.optimizer = make_optimizer(trainer.model, config)
+        trainer.optimizer = Optimizer(trainer.model, config)
         restore_state(checkpoint, trainer.model, trainer.optimizer)
         trainer._saved_step = checkpoint.manifest.step
         step = checkpoint.manifest.step

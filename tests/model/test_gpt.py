@@ -23,8 +23,13 @@ from gpt.reading import reader
 from gpt.reading.reader import Reader, Stages
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
-# qk_norm, bias, tied: every pair of values of every two of them.
-FLAGS = [(False, False, True), (False, True, False), (True, False, False), (True, True, True)]
+# qk_norm, bias, tied, n-grams: every pair of values of every two of the first three.
+FLAGS = [
+    (False, False, True, 1),
+    (False, True, False, 3),
+    (True, False, False, 2),
+    (True, True, True, 4),
+]
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 
 
@@ -36,10 +41,11 @@ def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def shaped(position: str, norm: str, activation: str, flags: tuple[bool, ...]) -> ModelConfig:
-    qk_norm, bias, tied = flags
+def shaped(position: str, norm: str, activation: str, flags: tuple[Any, ...]) -> ModelConfig:
+    qk_norm, bias, tied, ngram = flags
     kinds: dict[str, Any] = {"position": position, "norm": norm, "activation": activation}
-    return ModelConfig(**SHAPE, **kinds, qk_norm=qk_norm, bias=bias, tied=tied)
+    others = {"qk_norm": qk_norm, "bias": bias, "tied": tied, "ngram": ngram, "ngram_rows": 200}
+    return ModelConfig(**SHAPE, **kinds, **others)
 
 
 def parameters_of(config: ModelConfig) -> dict[str, Tensor]:
@@ -64,7 +70,7 @@ def gradients(model: GPT, ids: Tensor) -> dict[str, Tensor]:
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
     for parameter in model.parameters():
         assert parameter.grad is not None
-        parameter.data = parameter.grad
+        parameter.data = parameter.grad.to_dense()
     return model.stored_parameters()
 
 
@@ -89,7 +95,7 @@ def test_readable_fused_and_numpy_agree(position: str, norm: str, activation: st
 
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
 def test_they_agree_in_float32_too(position: str, norm: str, activation: str) -> None:
-    config = shaped(position, norm, activation, (True, True, False))
+    config = shaped(position, norm, activation, (True, True, False, 3))
     stored, ids = parameters_of(config), ids_for(config)
     heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
     read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
@@ -106,7 +112,7 @@ def test_they_agree_in_float32_too(position: str, norm: str, activation: str) ->
 @pytest.mark.parametrize("flags", FLAGS)
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS[::3])
 def test_one_layout_serves_both_attentions(
-    position: str, norm: str, activation: str, flags: tuple[bool, ...]
+    position: str, norm: str, activation: str, flags: tuple[Any, ...]
 ) -> None:
     config = shaped(position, norm, activation, flags)
     original = parameters_of(config)
@@ -126,7 +132,7 @@ def test_one_layout_serves_both_attentions(
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("changed", [0, 3, 7])
 def test_a_character_changes_nothing_before_it(position: str, changed: int) -> None:
-    config = shaped(position, "layer", "gelu", (False, True, True))
+    config = shaped(position, "layer", "gelu", (False, True, True, 3))
     stored, before = parameters_of(config), ids_for(config, batch=1)
     after = before.clone()
     after[0, changed] = (before[0, changed] + 1) % config.vocab_size
@@ -163,7 +169,7 @@ def test_a_new_model_knows_nothing(name: str) -> None:
 
 
 def test_both_attentions_start_from_the_same_seeded_numbers() -> None:
-    config = shaped("learned", "layer", "gelu", (True, True, False))
+    config = shaped("learned", "layer", "gelu", (True, True, False, 3))
     models = {kind: GPT(ModelConfig(**{**vars(config), "attention": kind})) for kind in ATTENTION}
 
     def start(kind: str, seed: int) -> dict[str, Tensor]:

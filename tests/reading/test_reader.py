@@ -44,11 +44,13 @@ def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
 @pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("ngram", [1, 4])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_cached_equals_uncached_at_every_length(
-    position: str, norm: str, dtype: npt.DTypeLike, tolerance: float
+    position: str, ngram: int, norm: str, dtype: npt.DTypeLike, tolerance: float
 ) -> None:
-    reader, ids = reader_of(dtype, position=position, norm=norm, bias=True), ids_of()
+    options = {"position": position, "norm": norm, "ngram": ngram, "bias": True}
+    reader, ids = reader_of(dtype, **options), ids_of()
     whole = reader.logits(reader.forward(ids))  # (B, T, vocab_size)
     decoder = CachedDecoder(reader)
     for begin in range(1, BLOCK + 1):
@@ -62,7 +64,7 @@ def test_cached_equals_uncached_at_every_length(
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_text_may_be_read_in_pieces(position: str) -> None:
-    reader, ids = reader_of(position=position), ids_of()
+    reader, ids = reader_of(position=position, ngram=5), ids_of()
     cache = Cache(reader.config, len(ids), reader.dtype)
     pieces = [reader.forward(piece, cache) for piece in np.split(ids, [3, 4, 6], axis=1)]
     np.testing.assert_allclose(np.hstack(pieces), reader.forward(ids), rtol=0, atol=1e-12)

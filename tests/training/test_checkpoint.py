@@ -19,7 +19,7 @@ from gpt.run import MODEL, Checkpoint, Run
 from gpt.stored import read_model
 from gpt.training import checkpoint as module
 from gpt.training.checkpoint import load_gpt, model_bytes, probe_logits, restore_state, state_bytes
-from gpt.training.optim import make_optimizer
+from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
@@ -29,26 +29,27 @@ SHAPES: list[dict[str, Any]] = [
     {"attention": "heads"},
     {"tied": True, "bias": True, "norm": "layer", "position": "learned"},
     {"tied": True, "attention": "heads", "dropout": 0.2},
+    {"ngram": 3, "ngram_rows": 100},
 ]
 TRAIN = TrainConfig(batch_size=2, warmup_steps=0)
 
 
-def trained(steps: int = 3, **shape: Any) -> tuple[GPT, torch.optim.AdamW]:
+def trained(steps: int = 3, **shape: Any) -> tuple[GPT, Optimizer]:
     """A tiny model and its optimizer, some steps on."""
     model = GPT(ModelConfig(vocab_size=len(VOCABULARY), **{**TINY, **shape}))
     initialise(model, seed=1)
-    optimizer = make_optimizer(model, TRAIN)
+    optimizer = Optimizer(model, TRAIN)
     for step in range(steps):
         train_step(model, optimizer, VOCABULARY.encode(TEXT), TRAIN, step)
     return model, optimizer
 
 
-def moments(model: GPT, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def moments(model: GPT, optimizer: Optimizer) -> dict[str, Tensor]:
     """What the optimizer remembers, by parameter and name."""
     return {
         f"{name}.{key}": value
         for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
+        for key, value in optimizer.state(parameter).items()
     }
 
 
@@ -60,9 +61,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     )
 
 
-def committed(
-    folder: Path, start: Checkpoint, model: GPT, optimizer: torch.optim.Optimizer
-) -> Checkpoint:
+def committed(folder: Path, start: Checkpoint, model: GPT, optimizer: Optimizer) -> Checkpoint:
     """A checkpoint of this state in a new run."""
     manifest = replace(start.manifest, model=model.config)
     contents = {
@@ -79,7 +78,7 @@ def test_weights_and_moments_come_back_bit_for_bit(
     model, optimizer = trained(**shape)
     checkpoint = committed(tmp_path, tiny, model, optimizer)
     again = load_gpt(checkpoint.model(), "cpu")
-    restored = make_optimizer(again, TRAIN)
+    restored = Optimizer(again, TRAIN)
     restore_state(checkpoint, again, restored)
     assert same(dict(again.named_parameters()), dict(model.named_parameters()))
     assert same(moments(again, restored), moments(model, optimizer))
@@ -97,7 +96,7 @@ def test_equal_models_have_equal_bytes(shape: dict[str, Any]) -> None:
 
 def test_before_the_first_step_the_moments_are_zero(tmp_path: Path, tiny: Checkpoint) -> None:
     model, optimizer = trained(0)
-    restored = make_optimizer(model, TRAIN)
+    restored = Optimizer(model, TRAIN)
     restore_state(committed(tmp_path, tiny, model, optimizer), model, restored)
     assert not any(value.any() for value in moments(model, restored).values())
 
@@ -109,7 +108,7 @@ def test_moments_of_another_model_are_refused(
     checkpoint = committed(tmp_path, tiny, *trained())
     other = GPT(replace(checkpoint.manifest.model, **shape))
     with pytest.raises(CheckpointError, match=r"^damaged: .*state\.safetensors"):
-        restore_state(checkpoint, other, make_optimizer(other, TRAIN))
+        restore_state(checkpoint, other, Optimizer(other, TRAIN))
 
 
 @pytest.mark.parametrize(

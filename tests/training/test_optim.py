@@ -1,4 +1,4 @@
-"""The optimizer: the learning rate at known steps, and which parameters decay."""
+"""The optimizers: the learning rate at known steps, who decays, who moves, by which rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.optim import learning_rate, make_optimizer
+from gpt.training.optim import Optimizer, learning_rate, moments
 
 WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
 
@@ -58,7 +58,7 @@ def test_matrices_decay_and_vectors_do_not(
 ) -> None:
     model = GPT(ModelConfig(vocab_size=9, **TINY, attention=attention, norm=norm, **others))
     initialise(model, seed=1)
-    optimizer = make_optimizer(model, TrainConfig(learning_rate=0.5, weight_decay=0.2))
+    optimizer = Optimizer(model, TrainConfig(learning_rate=0.5, weight_decay=0.2, warmup_steps=0))
     grouped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     parameters = list(model.parameters())
     assert len(grouped) == len(parameters)
@@ -68,7 +68,7 @@ def test_matrices_decay_and_vectors_do_not(
         parameter.data.add_(1)  # so that a vector of zeros could be seen to shrink
         parameter.grad = torch.zeros_like(parameter)
     before = [parameter.detach().clone() for parameter in parameters]
-    optimizer.step()
+    optimizer.step(0)
     for parameter, old in zip(parameters, before, strict=True):
         kept = 0.9 if parameter.dim() >= 2 else 1.0
         torch.testing.assert_close(parameter.detach(), kept * old)
@@ -76,9 +76,49 @@ def test_matrices_decay_and_vectors_do_not(
 
 def test_the_moments_decay_as_told() -> None:
     model = GPT(ModelConfig(vocab_size=9, **TINY))
-    optimizer = make_optimizer(model, TrainConfig(beta1=0.75, beta2=0.5))
+    optimizer = Optimizer(model, TrainConfig(beta1=0.75, beta2=0.5))
     weight = model.lm_head.weight
     weight.grad = torch.ones_like(weight)
-    optimizer.step()
-    state = optimizer.state[weight]
+    optimizer.step(0)
+    state = optimizer.state(weight)
     assert (state["exp_avg"].unique().item(), state["exp_avg_sq"].unique().item()) == (0.25, 0.5)
+
+
+def test_the_ends_may_have_a_rate_of_their_own_and_both_follow_the_schedule() -> None:
+    config = TrainConfig(
+        steps=10, warmup_steps=0, learning_rate=0.1, embedding_lr=0.4, min_lr=0.05, weight_decay=0.0
+    )
+    model = GPT(ModelConfig(vocab_size=9, **TINY))
+    initialise(model, seed=1)
+    optimizer = Optimizer(model, config)
+    for step, share in ((0, 1.0), (5, 0.75), (10, 0.5)):
+        optimizer.step(step)
+        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        assert rates[id(model.lm_head.weight)] == pytest.approx(0.4 * share)
+        assert rates[id(model.token_embedding.weight)] == pytest.approx(0.4 * share)
+        assert rates[id(model.blocks[0].attention.qkv.weight)] == pytest.approx(0.1 * share)
+
+
+def test_only_the_rows_of_a_steps_ngrams_move_and_by_adagrads_rule() -> None:
+    model = GPT(ModelConfig(vocab_size=9, **TINY, ngram=3, ngram_rows=50))
+    initialise(model, seed=1)
+    assert model.ngram_embedding is not None
+    table = model.ngram_embedding.weight
+    optimizer = Optimizer(model, TrainConfig(ngram_lr=0.25, warmup_steps=0))
+    ids = torch.tensor([[1, 2, 1, 2, 1, 2, 8]])
+    expected, squares = table.detach().clone(), torch.zeros_like(table)
+    touched = model.ngram_embedding.rows(ids).flatten().unique()
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(ids)[0], ids[0].roll(-1)).backward()
+        assert table.grad is not None
+        gradient = table.grad.to_dense()
+        squares += gradient**2
+        expected -= 0.25 * gradient / (squares.sqrt() + 1e-10)
+        optimizer.step(0)
+        torch.testing.assert_close(table.detach(), expected)
+    moved = (table.detach() != 0).any(dim=1).nonzero().flatten()
+    assert 0 < len(touched) < len(table)
+    assert torch.equal(moved, touched)
+    assert moments("ngram_embedding.weight") == ("sum",)
+    torch.testing.assert_close(optimizer.state(table)["sum"], squares)

@@ -13,7 +13,7 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.optim import make_optimizer
+from gpt.training.optim import Optimizer
 from gpt.training.step import Measurement, measure, memory_errors, peak_memory, train_step
 from gpt.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ class Student:
         self.config = TrainConfig(**{**vars(TRAIN), **train})
         self.model = GPT(ModelConfig(**{**vars(MODEL), **(shape or {})}))
         initialise(self.model, seed=1)
-        self.optimizer = make_optimizer(self.model, self.config)
+        self.optimizer = Optimizer(self.model, self.config)
 
     def step(self, number: int) -> tuple[float, bool]:
         return train_step(self.model, self.optimizer, IDS, self.config, number)

@@ -1,0 +1,41 @@
+"""What older releases stored, in today's form: one function for each change of the schema.
+
+Schema 1 (gptx 0.1): rotary positions turned coordinate d together with d + D/2; now 2d with 2d + 1,
+so the rows of queries and keys change places. A migrated model computes what it always did, and its
+probe proves it. Knows no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config import ModelConfig
+
+SCHEMA = 2
+
+
+def migrate(
+    tensors: dict[str, npt.NDArray[Any]], config: ModelConfig, schema: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Stored tensors, weights or their moments, of an older schema -> of this one."""
+    if schema >= 2 or config.position != "rotary":
+        return tensors
+    return {
+        name: _pair_neighbours(tensor, config) if _is_packed(name, tensor) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _is_packed(name: str, tensor: npt.NDArray[Any]) -> bool:
+    """Whether this is the matrix of all queries, keys and values, or a moment of it."""
+    return name.endswith("attention.qkv.weight") and tensor.ndim == 2
+
+
+def _pair_neighbours(qkv: npt.NDArray[Any], config: ModelConfig) -> npt.NDArray[Any]:
+    """(3C, C) with the halves of each head's queries and keys interleaved: 0, D/2, 1, D/2 + 1, …"""
+    heads = qkv.reshape(3, config.n_head, 2, config.head_size // 2, config.n_embd)
+    turned = heads[:2].swapaxes(2, 3).reshape(2, -1, config.n_embd)
+    return np.concatenate((*turned, qkv[2 * config.n_embd :]))

@@ -1,0 +1,49 @@
+"""Embeddings of the last 2, 3 … N characters, added to a character's own.
+
+What attention would spend its first layers on, copying the neighbours to where they are needed, is
+looked up instead (hashed n-gram embeddings: Svenstrup et al. 2017, Clark et al. 2022). A step
+touches few of the rows, so the gradient is sparse. Tensor names: B T C as ever, N orders.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+
+MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1  # of the hash; products stay within 63 bits
+
+
+class NgramEmbedding(nn.Module):
+    """One table for all orders, one after the other: (B, T) ids -> (B, T, C), their rows' sum.
+
+    A row's number is a polynomial in the characters' codes, id + 1, or 0 before the text. Where all
+    n-grams of an order fit its table its base is the number of codes, so that each has its own row;
+    else it is a hash, and some share.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.kinds, self.tables = config.vocab_size + 1, config.ngram_tables
+        self.weight = nn.Parameter(torch.zeros(sum(self.tables), config.n_embd))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = self.rows(ids)
+        return F.embedding_bag(
+            rows.flatten(0, 1), self.weight, mode="sum", sparse=self.weight.requires_grad
+        ).view(*ids.shape, -1)  # (B, T, C)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(B, T) ids -> (B, T, N) rows of the table."""
+        T, first, rows = ids.shape[1], 0, []
+        for order, table in enumerate(self.tables, start=2):
+            factor = self.kinds if self.kinds**order <= table else MULTIPLIER
+            row = ids + 1
+            for before in range(1, order):
+                earlier = F.pad(ids + 1, (before, 0))[:, :T]  # 0: before the text
+                row = (row * factor + earlier) % MODULUS
+            rows.append(row % table + first)
+            first += table
+        return torch.stack(rows, dim=-1)
