@@ -156,6 +156,7 @@ def _show_card(plan: Plan) -> None:
         "split": f"{plan.train_characters:,} to train on, {plan.val_characters:,} to validate",
         "model": reports.model_facts(model),
         "training": reports.training_facts(training, step_characters, plan.train_characters),
+        "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
         "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
         "to beat": reports.baseline_facts(plan.uniform, plan.ngrams),

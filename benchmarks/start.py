@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
-import subprocess
 import sys
-import time
+
+from measure import timed
 
 BARE = """
 import typer
@@ -28,15 +27,6 @@ def two(name: str = "you"):
     "Another."
 app()
 """
-
-
-def timed(command: list[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of one process that must succeed."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu
 
 
 def main() -> None:
@@ -57,10 +47,10 @@ def main() -> None:
     cpus: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(options.rounds + 1):
         for name, command in commands.items():
-            wall, cpu = timed(command)
+            done = timed(command)
             if number:  # the first round only warms the disk's cache
-                walls[name].append(wall)
-                cpus[name].append(cpu)
+                walls[name].append(done.wall)
+                cpus[name].append(done.cpu)
     result: dict[str, object] = {"benchmark": "start", "rounds": options.rounds}
     for name in commands:
         wall, cpu = statistics.median(walls[name]), statistics.median(cpus[name])

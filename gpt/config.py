@@ -25,6 +25,7 @@ Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "relu", "relu2"]
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
+Windows = Literal["random", "epochs"]
 Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj"]
 View = Literal["auto", "numbers", "heat", "top", "heads"]
 Scale = Literal["fixed", "row"]
@@ -142,6 +143,16 @@ class ModelConfig:
         shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
         return shapes | {f"{name}.bias": (rows,)} if self.bias else shapes
 
+    @property
+    def training_flops(self) -> int:
+        """Floating-point operations that a training step spends on a character.
+
+        Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
+        lookups, norms and the optimizer are not counted.
+        """
+        matrices = self.n_layer * 12 * self.n_embd**2 + self.vocab_size * self.n_embd
+        return 6 * matrices + 6 * self.n_layer * self.n_embd * self.block_size
+
     def parameters(self, positions: bool = True) -> int:
         """How many numbers are trained; `positions=False` counts as nanoGPT does."""
         return sum(
@@ -167,6 +178,10 @@ class TrainConfig:
     beta1: Annotated[float, "AdamW's first decay."] = 0.9
     beta2: Annotated[float, "AdamW's second decay."] = 0.99
     grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
+    average: Annotated[float, "Decay of the weights' running average, which is kept; 0 = none."] = (
+        0.0
+    )
+    windows: Annotated[Windows, "Drawn at random, or each once an epoch."] = "random"
     precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
     val_fraction: Annotated[float, "Share of the text, at its end, held out."] = 0.1
     eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
@@ -184,7 +199,7 @@ class TrainConfig:
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
         require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
@@ -221,6 +236,13 @@ class SampleConfig:
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
 
 
+_DEFAULT: dict[str, Any] = {
+    "norm": "layer",
+    "qk_norm": False,
+    "ngram": 5,
+    "embedding_lr": 1e-2,
+    "warmup_steps": 20,
+}
 _CLASSIC_MODEL: dict[str, Any] = {
     "position": "learned",
     "norm": "layer",
@@ -248,7 +270,7 @@ _GPU_SHAPE: dict[str, Any] = {
 
 #: Preset -> kind of device -> what differs from the dataclasses' own defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"cpu": {}, "cuda": _GPU_SHAPE},
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE},

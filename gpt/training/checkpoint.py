@@ -55,8 +55,11 @@ def probe_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
     return _numpy(logits.float())
 
 
-def state_bytes(model: GPT, optimizer: Optimizer) -> bytes:
-    """The optimizers' moments and step counts, by parameter name."""
+def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
+    """The optimizers' moments and step counts, by parameter name.
+
+    And the weights themselves, where the model file holds their average.
+    """
     tensors: Tensors = {}
     for name, parameter in model.named_parameters():
         state = optimizer.state(parameter)
@@ -66,6 +69,8 @@ def state_bytes(model: GPT, optimizer: Optimizer) -> bytes:
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
             tensors[f"{moment}.{name}"] = _numpy(value)
+        if averaged:
+            tensors[f"weight.{name}"] = _numpy(parameter)
     return safetensors.numpy.save(tensors)
 
 
@@ -76,8 +81,10 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
     return model.to(device)
 
 
-def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: Optimizer) -> None:
-    """Puts the moments back, bit for bit. Raises CheckpointError.
+def restore_state(
+    checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
+) -> None:
+    """Puts the moments back, bit for bit, and the weights too. Raises CheckpointError.
 
     Set directly: load_state_dict would cast them to the parameter's type.
     """
@@ -86,8 +93,12 @@ def restore_state(checkpoint: Checkpoint, model: GPT, optimizer: Optimizer) -> N
     for name, parameter in parameters.items():
         shapes[f"step.{name}"] = (1,)
         shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in moments(name)}
+        if averaged:
+            shapes[f"weight.{name}"] = tuple(parameter.shape)
     tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
+        if averaged:
+            parameter.data.copy_(tensors[f"weight.{name}"])
         state = optimizer.state(parameter)
         for moment in moments(name):
             state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import files
+from gpt.config import Windows
 from gpt.errors import TextError
 from gpt.manifest import CorpusId
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary, code_points
 
 CHUNK = 2**22  # bytes
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"\x89PNG": "a PNG picture",
@@ -204,20 +207,58 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
 
 
 def batch(
-    ids: Ids, seed: int, step: int, batch_size: int, block_size: int
+    ids: Ids, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later: windows at random offsets.
+    """(B, T) inputs and (B, T) targets, one character later.
 
     Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
     batch can be had without those before it.
     """
-    draws = philox(seed, step).random_raw(batch_size)
-    starts = (draws % np.uint64(len(ids) - block_size)).astype(np.int64)
-    windows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
-    return windows[:, :-1], windows[:, 1:]
+    starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)
+    rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    return rows[:, :-1], rows[:, 1:]
 
 
-def philox(seed: int, step: int, purpose: int = 0) -> np.random.Philox:
+def _random_starts(
+    length: int, seed: int, step: int, batch_size: int, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) offsets, each as likely as any other."""
+    draws = philox(seed, step, BATCH).random_raw(batch_size)
+    starts: npt.NDArray[np.int64] = (draws % np.uint64(length - block_size)).astype(np.int64)
+    return starts
+
+
+def _epoch_starts(
+    length: int, seed: int, step: int, batch_size: int, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) offsets: an epoch has each window of block_size once, in an order of its own.
+
+    Where the first window begins is drawn for each epoch, so that borders move.
+    """
+    count = max(1, (length - block_size) // block_size)  # windows in an epoch
+    numbers = step * batch_size + np.arange(batch_size)
+    starts = np.empty(batch_size, np.int64)
+    for epoch in np.unique(numbers // count).tolist():
+        first, order = _epoch(length, seed, epoch, block_size, count)
+        now = numbers // count == epoch
+        starts[now] = first + order[numbers[now] % count] * block_size
+    return starts
+
+
+@lru_cache(maxsize=2)
+def _epoch(
+    length: int, seed: int, epoch: int, block_size: int, count: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Where an epoch's first window begins, and the order of its windows."""
+    generator = np.random.Generator(philox(seed, epoch, EPOCH))
+    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
+    return int(generator.integers(spare)), generator.permutation(count)
+
+
+STARTS = {"random": _random_starts, "epochs": _epoch_starts}
+
+
+def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
     """Independent random streams for each seed, step and purpose."""
     key = np.array([seed, step], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

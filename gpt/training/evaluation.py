@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from gpt.model import GPT
 from gpt.vocabulary import Ids
 
-LOGITS_AT_ONCE = 2**23  # numbers held while evaluating
+NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
+NUMBERS_ELSEWHERE = 2**23
 
 
 @torch.no_grad()
@@ -21,7 +22,8 @@ def evaluate(model: GPT, ids: Ids, device: str) -> float:
     block, vocab = model.config.block_size, model.config.vocab_size
     targets = len(ids) - 1
     whole = targets // block
-    rows = max(1, LOGITS_AT_ONCE // (block * max(vocab, 4 * model.config.n_embd)))
+    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
+    rows = max(1, most // (block * max(vocab, 4 * model.config.n_embd)))
     spans = [(first * block, min(rows, whole - first), block) for first in range(0, whole, rows)]
     if targets % block:
         spans.append((whole * block, 1, targets % block))

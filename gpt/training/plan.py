@@ -20,6 +20,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.manifest import CorpusId, Manifest
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
+from gpt.training.fit import Recipe, fit_to_corpus, fit_to_time
 from gpt.training.ngrams import witten_bell
 from gpt.training.sources import discard_spooled, find_sources
 from gpt.training.step import Measurement, measure
@@ -45,6 +46,7 @@ class Plan:
     rare: str
     only_in_val: str
     warnings: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()  # the values that nobody has given are as they are
 
     @property
     def uniform(self) -> float:
@@ -73,35 +75,63 @@ def make_plan(
     device: str,
     minutes: float | None = None,
 ) -> Plan:
-    """A new run: the preset's values, then the given ones; `minutes` fits the steps to a time.
+    """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
+
+    On a CPU the default preset is fitted to the corpus, too.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
-    values = {**preset(preset_name, device), **given}
-    model = ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values))
-    train = TrainConfig(**only_fields(TrainConfig, values))
     if minutes is not None and "steps" in given:
         raise ConfigError("--minutes: cannot be combined with --steps")
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"--minutes: {minutes} is not above 0")
+    values = {**preset(preset_name, device), **given}
     if minutes is not None and "eval_interval" not in given:
-        train = replace(train, eval_interval=0)
+        values["eval_interval"] = 0
+    recipe = Recipe(
+        ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
+        TrainConfig(**only_fields(TrainConfig, values)),
+    )
+    fitted = preset_name == "default" and device == "cpu"
+    measurement = None
+    if minutes is not None:
+        recipe, measurement = _fit_to_time(corpus, recipe, given, device, 60 * minutes, fitted)
+    if fitted:
+        train_ids, _ = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
+        recipe = fit_to_corpus(recipe, given, len(train_ids))
+    warmup = min(recipe.train.warmup_steps, recipe.train.steps // 10)
     manifest = Manifest(
         step=0,
-        model=model,
-        train=train,
+        model=recipe.model,
+        train=replace(recipe.train, warmup_steps=warmup),
         preset=preset_name,
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
         seconds=0.0,
         environment=environment(device),
     )
-    plan = _assess(corpus, manifest, device)
-    if minutes is None:
-        return plan
-    train = replace(train, steps=plan.measurement.steps_within(60 * minutes, train))
-    train = replace(train, warmup_steps=min(train.warmup_steps, train.steps // 10))
-    return replace(plan, manifest=replace(manifest, train=train))
+    return replace(_assess(corpus, manifest, device, measurement), why=recipe.why)
+
+
+def _fit_to_time(
+    corpus: Corpus,
+    recipe: Recipe,
+    given: Mapping[str, Any],
+    device: str,
+    seconds: float,
+    fitted: bool,
+) -> tuple[Recipe, Measurement]:
+    """The steps, and if it is `fitted` the shape, that the time allows, as measured here."""
+    trial = min(1.0, seconds / 20)
+    measured = _measure(corpus, recipe, device, trial)
+    if fitted:
+        _, val_ids = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
+        work = recipe.step_characters * recipe.model.training_flops
+        flops = seconds * work / measured.seconds_per_step
+        shaped = fit_to_time(recipe, given, flops, len(val_ids) - 1)
+        if shaped != recipe:
+            recipe, measured = shaped, _measure(corpus, shaped, device, trial)
+    return replace(recipe, train=measured.within(seconds, recipe.train)), measured
 
 
 def resume_plan(
@@ -161,19 +191,28 @@ def find_corpus(identity: CorpusId, names: Sequence[str], data: Path, stdin: Bin
     return corpus
 
 
-def _assess(corpus: Corpus, manifest: Manifest, device: str) -> Plan:
-    """Measures steps, counts characters and n-grams."""
+def _measure(corpus: Corpus, recipe: Recipe, device: str, seconds: float = 1.0) -> Measurement:
+    """What a step and an evaluation cost here."""
+    model, train = recipe.model, recipe.train
+    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
+    evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
+    return measure(model, train, train_ids, evaluated, device, seconds)
+
+
+def _assess(
+    corpus: Corpus, manifest: Manifest, device: str, measurement: Measurement | None = None
+) -> Plan:
+    """Counts characters and n-grams; measures a step, unless that is done."""
     model, train = manifest.model, manifest.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     in_train = character_counts(train_ids, model.vocab_size)
     in_val = character_counts(val_ids, model.vocab_size)
-    evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
     decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,
         manifest=manifest,
         device=device,
-        measurement=measure(model, train, train_ids, evaluated, device),
+        measurement=measurement or _measure(corpus, Recipe(model, train), device),
         ngrams=tuple(witten_bell(train_ids, val_ids, model.vocab_size)),
         train_characters=len(train_ids),
         val_characters=len(val_ids),

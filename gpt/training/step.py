@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,9 @@ import torch.nn.functional as F
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.corpus import batch, philox
+from gpt.training.corpus import DROPOUT, batch, philox
 from gpt.training.optim import Optimizer
 from gpt.vocabulary import Ids
-
-DROPOUT = 1  # the purpose of a random stream; 0 is the batch
 
 
 def train_step(
@@ -30,7 +28,9 @@ def train_step(
     It is not taken, and no weight changes, when the loss or the gradient is not finite.
     """
     device = next(model.parameters()).device
-    arrays = batch(ids, config.seed, step, config.batch_size, model.config.block_size)
+    arrays = batch(
+        ids, config.seed, step, config.batch_size, model.config.block_size, config.windows
+    )
     inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (B, T) each
     if model.config.dropout:
         torch.manual_seed(int(philox(config.seed, step, DROPOUT).random_raw() >> 1))
@@ -81,12 +81,20 @@ class Measurement:
         evaluations = math.ceil(steps / config.evaluate_every)
         return steps * self.seconds_per_step + evaluations * self.evaluation_seconds
 
-    def steps_within(self, seconds: float, config: TrainConfig) -> int:
-        """How many steps, with their evaluations, fit the time; at least 1."""
+    def within(self, seconds: float, config: TrainConfig) -> TrainConfig:
+        """As many steps, at least one, as fit the time with their evaluations.
+
+        Unless an interval is set, there are ten evaluations, or fewer in so short a time that they
+        would take more than a tenth of it.
+        """
         if config.eval_interval:
             each = self.seconds_per_step + self.evaluation_seconds / config.eval_interval
-            return max(1, int(seconds / each))
-        return max(1, int((seconds - 10 * self.evaluation_seconds) / self.seconds_per_step))
+            return replace(config, steps=max(1, int(seconds / each)))
+        evaluations = min(10, max(1, int(0.1 * seconds / max(self.evaluation_seconds, 1e-9))))
+        left = seconds - evaluations * self.evaluation_seconds
+        steps = max(1, int(left / self.seconds_per_step))
+        interval = 0 if evaluations == 10 else -(-steps // evaluations)
+        return replace(config, steps=steps, eval_interval=interval)
 
 
 def measure(

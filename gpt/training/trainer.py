@@ -19,6 +19,7 @@ from gpt.errors import NumericsError
 from gpt.manifest import Manifest
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, STATE, Checkpoint, Run
+from gpt.training.average import Average
 from gpt.training.checkpoint import load_gpt, model_bytes, restore_state, state_bytes
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate
@@ -88,9 +89,19 @@ class Trainer:
         self.model = GPT(manifest.model)
         initialise(self.model, self.config.seed)
         self.model.to(device)
-        self.optimizer = Optimizer(self.model, self.config)
+        self._prepare()
         self._saved_step: int | None = None
         self._stop_reason: str | None = None
+
+    def _prepare(self) -> None:
+        """What follows the model: its optimizer, and its average if there is one."""
+        self.optimizer = Optimizer(self.model, self.config)
+        self.average = Average(self.model, self.config.average) if self.config.average else None
+
+    @property
+    def kept(self) -> GPT:
+        """The model that is evaluated and saved."""
+        return self.average.model if self.average else self.model
 
     @classmethod
     def resume(
@@ -99,8 +110,8 @@ class Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError."""
         trainer = cls(run, corpus, replace(checkpoint.manifest, train=config), device)
         trainer.model = load_gpt(checkpoint.model(), device)
-        trainer.optimizer = Optimizer(trainer.model, config)
-        restore_state(checkpoint, trainer.model, trainer.optimizer)
+        trainer._prepare()
+        restore_state(checkpoint, trainer.model, trainer.optimizer, averaged=config.average > 0)
         trainer._saved_step = checkpoint.manifest.step
         step = checkpoint.manifest.step
         redo = trainer._is_due(step) and checkpoint.manifest.val_loss is None
@@ -133,6 +144,8 @@ class Trainer:
             step += 1
             if not taken:
                 raise self._not_finite(step, "the loss or its gradient")
+            if self.average:
+                self.average.update(self.model, step)
             self._advance(step, loss, time.perf_counter() - started)
             yield Stepped(step, loss)
             if self._is_due(step) and not self._stop_reason:
@@ -161,7 +174,7 @@ class Trainer:
 
     def _evaluate(self) -> Evaluated:
         limit = self.config.eval_chars + 1 if self.config.eval_chars else None
-        val_loss = evaluate(self.model, self.val_ids[:limit], self.device)
+        val_loss = evaluate(self.kept, self.val_ids[:limit], self.device)
         before = self.manifest
         if not math.isfinite(val_loss):
             raise self._not_finite(before.step, "the validation loss")
@@ -191,8 +204,8 @@ class Trainer:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
         contents = {
-            MODEL: model_bytes(self.model, vocabulary, excerpt, manifest.step),
-            STATE: state_bytes(self.model, self.optimizer),
+            MODEL: model_bytes(self.kept, vocabulary, excerpt, manifest.step),
+            STATE: state_bytes(self.model, self.optimizer, averaged=self.average is not None),
         }
         checkpoint = self.run.commit(manifest, contents)
         self._saved_step = manifest.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,36 @@ def test_every_window_is_reachable_and_one_is_enough() -> None:
     starts = {int(row[0]) for step in range(40) for row in batch(np.arange(10), 0, step, 8, 4)[0]}
     assert starts == {0, 1, 2, 3, 4, 5}
     assert batch(np.arange(5), 7, 0, 2, 4)[1].tolist() == [[1, 2, 3, 4]] * 2
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**63 - 1), st.integers(1, 9), st.integers(1, 20), st.integers(0, 200))
+def test_an_epoch_has_each_window_once(
+    seed: int, batch_size: int, block_size: int, spare: int
+) -> None:
+    ids = np.arange(2 * block_size + 1 + spare, dtype="u1")
+    count = (len(ids) - block_size) // block_size
+    steps = -(-3 * count // batch_size)
+    starts = [
+        int(row[0])
+        for step in range(steps)
+        for row in batch(ids, seed, step, batch_size, block_size, "epochs")[0]
+    ]
+    for epoch in range(3):
+        found = sorted(starts[epoch * count : (epoch + 1) * count])
+        assert len(set(found)) == count
+        assert {b - a for a, b in itertools.pairwise(found)} <= {block_size}
+        assert 0 <= found[0] <= found[-1] < len(ids) - block_size
+    inputs, targets = batch(ids, seed, steps, batch_size, block_size, "epochs")
+    assert np.array_equal(targets, inputs + 1)
+
+
+def test_epochs_begin_elsewhere_and_go_in_another_order() -> None:
+    epochs = [batch(np.arange(1000), 1, step, 12, 80, "epochs")[0][:, 0] for step in range(0, 5)]
+    assert len({int(starts.min()) for starts in epochs}) > 1
+    assert len({tuple(np.argsort(starts).tolist()) for starts in epochs}) > 1
+    text = batch(np.arange(9), 7, 3, 2, 8, "epochs")[0]
+    assert text.tolist() == [list(range(8))] * 2
 
 
 def test_the_order_of_batches_never_changes() -> None:

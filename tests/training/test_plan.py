@@ -81,21 +81,21 @@ def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "given", "steps"),
+    ("minutes", "given", "steps", "interval"),
     [
-        (1, {}, 5500),  # 60 s less ten evaluations of half a second
-        (1, {"eval_interval": 50}, 3000),  # 0.01 s + 0.5 s / 50 each
-        (0.01, {}, 1),
+        (1, {}, 5500, 0),  # 60 s less ten evaluations of half a second
+        (0.25, {}, 1350, 450),  # three evaluations take a tenth of 15 s
+        (1, {"eval_interval": 50}, 3000, 50),  # 0.01 s + 0.5 s / 50 each
+        (0.001, {}, 1, 1),
     ],
 )
 def test_the_steps_fit_the_minutes(
-    corpus: Corpus, minutes: float, given: dict[str, Any], steps: int
+    corpus: Corpus, minutes: float, given: dict[str, Any], steps: int, interval: int
 ) -> None:
-    plan = make_plan(corpus, {**TINY, **given}, "default", "cpu", minutes)
+    plan = make_plan(corpus, {**TINY, **given}, "classic", "cpu", minutes)
     train = plan.manifest.train
-    assert train.steps == steps
-    assert train.eval_interval == given.get("eval_interval", 0)
-    assert train.warmup_steps == min(40, steps // 10)
+    assert (train.steps, train.eval_interval) == (steps, interval)
+    assert train.warmup_steps == min(100, steps // 10)
     if steps > 1:
         assert plan.measurement.total_seconds(train) == pytest.approx(60 * minutes)
 
@@ -235,12 +235,10 @@ def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
 
-@pytest.mark.parametrize("preset_name", ["default", "classic"])
 def test_a_budget_counts_the_evaluations_it_will_make(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset_name: str
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Measurement(seconds_per_step=0.1, evaluation_seconds=5.0, memory=0)
-    monkeypatch.setattr("gpt.training.plan.measure", lambda *_: measured)
-    corpus = corpus_of(TEXT, tmp_path)
-    planned = make_plan(corpus, {}, preset_name, "cpu", minutes=10)
+    monkeypatch.setattr(module, "measure", lambda *_: measured)
+    planned = make_plan(corpus, {}, "classic", "cpu", minutes=10)
     assert 590 < measured.total_seconds(planned.manifest.train) <= 600

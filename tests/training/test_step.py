@@ -160,9 +160,19 @@ def test_a_measurement_adds_up() -> None:
     config = TrainConfig(steps=100, eval_interval=40)
     assert measured.total_seconds(config) == 50 + 3 * 3
     assert measured.total_seconds(config, step=90) == 5 + 3
-    assert measured.steps_within(58, config) == 100  # 0.5 + 3 / 40 seconds each
-    assert measured.steps_within(80, TrainConfig()) == 100  # ten evaluations take 30 of the 80
-    assert [measured.steps_within(0.1, each) for each in (config, TrainConfig())] == [1, 1]
+    assert measured.within(58, config).steps == 100  # 0.5 + 3 / 40 seconds each
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "interval"),
+    [(300, 540, 0), (80, 148, 74), (30, 54, 54), (0.1, 1, 1)],  # ten, two, one, one evaluation
+)
+def test_evaluations_take_a_tenth_of_a_short_time(
+    seconds: float, steps: int, interval: int
+) -> None:
+    measured = Measurement(seconds_per_step=0.5, evaluation_seconds=3.0, memory=0)
+    config = measured.within(seconds, TrainConfig())
+    assert (config.steps, config.eval_interval) == (steps, interval)
 
 
 def test_measuring_trains_a_model_that_is_thrown_away() -> None:

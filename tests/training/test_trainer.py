@@ -26,6 +26,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "dropout in heads": {"dropout": 0.2, "attention": "heads"},
     "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
+    "n-grams": {"ngram": 3, "ngram_rows": 200, "embedding_lr": 1e-2},
+    "averaged, by epochs": {"average": 0.9, "windows": "epochs", "ngram": 2, "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_chars": 50},
 }
 

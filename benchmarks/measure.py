@@ -1,0 +1,44 @@
+"""What the benchmarks share: timing a whole process, and the machine's own limit."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One process that succeeded: seconds on the wall, seconds of CPU, what it wrote."""
+
+    wall: float
+    cpu: float
+    output: str
+
+
+def timed(command: list[str]) -> Timed:
+    """Runs a command to its end; raises CalledProcessError unless it succeeds."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Timed(wall, cpu, done.stdout)
+
+
+def sgemm_rate(
+    rows: int = 2048, inner: int = 128, columns: int = 512, seconds: float = 0.3
+) -> float:
+    """GFLOP/s of a float32 product of a small model's shapes: the limit of a training step."""
+    import torch
+
+    a, b = torch.randn(rows, inner), torch.randn(inner, columns)
+    for _ in range(5):
+        a @ b
+    started, count = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        a @ b
+        count += 1
+    return count * 2 * rows * inner * columns / (time.perf_counter() - started) / 1e9
