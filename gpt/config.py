@@ -72,6 +72,7 @@ class ModelConfig:
     n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head."] = 4
     n_embd: Annotated[int, "Width of the residual stream."] = 128
     dropout: Annotated[float, "Share of activations dropped while training."] = 0.0
+    attention_dropout: Annotated[float, "Share of attention weights dropped while training."] = 0.0
     bias: Annotated[bool, "Biases in projections and norms (never in q, k, v)."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
     qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
@@ -87,7 +88,8 @@ class ModelConfig:
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
-        require(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
+        for name in ("dropout", "attention_dropout"):
+            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
         require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
@@ -273,7 +275,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
-        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE},
+        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
 Preset = Literal["default", "classic"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
-from gpt.migration import SCHEMA
+from gpt.migration import SCHEMA, migrate_model
 from gpt.vocabulary import Vocabulary
 
 
@@ -77,7 +77,7 @@ class Manifest:
         if isinstance(schema, int) and schema > SCHEMA:
             raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
         try:
-            values["model"] = ModelConfig(**values["model"])
+            values["model"] = ModelConfig(**migrate_model(values["model"], int(schema or 0)))
             values["train"] = TrainConfig(**values["train"])
             corpus = values["corpus"]
             values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})

@@ -1,8 +1,9 @@
 """What older releases stored, in today's form: one function for each change of the schema.
 
-Schema 1 (gptx 0.1): rotary positions turned coordinate d together with d + D/2; now 2d with 2d + 1,
-so the rows of queries and keys change places. A migrated model computes what it always did, and its
-probe proves it. Knows no torch.
+Schema 1 (gptx 0.1): `dropout` meant attention weights, too, which now have a rate of their own; and
+rotary positions turned coordinate d together with d + D/2, now 2d with 2d + 1, so the rows of
+queries and keys change places. A migrated model computes what it always did, and its probe proves
+it. Knows no torch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ def migrate(
         name: _pair_neighbours(tensor, config) if _is_packed(name, tensor) else tensor
         for name, tensor in tensors.items()
     }
+
+
+def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
+    """The fields of a stored ModelConfig of an older schema -> of this one."""
+    if schema >= 2:
+        return values
+    return {"attention_dropout": values["dropout"], **values}
 
 
 def _is_packed(name: str, tensor: npt.NDArray[Any]) -> bool:

@@ -19,7 +19,7 @@ from gpt import files
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.manifest import read_json_object
-from gpt.migration import SCHEMA, migrate
+from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
 
 HEADER_LIMIT = 10 * 2**20  # bytes
@@ -100,7 +100,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         schema = int(about["schema"])
         if schema > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
-        config = ModelConfig(**about["config"])
+        config = ModelConfig(**migrate_model(about["config"], schema))
         vocabulary = Vocabulary(about["characters"])
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")

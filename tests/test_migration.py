@@ -11,7 +11,7 @@ import pytest
 from conftest import TEXT, corpus_of
 
 from gpt import stored as stored_module
-from gpt.migration import SCHEMA, migrate
+from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint, Run
 from gpt.training.trainer import Evaluated, Trainer
@@ -56,3 +56,12 @@ def test_only_queries_and_keys_of_rotary_models_change_places() -> None:
     assert rows[16:] == list(range(16, 24))
     assert moved["other"] is qkv
     assert migrate(tensors, config, 2) is tensors
+
+
+def test_dropout_used_to_mean_attention_weights_too() -> None:
+    assert migrate_model({"dropout": 0.2, "bias": True}, 1) == {
+        "dropout": 0.2,
+        "attention_dropout": 0.2,
+        "bias": True,
+    }
+    assert migrate_model({"dropout": 0.2}, 2) == {"dropout": 0.2}

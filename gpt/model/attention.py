@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.model.layers import rms_norm
+from gpt.model.layers import Dropout, rms_norm
 
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -35,7 +35,7 @@ class Head(nn.Module):
         # A buffer moves with the module to its device, and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
         T = x.shape[1]
@@ -56,7 +56,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads = nn.ModuleList(Head(config) for _ in range(config.n_head))
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
@@ -70,10 +70,11 @@ class FusedAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.n_head, self.qk_norm, self.dropout_p = config.n_head, config.qk_norm, config.dropout
+        self.n_head, self.qk_norm = config.n_head, config.qk_norm
+        self.attention_dropout = config.attention_dropout
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
         B, T, C = x.shape
@@ -84,7 +85,7 @@ class FusedAttention(nn.Module):
         if self.qk_norm:
             queries, keys = rms_norm(queries), rms_norm(keys)
         queries, keys = rotate(queries, keys)
-        dropout = self.dropout_p if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         x = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION, Rotate
-from gpt.model.layers import NORMS, FeedForward
+from gpt.model.layers import NORMS, Dropout, FeedForward
 from gpt.model.ngram_embedding import NgramEmbedding
 from gpt.model.positions import POSITIONS
 
@@ -40,7 +40,7 @@ class GPT(nn.Module):
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
         self.ngram_embedding = NgramEmbedding(config) if config.ngram > 1 else None
         self.position = POSITIONS[config.position](config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = NORMS[config.norm](config)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)

@@ -81,6 +81,28 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Dropout(nn.Module):
+    """Zero with probability p while training, the rest larger by as much (Srivastava et al. 2014).
+
+    On a CPU, torch draws 32 bits a number, one after the other; here a byte decides, so p counts in
+    256ths. That takes a quarter of the time, and dropout would else be a third of a step.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        dropped = min(255, round(256 * self.p))  # of the 256 values of a byte
+        draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+        kept = (draws.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape).to(x.dtype)
+        return torch.addcmul(x.new_zeros(()), x, kept, value=256 / (256 - dropped))
+
+
 class FeedForward(nn.Module):
     """(B, T, C) -> (B, T, C): four times wider, an activation, and back."""
 
@@ -89,7 +111,7 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(self.down(self.activation(self.up(x))))  # type: ignore[no-any-return]

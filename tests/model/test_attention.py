@@ -19,9 +19,9 @@ from gpt.reading import reader
 both = pytest.mark.parametrize("kind", ATTENTION)
 
 
-def attention_of(kind: str, dropout: float = 0.0, **options: Any) -> nn.Module:
+def attention_of(kind: str, **options: Any) -> nn.Module:
     """Two heads of two dimensions; queries, keys, values and the output are the input itself."""
-    config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, dropout=dropout, **options)
+    config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, **options)
     attention = ATTENTION[kind](config)
     eye = torch.eye(4)
     attention.load_state_dict({"qkv.weight": torch.cat((eye, eye, eye)), "proj.weight": eye})
@@ -64,7 +64,7 @@ def test_normalised_queries_and_keys_have_no_length(kind: str) -> None:
 @both
 def test_dropout_drops_weights_and_output_while_training_only(kind: str) -> None:
     x, still = torch.ones(500, 1, 4), attention_of(kind)
-    attention = attention_of(kind, dropout=0.5)
+    attention = attention_of(kind, dropout=0.5, attention_dropout=0.5)
     torch.manual_seed(1)
     attention.eval()
     assert torch.equal(attention(x, unturned), still(x, unturned))
