@@ -84,7 +84,9 @@ def train(
             show_default=False,
         ),
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="classic is nanoGPT's recipe.")] = "default",
+    preset: Annotated[
+        Preset, typer.Option(help="best: lowest loss, slowly; classic: nanoGPT's recipe.")
+    ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after the card.")] = False,
@@ -155,6 +157,7 @@ def _show_card(plan: Plan) -> None:
         "characters": reports.character_facts(plan.rare, plan.only_in_val),
         "split": f"{plan.train_characters:,} to train on, {plan.val_characters:,} to validate",
         "model": reports.model_facts(model),
+        "heads": reports.heads_facts(model),
         "training": reports.training_facts(training, step_characters, plan.train_characters),
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),

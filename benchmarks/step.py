@@ -1,8 +1,10 @@
-"""A training step of the classic preset beside a plain eager PyTorch loop of the same shapes.
+"""A training step: how near the machine's limit, where its time goes, and beside a plain loop.
 
-The opponent is written here in one screen, with no framework around it: packed qkv,
-scaled_dot_product_attention, GELU, fused AdamW, gradient clipping. Both run in turns, a block of
-steps each, in one process; the last line is JSON.
+Every shape of the default preset runs in turns: its share of the float32 matrix-product rate that
+this process measures before and after, and what takes the rest. Then the classic preset beside a
+plain eager PyTorch loop of the same shapes, written here in one screen with no framework around it
+(packed qkv, scaled_dot_product_attention, GELU, fused AdamW, gradient clipping), in turns too.
+The last line is JSON.
 
     python benchmarks/step.py [--rounds 15] [--block 20] [--threads 2]
 """
@@ -18,10 +20,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 import torch.nn.functional as F
+from measure import sgemm_rate
 from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, preset
 from gpt.model import GPT, initialise
+from gpt.training.fit import SHAPES
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 
@@ -89,21 +93,65 @@ def gptx_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Itera
         yield train_step(net, optimizer, ids, train, step)[0]
 
 
-def sgemm_rate() -> float:
-    """GFLOP/s of a (768, 128) × (128, 384) product, the largest of a small model's step."""
-    a, b = torch.randn(768, 128), torch.randn(128, 384)
-    started = time.perf_counter()
-    for _ in range(500):
-        a @ b
-    return 500 * 2 * 768 * 128 * 384 / (time.perf_counter() - started) / 1e9
-
-
 def milliseconds(steps: Iterator[float], count: int) -> float:
     """Per step, over `count` steps."""
     started = time.perf_counter()
     for _ in range(count):
         next(steps)
     return 1000 * (time.perf_counter() - started) / count
+
+
+#: What a profiler's names belong to, by their beginning; the first that fits.
+KINDS = {
+    "optimizer": ("aten::_fused_adamw", "Optimizer.", "aten::_coalesce", "aten::_sparse"),
+    "attention": ("aten::_scaled_dot_product", "aten::bmm", "aten::_softmax"),
+    "matrix products": ("aten::mm", "aten::addmm"),
+    "dropout": ("aten::random_", "aten::ge"),
+}
+
+
+def where_time_goes(steps: Iterator[float], count: int = 5) -> dict[str, float]:
+    """Kind of work -> share of a step's CPU time."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(count):
+            next(steps)
+    times: dict[str, float] = dict.fromkeys([*KINDS, "elementwise and the rest"], 0.0)
+    for event in profile.key_averages():
+        kind = next((k for k, names in KINDS.items() if event.key.startswith(names)), None)
+        times[kind or "elementwise and the rest"] += event.self_cpu_time_total
+    return {kind: round(value / sum(times.values()), 3) for kind, value in times.items()}
+
+
+def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
+    """Each shape of the default preset: milliseconds, characters a second, share of the limit."""
+    loops, recipes, times = [], [], []
+    for shape in SHAPES:
+        values = {**preset("default", "cpu"), **shape}
+        model = ModelConfig(vocab_size=VOCAB, **only_fields(ModelConfig, values))
+        train = TrainConfig(**only_fields(TrainConfig, values))
+        recipes.append((model, train))
+        loops.append(gptx_steps(model, train, ids))
+        times.append([])
+    for number in range(rounds + 2):
+        for loop, taken in zip(loops, times, strict=True):
+            elapsed = milliseconds(loop, 1)
+            if number > 1:
+                taken.append(elapsed)
+    rate = max(sgemm_rate() for _ in range(3))
+    rows: list[dict[str, object]] = []
+    for (model, train), loop, taken in zip(recipes, loops, times, strict=True):
+        speed = train.batch_size * model.block_size / statistics.median(taken) * 1000
+        rows.append(
+            {
+                "shape": f"{model.n_layer} × {model.n_embd}, context {model.block_size}",
+                "ms": round(statistics.median(taken), 1),
+                "characters_per_second": round(speed),
+                "share_of_sgemm": round(speed * model.training_flops / 1e9 / rate, 3),
+                "time": where_time_goes(loop),
+            }
+        )
+        print(rows[-1])
+    return rows
 
 
 def main() -> None:
@@ -122,6 +170,7 @@ def main() -> None:
     makers: dict[str, Callable[..., Iterator[float]]] = {"gptx": gptx_steps, "plain": plain_steps}
     loops = {name: make(model, train, ids) for name, make in makers.items()}
     before = sgemm_rate()
+    limits = near_the_limit(ids, options.rounds)
     times: dict[str, list[float]] = {name: [] for name in loops}
     for loop in loops.values():
         milliseconds(loop, 5)
@@ -145,6 +194,7 @@ def main() -> None:
         "median_of_ratios": round(statistics.median(ratios), 4),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "default_shapes": limits,
         "sgemm_gflops": [round(before, 1), round(sgemm_rate(), 1)],
     }
     print(json.dumps(result))

@@ -131,8 +131,10 @@ def test_a_preset_is_a_copy() -> None:
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^--preset: 'best' is not one of default, classic$"):
-        preset("best", "cpu")
+    with pytest.raises(
+        ConfigError, match=r"^--preset: 'worst' is not one of default, best, classic$"
+    ):
+        preset("worst", "cpu")
 
 
 @pytest.mark.parametrize("config", CONFIGS)

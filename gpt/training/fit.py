@@ -6,6 +6,7 @@ not what the text says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,14 +16,16 @@ from gpt.config import ModelConfig, TrainConfig, only_fields
 #: Shapes for a CPU, from the least work a character to the most.
 SHAPES: tuple[dict[str, Any], ...] = (
     {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 16},
-    {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 16},
+    {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 32},
     {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 32},
     {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16},
     {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16},
 )
-CHARACTERS_PER_WEIGHT = 2.0  # a larger shape pays once it sees so many for each matrix entry
-MOST_EPOCHS = 40  # of a corpus; more would be learning by heart
-DROPOUT = ((2.0, 0.0), (6.0, 0.1), (20.0, 0.2), (float("inf"), 0.3))  # up to so many epochs
+CHARACTERS_PER_WEIGHT = 6.0  # a larger shape pays once it sees so many for each matrix entry
+MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
+
+#: Up to so many epochs: dropout, and the longest n-grams that are not yet learnt by heart.
+BY_EPOCHS = ((1.5, 0.0, 4), (4.0, 0.0, 3), (8.0, 0.1, 2), (12.0, 0.2, 2), (math.inf, 0.3, 2))
 
 
 @dataclass(frozen=True)
@@ -47,33 +50,40 @@ class Recipe:
         )
 
 
-def fit_to_time(recipe: Recipe, given: Collection[str], flops: float, longest: int) -> Recipe:
-    """The largest shape that so many floating-point operations still teach well.
+def fit_shape(
+    recipe: Recipe, given: Collection[str], train_characters: int, flops: float = math.inf
+) -> Recipe:
+    """The largest shape that can be taught well, by the corpus and by `flops` operations.
 
-    A shape of which the user has given any part is left alone. longest: the context that the
-    validation split has room for, in characters.
+    Without a limit of work, none larger than it is. A shape of which the user has given any part is
+    left alone.
     """
     if {"n_layer", "n_head", "n_embd", "block_size"} & set(given):
         return recipe
-    best = recipe.changed(SHAPES[0], given)
+    best, room = recipe.changed(SHAPES[0], given), MOST_EPOCHS * train_characters
     for shape in SHAPES:
         larger = recipe.changed(shape, given)
         weights = 12 * larger.model.n_layer * larger.model.n_embd**2
-        characters = flops / larger.model.training_flops
-        if characters >= CHARACTERS_PER_WEIGHT * weights and larger.model.block_size <= longest:
+        characters = min(flops / larger.model.training_flops, room)
+        allowed = flops < math.inf or weights <= 12 * recipe.model.n_layer * recipe.model.n_embd**2
+        if allowed and characters >= CHARACTERS_PER_WEIGHT * weights:
             best = larger
-    return best
+    if best == recipe:
+        return recipe
+    size = f"{best.model.n_layer} × {best.model.n_embd}"
+    return best.changed({}, given, f"{size}, as larger models need more time or more text")
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """Fewer steps where the corpus is small, and dropout by the number of epochs."""
+    """No more steps than the corpus bears; dropout and n-grams by the number of epochs."""
     most = max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
     if recipe.train.steps > most and "steps" not in given:
-        why = f"{MOST_EPOCHS} epochs, as more would be learning by heart"
+        why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed({"steps": most}, given, why)
     epochs = recipe.train.steps * recipe.step_characters / train_characters
-    dropout = next(dropout for most_epochs, dropout in DROPOUT if epochs <= most_epochs)
-    if dropout and "dropout" not in given:
-        why = f"dropout {dropout:g}, as each character is seen {epochs:.0f} times"
-        recipe = recipe.changed({"dropout": dropout}, given, why)
-    return recipe
+    dropout, ngram = next(row[1:] for row in BY_EPOCHS if epochs <= row[0])
+    fitted = recipe.changed({"dropout": dropout, "ngram": ngram}, given)
+    if fitted == recipe:
+        return recipe
+    what = f"dropout {fitted.model.dropout:g} and n-grams up to {fitted.model.ngram}"
+    return fitted.changed({}, given, f"{what} for {epochs:.1f} epochs")

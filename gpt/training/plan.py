@@ -20,7 +20,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.manifest import CorpusId, Manifest
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
-from gpt.training.fit import Recipe, fit_to_corpus, fit_to_time
+from gpt.training.fit import Recipe, fit_shape, fit_to_corpus
 from gpt.training.ngrams import witten_bell
 from gpt.training.sources import discard_spooled, find_sources
 from gpt.training.step import Measurement, measure
@@ -93,17 +93,28 @@ def make_plan(
         TrainConfig(**only_fields(TrainConfig, values)),
     )
     fitted = preset_name == "default" and device == "cpu"
+    train_ids, _ = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
     measurement = None
     if minutes is not None:
-        recipe, measurement = _fit_to_time(corpus, recipe, given, device, 60 * minutes, fitted)
+        seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
+        measurement = _measure(corpus, recipe, device, trial)
+        if fitted:
+            work = recipe.step_characters * recipe.model.training_flops
+            flops = seconds * work / measurement.seconds_per_step
+            recipe = fit_shape(recipe, given, len(train_ids), flops)
+            measurement = _measure(corpus, recipe, device, trial)
+        recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
+    elif fitted:
+        recipe = fit_shape(recipe, given, len(train_ids))
     if fitted:
-        train_ids, _ = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
         recipe = fit_to_corpus(recipe, given, len(train_ids))
-    warmup = min(recipe.train.warmup_steps, recipe.train.steps // 10)
+    recipe = recipe.changed(
+        {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
+    )
     manifest = Manifest(
         step=0,
         model=recipe.model,
-        train=replace(recipe.train, warmup_steps=warmup),
+        train=recipe.train,
         preset=preset_name,
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
@@ -111,27 +122,6 @@ def make_plan(
         environment=environment(device),
     )
     return replace(_assess(corpus, manifest, device, measurement), why=recipe.why)
-
-
-def _fit_to_time(
-    corpus: Corpus,
-    recipe: Recipe,
-    given: Mapping[str, Any],
-    device: str,
-    seconds: float,
-    fitted: bool,
-) -> tuple[Recipe, Measurement]:
-    """The steps, and if it is `fitted` the shape, that the time allows, as measured here."""
-    trial = min(1.0, seconds / 20)
-    measured = _measure(corpus, recipe, device, trial)
-    if fitted:
-        _, val_ids = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
-        work = recipe.step_characters * recipe.model.training_flops
-        flops = seconds * work / measured.seconds_per_step
-        shaped = fit_to_time(recipe, given, flops, len(val_ids) - 1)
-        if shaped != recipe:
-            recipe, measured = shaped, _measure(corpus, shaped, device, trial)
-    return replace(recipe, train=measured.within(seconds, recipe.train)), measured
 
 
 def resume_plan(

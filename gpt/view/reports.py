@@ -45,10 +45,21 @@ def model_facts(config: ModelConfig) -> str:
     """Its size, then the kinds of its parts."""
     parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
+    parts += [f"n-grams up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
     return (
         f"{millions(config.parameters())} parameters: {config.n_layer} layers × {config.n_head} "
         f"heads × {config.head_size}, context {config.block_size}; {', '.join(parts)}"
+    )
+
+
+def heads_facts(config: ModelConfig) -> str:
+    """What n-gram embeddings take from the heads, for those who came to study them."""
+    if config.ngram == 1:
+        return ""
+    return (
+        "n-gram embeddings leave little for a previous-character head to do; to study attention, "
+        "train with --preset classic or --ngram 1"
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, preset
-from gpt.training.fit import MOST_EPOCHS, SHAPES, Recipe, fit_to_corpus, fit_to_time
+from gpt.training.fit import MOST_EPOCHS, SHAPES, Recipe, fit_shape, fit_to_corpus
 
-LONG = 10**6
+LONG = 10**9
 
 
 def recipe_of(**values: Any) -> Recipe:
@@ -26,26 +27,27 @@ def shape_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def test_more_work_teaches_a_larger_shape() -> None:
-    chosen = [shape_of(fit_to_time(recipe_of(), (), 1.5**n, LONG)) for n in range(50, 100)]
+    chosen = [shape_of(fit_shape(recipe_of(), (), LONG, 1.5**n)) for n in range(50, 110)]
     numbers = [SHAPES.index(shape) for shape in chosen]
     assert numbers == sorted(numbers)
-    assert (numbers[0], numbers[-1]) == (0, len(SHAPES) - 1)
-    assert len(set(numbers)) == len(SHAPES)
+    assert set(numbers) == set(range(len(SHAPES)))
 
 
-def test_a_short_validation_split_allows_no_long_context() -> None:
-    for longest in (64, 100, 128, 200):
-        model = fit_to_time(recipe_of(), (), 1e18, longest).model
-        assert model.block_size == max(
-            s["block_size"] for s in SHAPES if s["block_size"] <= longest
-        )
+def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_presets() -> None:
+    sizes = [10**power for power in range(1, 10)]
+    for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 2)):
+        chosen = [shape_of(fit_shape(recipe_of(), (), size, flops)) for size in sizes]
+        numbers = [SHAPES.index(shape) for shape in chosen]
+        assert numbers == sorted(numbers)
+        assert (numbers[0], numbers[-1]) == (0, largest)
+    assert fit_shape(recipe_of(), (), LONG) == recipe_of()
 
 
 def test_what_is_given_stays() -> None:
     for given in ({"n_embd": 64}, {"n_head": 8}, {"block_size": 16}):
-        assert fit_to_time(recipe_of(**given), given, 1e18, LONG) == recipe_of(**given)
-    given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6}
-    recipe = fit_to_corpus(fit_to_time(recipe_of(**given), given, 1e18, LONG), given, 1000)
+        assert fit_shape(recipe_of(**given), given, LONG, 1e30) == recipe_of(**given)
+    given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6, "ngram": 5}
+    recipe = fit_to_corpus(fit_shape(recipe_of(**given), given, LONG, 1e30), given, 1000)
     values = {**vars(recipe.model), **vars(recipe.train)}
     assert {name: values[name] for name in given} == given
     assert recipe.model.n_layer == SHAPES[-1]["n_layer"]
@@ -53,18 +55,16 @@ def test_what_is_given_stays() -> None:
 
 def test_a_small_corpus_is_not_learnt_by_heart() -> None:
     recipe = recipe_of()
-    steps = recipe.train.steps
-    seen = steps * recipe.step_characters
-    assert fit_to_corpus(recipe, (), seen * 10) == recipe
-    dropouts = []
-    for characters in (seen, seen // 5, seen // 15, seen // 100, 70):
+    seen = recipe.train.steps * recipe.step_characters
+    found = []
+    for characters in (seen * 10, seen, seen // 3, seen // 5, seen // 10, seen // 100, 70):
         fitted = fit_to_corpus(recipe, (), characters)
         epochs = fitted.train.steps * fitted.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
         assert bool(fitted.why) == (fitted != recipe)
-        dropouts.append(fitted.model.dropout)
-    assert dropouts == sorted(dropouts)
-    assert dropouts[0] < dropouts[-1] < 0.5
+        found.append((fitted.model.dropout, -fitted.model.ngram))
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == ((0.0, -4), (0.3, -2))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
