@@ -24,8 +24,10 @@ SHAPES: tuple[dict[str, Any], ...] = (
 CHARACTERS_PER_WEIGHT = 6.0  # a larger shape pays once it sees so many for each matrix entry
 MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
 
-#: Up to so many epochs: dropout, and the longest n-grams that are not yet learnt by heart.
-BY_EPOCHS = ((1.5, 0.0, 4), (4.0, 0.0, 3), (8.0, 0.1, 2), (12.0, 0.2, 2), (math.inf, 0.3, 2))
+#: Up to so many epochs, the longest n-grams that are not yet learnt by heart.
+NGRAM = ((1.5, 4), (4.0, 3), (math.inf, 2))
+#: Dropout up to so much pressure to learn by heart: epochs × matrix entries / characters.
+DROPOUT = ((4.0, 0.0), (15.0, 0.1), (60.0, 0.2), (math.inf, 0.3))
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Recipe:
         )
 
 
+def weights(model: ModelConfig) -> int:
+    """Entries of the blocks' matrices."""
+    return 12 * model.n_layer * model.n_embd**2
+
+
 def fit_shape(
     recipe: Recipe, given: Collection[str], train_characters: int, flops: float = math.inf
 ) -> Recipe:
@@ -63,10 +70,9 @@ def fit_shape(
     best, room = recipe.changed(SHAPES[0], given), MOST_EPOCHS * train_characters
     for shape in SHAPES:
         larger = recipe.changed(shape, given)
-        weights = 12 * larger.model.n_layer * larger.model.n_embd**2
         characters = min(flops / larger.model.training_flops, room)
-        allowed = flops < math.inf or weights <= 12 * recipe.model.n_layer * recipe.model.n_embd**2
-        if allowed and characters >= CHARACTERS_PER_WEIGHT * weights:
+        allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
+        if allowed and characters >= CHARACTERS_PER_WEIGHT * weights(larger.model):
             best = larger
     if best == recipe:
         return recipe
@@ -75,13 +81,15 @@ def fit_shape(
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """No more steps than the corpus bears; dropout and n-grams by the number of epochs."""
+    """No more steps than the corpus bears; n-grams by its epochs, dropout by those and the size."""
     most = max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
     if recipe.train.steps > most and "steps" not in given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed({"steps": most}, given, why)
     epochs = recipe.train.steps * recipe.step_characters / train_characters
-    dropout, ngram = next(row[1:] for row in BY_EPOCHS if epochs <= row[0])
+    pressure = epochs * weights(recipe.model) / train_characters
+    dropout = next(dropout for most_pressure, dropout in DROPOUT if pressure <= most_pressure)
+    ngram = next(ngram for most_epochs, ngram in NGRAM if epochs <= most_epochs)
     fitted = recipe.changed({"dropout": dropout, "ngram": ngram}, given)
     if fitted == recipe:
         return recipe
