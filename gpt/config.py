@@ -239,6 +239,8 @@ class SampleConfig:
 
 
 _DEFAULT: dict[str, Any] = {
+    "block_size": 128,
+    "batch_size": 16,
     "norm": "layer",
     "qk_norm": False,
     "ngram": 2,
@@ -294,7 +296,7 @@ _BEST_CPU_SHAPE: dict[str, Any] = {
 #: Preset -> kind of device -> what differs from the dataclasses' own defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
-    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_GPU_SHAPE, **_BEST}},
+    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_GPU_SHAPE, "dropout": 0.3}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},

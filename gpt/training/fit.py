@@ -17,7 +17,7 @@ from gpt.config import ModelConfig, TrainConfig, only_fields
 SHAPES: tuple[dict[str, Any], ...] = (
     {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 16},
     {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 32},
-    {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 32},
+    {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16},
     {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16},
     {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16},
 )

@@ -93,19 +93,19 @@ def make_plan(
         TrainConfig(**only_fields(TrainConfig, values)),
     )
     fitted = preset_name == "default" and device == "cpu"
-    train_ids, _ = corpus.split(recipe.train.val_fraction, recipe.model.block_size)
-    measurement = None
+    train_ids, _ = corpus.split(recipe.train.val_fraction, 1)
+    whole, measurement = recipe, None
+    if fitted:
+        recipe = fit_shape(whole, given, len(train_ids))
     if minutes is not None:
         seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
         measurement = _measure(corpus, recipe, device, trial)
         if fitted:
             work = recipe.step_characters * recipe.model.training_flops
             flops = seconds * work / measurement.seconds_per_step
-            recipe = fit_shape(recipe, given, len(train_ids), flops)
+            recipe = fit_shape(whole, given, len(train_ids), flops)
             measurement = _measure(corpus, recipe, device, trial)
         recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
-    elif fitted:
-        recipe = fit_shape(recipe, given, len(train_ids))
     if fitted:
         recipe = fit_to_corpus(recipe, given, len(train_ids))
     recipe = recipe.changed(
