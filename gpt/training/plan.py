@@ -93,21 +93,7 @@ def make_plan(
         TrainConfig(**only_fields(TrainConfig, values)),
     )
     fitted = preset_name == "default" and device == "cpu"
-    train_ids, _ = corpus.split(recipe.train.val_fraction, 1)
-    whole, measurement = recipe, None
-    if fitted:
-        recipe = fit_shape(whole, given, len(train_ids))
-    if minutes is not None:
-        seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
-        measurement = _measure(corpus, recipe, device, trial)
-        if fitted:
-            work = recipe.step_characters * recipe.model.training_flops
-            flops = seconds * work / measurement.seconds_per_step
-            recipe = fit_shape(whole, given, len(train_ids), flops)
-            measurement = _measure(corpus, recipe, device, trial)
-        recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
-    if fitted:
-        recipe = fit_to_corpus(recipe, given, len(train_ids))
+    recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted)
     recipe = recipe.changed(
         {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
     )
@@ -122,6 +108,33 @@ def make_plan(
         environment=environment(device),
     )
     return replace(_assess(corpus, manifest, device, measurement), why=recipe.why)
+
+
+def _suit(
+    corpus: Corpus,
+    preset_recipe: Recipe,
+    given: Mapping[str, Any],
+    device: str,
+    minutes: float | None,
+    fitted: bool,
+) -> tuple[Recipe, Measurement | None]:
+    """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
+    train_ids, _ = corpus.split(preset_recipe.train.val_fraction, 1)
+    recipe, measurement = preset_recipe, None
+    if fitted:
+        recipe = fit_shape(preset_recipe, given, len(train_ids))
+    if minutes is not None:
+        seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
+        measurement = _measure(corpus, recipe, device, trial)
+        if fitted:
+            work = recipe.step_characters * recipe.model.training_flops
+            flops = seconds * work / measurement.seconds_per_step
+            recipe = fit_shape(preset_recipe, given, len(train_ids), flops)
+            measurement = _measure(corpus, recipe, device, trial)
+        recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
+    if fitted:
+        recipe = fit_to_corpus(recipe, given, len(train_ids))
+    return recipe, measurement
 
 
 def resume_plan(

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import TEXT, TINY, corpus_of
 
-from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, to_toml
+from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, preset, to_toml
 from gpt.errors import ConfigError, TextError
 from gpt.run import Checkpoint
 from gpt.training import plan as module
@@ -233,6 +233,37 @@ def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None
     settings = make_plan(corpus, TINY, "default", "cpu").settings()
     assert settings.keys() == OPTIONS - {"vocab_size"} | {"preset"}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
+
+
+@pytest.mark.parametrize("minutes", [None, 5])
+def test_the_default_is_fitted_to_its_corpus_and_says_so(
+    corpus: Corpus, minutes: float | None
+) -> None:
+    plan = make_plan(corpus, {}, "default", "cpu", minutes)
+    model, train = plan.manifest.model, plan.manifest.train
+    assert (model.n_layer, model.ngram, model.dropout) == (1, 2, 0.3)
+    assert train.steps * train.batch_size * model.block_size <= 15 * plan.train_characters
+    assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
+    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0, "ngram": 4}, "default", "cpu", minutes)
+    assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
+    assert free.manifest.model.ngram == 4
+
+
+@pytest.mark.parametrize(("name", "device"), [("classic", "cpu"), ("best", "cpu")])
+def test_other_presets_are_what_they_are(tmp_path: Path, name: str, device: str) -> None:
+    plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, name, device)
+    values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
+    assert values.items() >= preset(name, device).items()
+    assert plan.why == ()
+
+
+def test_a_longer_time_teaches_a_larger_model(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT * 200, tmp_path)  # 576,000 characters
+    layers = [
+        make_plan(corpus, {}, "default", "cpu", minutes).manifest.model.n_layer
+        for minutes in (0.02, 0.2, 1)
+    ]
+    assert layers == [1, 2, 4]
 
 
 def test_a_budget_counts_the_evaluations_it_will_make(

@@ -24,7 +24,8 @@ from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trai
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "dropout in heads": {"dropout": 0.2, "attention": "heads"},
+    "dropout in heads": {"dropout": 0.2, "attention_dropout": 0.1, "attention": "heads"},
+    "dropped weights alone": {"attention_dropout": 0.3},
     "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
     "n-grams": {"ngram": 3, "ngram_rows": 200, "embedding_lr": 1e-2},
     "averaged, by epochs": {"average": 0.9, "windows": "epochs", "ngram": 2, "batch_size": 7},
