@@ -47,9 +47,13 @@ def model_facts(config: ModelConfig) -> str:
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
     parts += [f"n-grams up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
+    rows = sum(config.ngram_tables) * config.n_embd
+    size = millions(config.parameters())
+    size += f" parameters ({millions(rows)} in n-gram embeddings)" if rows else " parameters"
+    layers = f"{config.n_layer} layer" + "s" * (config.n_layer > 1)
     return (
-        f"{millions(config.parameters())} parameters: {config.n_layer} layers × {config.n_head} "
-        f"heads × {config.head_size}, context {config.block_size}; {', '.join(parts)}"
+        f"{size}: {layers} × {config.n_head} heads × {config.head_size}, "
+        f"context {config.block_size}; {', '.join(parts)}"
     )
 
 

@@ -111,6 +111,15 @@ def test_the_facts_of_the_card() -> None:
     )
 
 
+def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> None:
+    config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
+    facts = reports.model_facts(config)
+    assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
+    assert "n-grams up to 3" in facts
+    assert "--preset classic" in reports.heads_facts(config)
+    assert reports.heads_facts(ModelConfig(vocab_size=65)) == ""
+
+
 def test_corpus_facts_name_three_sources_and_a_vocabulary_that_costs_too_much() -> None:
     small = ModelConfig(vocab_size=65)
     assert reports.corpus_facts(["a", "b", "c"], 1_115_394, small) == (
