@@ -28,7 +28,7 @@ def looks(run: gpt.TrainedGPT) -> np.ndarray:
         rows = np.arange(3, block)
         columns = (rows - 1, rows - 2, np.zeros_like(rows), rows)
         sums += np.stack([weights[:, :, rows, each].mean(-1) for each in columns], -1)
-    return sums / len(windows)
+    return np.asarray(sums / len(windows), dtype=float)
 
 
 def main() -> None:

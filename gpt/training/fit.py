@@ -25,7 +25,7 @@ CHARACTERS_PER_WEIGHT = 6.0  # a larger shape pays once it sees so many for each
 MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
 
 #: Up to so many epochs, the longest n-grams that are not yet learnt by heart.
-NGRAM = ((1.5, 4), (4.0, 3), (math.inf, 2))
+NGRAM = ((1.2, 4), (4.0, 3), (math.inf, 2))
 #: Dropout up to so much pressure to learn by heart: epochs × matrix entries / characters.
 DROPOUT = ((4.0, 0.0), (15.0, 0.1), (60.0, 0.2), (math.inf, 0.3))
 
