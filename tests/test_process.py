@@ -227,7 +227,8 @@ def test_a_signal_saves_and_says_how_to_go_on(
 def test_stopped_by_a_signal_and_resumed_equals_unbroken(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     flat = ["--schedule", "linear", "--min-lr", "0.001", "--learning-rate", "0.001"]
-    flat += ["--warmup-steps", "0", "--dropout", "0.1"]  # else the default fits them to the steps
+    # Given, as the default would fit them to the number of steps.
+    flat += ["--warmup-steps", "0", "--dropout", "0.1", "--ngram", "2"]
     _, _, run = stopped_by(tmp_path, signal.SIGINT, *flat)
     end = run.last().manifest.step + 5  # the learning rate is flat: another horizon changes nothing
     resumed = gptx(tmp_path, "train", "--resume", "--steps", str(end))

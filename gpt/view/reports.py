@@ -62,7 +62,7 @@ def heads_facts(config: ModelConfig) -> str:
     if config.ngram == 1:
         return ""
     return (
-        "n-gram embeddings leave little for a previous-character head to do; to study attention, "
+        "n-gram embeddings bring in the last characters without attention; to study attention, "
         "train with --preset classic or --ngram 1"
     )
 
