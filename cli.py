@@ -85,7 +85,7 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="best: lowest loss, slowly; classic: nanoGPT's recipe.")
+        Preset, typer.Option(help="classic: nanoGPT's recipe; best: slow, untuned yet.")
     ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,

@@ -272,8 +272,8 @@ _GPU_SHAPE: dict[str, Any] = {
     "precision": "bfloat16",
 }
 
-#: The lowest loss that a small corpus allows, whatever the time: all that holds back from learning
-#: it by heart.
+#: Meant for the lowest loss that a small corpus allows, whatever the time: all that holds back from
+#: learning it by heart. Not tuned yet.
 _BEST: dict[str, Any] = {
     **_DEFAULT,
     "dropout": 0.3,
