@@ -82,13 +82,14 @@ class ModelConfig:
     attention: Annotated[Attention, "One fast kernel, or one readable module a head."] = "fused"
     ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
     ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
+    ngram_dropout: Annotated[float, "Share of n-gram embeddings dropped while training."] = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
-        for name in ("dropout", "attention_dropout"):
+        for name in ("dropout", "attention_dropout", "ngram_dropout"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
@@ -100,6 +101,11 @@ class ModelConfig:
     @property
     def head_size(self) -> int:
         return self.n_embd // self.n_head
+
+    @property
+    def drops(self) -> bool:
+        """Whether training draws random numbers beyond those of the batch."""
+        return max(self.dropout, self.attention_dropout, self.ngram_dropout) > 0
 
     @property
     def ngram_tables(self) -> tuple[int, ...]:

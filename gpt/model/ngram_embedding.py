@@ -2,7 +2,12 @@
 
 What attention would spend its first layers on, copying the neighbours to where they are needed, is
 looked up instead (hashed n-gram embeddings: Svenstrup et al. 2017, Clark et al. 2022). A step
-touches few of the rows, so the gradient is sparse. Tensor names: B T C as ever, N orders.
+touches few of the rows, so the gradient is sparse.
+Most long n-grams of a text occur once, and a row of their own would only learn by heart what
+followed. So whole rows are dropped while training, each order by itself: the model learns to do
+with any of them, as smoothed counts fall back to shorter ones (data noising as smoothing: Xie et
+al. 2017).
+Tensor names: B T C as ever, N orders.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
+from gpt.model.layers import Dropout
 
 MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1  # of the hash; products stay within 63 bits
 
@@ -28,11 +34,19 @@ class NgramEmbedding(nn.Module):
         super().__init__()
         self.kinds, self.tables = config.vocab_size + 1, config.ngram_tables
         self.weight = nn.Parameter(torch.zeros(sum(self.tables), config.n_embd))
+        self.dropout = Dropout(config.ngram_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = self.rows(ids)
+        rows = self.rows(ids).flatten(0, 1)  # (B·T, N)
+        shares = None
+        if self.training and self.dropout.p > 0:
+            shares = self.dropout(self.weight.new_ones(rows.shape))
         return F.embedding_bag(
-            rows.flatten(0, 1), self.weight, mode="sum", sparse=self.weight.requires_grad
+            rows,
+            self.weight,
+            mode="sum",
+            sparse=self.weight.requires_grad,
+            per_sample_weights=shares,
         ).view(*ids.shape, -1)  # (B, T, C)
 
     def rows(self, ids: Tensor) -> Tensor:

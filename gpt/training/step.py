@@ -32,7 +32,7 @@ def train_step(
         ids, config.seed, step, config.batch_size, model.config.block_size, config.windows
     )
     inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (B, T) each
-    if model.config.dropout or model.config.attention_dropout:
+    if model.config.drops:
         torch.manual_seed(int(philox(config.seed, step, DROPOUT).random_raw() >> 1))
     low_precision = config.precision == "bfloat16"
     with torch.autocast(device.type, torch.bfloat16, enabled=low_precision):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,7 +81,35 @@ def test_an_embedding_is_the_sum_of_its_rows_and_the_gradient_is_sparse() -> Non
     torch.testing.assert_close(gradient.to_dense(), by_hand)
 
 
-@pytest.mark.parametrize("wrong", [{"ngram": 0}, {"ngram": 9}, {"ngram_rows": 0}])
-def test_impossible_tables_are_refused(wrong: dict[str, int]) -> None:
+def test_dropout_drops_whole_rows_one_order_at_a_time_and_keeps_the_mean() -> None:
+    config = replace(config_of(5, 3, 50), ngram_dropout=0.75)
+    module = NgramEmbedding(config)
+    pairs = config.ngram_tables[0]
+    module.weight.data[:pairs] = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    module.weight.data[pairs:] = torch.tensor([0.0, 0.0, 1.0, 1.0])
+    torch.manual_seed(3)
+    output = module(torch.randint(5, (400, 50)))
+    assert (output.unique() == torch.tensor([0.0, 4.0])).all()  # nothing, or 1 / (1 - 0.75)
+    first, second = output[..., 0], output[..., 2]
+    assert (output[..., 1] == first).all()
+    assert (output[..., 3] == second).all()
+    spread = (4.0**2 * 0.25 * 0.75 / first.numel()) ** 0.5  # of the mean of so many draws
+    for order in (first, second):
+        assert abs(order.mean().item() - 1) < 5 * spread
+    together = ((first > 0) & (second > 0)).double().mean().item()
+    assert abs(together - 1 / 16) < 5 * (15 / 16**2 / first.numel()) ** 0.5
+    output.sum().backward()
+    gradient = module.weight.grad
+    assert gradient is not None
+    assert gradient.is_sparse
+    assert gradient.to_dense()[:pairs, 0].sum().item() == pytest.approx(first.sum().item())
+    module.eval()
+    assert (module(torch.randint(5, (3, 7))) == 1).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ngram": 0}, {"ngram": 9}, {"ngram_rows": 0}, {"ngram_dropout": 1.0}]
+)
+def test_impossible_tables_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=rf"^--{next(iter(wrong)).replace('_', '-')}: "):
         ModelConfig(vocab_size=3, **wrong)  # type: ignore[arg-type]
