@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import resource
+import shlex
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
+
+GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
 
 @dataclass(frozen=True)
@@ -17,15 +23,41 @@ class Timed:
     output: str
 
 
-def timed(command: list[str]) -> Timed:
-    """Runs a command to its end; raises CalledProcessError unless it succeeds."""
+def timed(command: list[str], threads: int | None = None) -> Timed:
+    """Runs a command to its end; raises CalledProcessError unless it succeeds.
+
+    `cpu` counts every child that ended meanwhile.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)} if threads else None
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Timed(wall, cpu, done.stdout)
+
+
+def train(
+    corpus: str, arguments: str, seed: int, folder: str, threads: int | None = None
+) -> dict[str, float]:
+    """One run of `gptx train`: its loss in nats and what it cost in seconds."""
+    where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
+    command = [GPTX, "train", corpus, *shlex.split(arguments), "--seed", str(seed), "--json"]
+    done = timed([*command, *where], threads)
+    result = json.loads(done.output)
+    return {
+        "loss": round(result["val_nats"], 4),
+        "steps": result["step"],
+        "training": round(result["seconds"], 2),
+        "wall": round(done.wall, 2),
+        "cpu": round(done.cpu, 2),
+    }
 
 
 def sgemm_rate(

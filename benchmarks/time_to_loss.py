@@ -12,32 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from measure import sgemm_rate, timed
-
-GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
-
-
-def train(corpus: str, arguments: str, seed: int, folder: str) -> dict[str, float]:
-    """One run of `gptx train`: its loss in nats and what it cost in seconds."""
-    where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
-    once = [] if "--eval-interval" in arguments else ["--eval-interval", "1000000000"]
-    command = [GPTX, "train", corpus, *shlex.split(arguments), "--seed", str(seed), "--json"]
-    done = timed([*command, *where, *once])
-    result = json.loads(done.output)
-    return {
-        "loss": round(result["val_nats"], 4),
-        "steps": result["step"],
-        "training": round(result["seconds"], 2),
-        "wall": round(done.wall, 2),
-        "cpu": round(done.cpu, 2),
-    }
+from measure import sgemm_rate, train
 
 
 def main() -> None:
@@ -56,7 +35,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(options.seeds):
             for name in list(sides) if number % 2 else list(sides)[::-1]:
-                runs[name].append(train(corpus, sides[name], seed, folder))
+                arguments = sides[name]
+                if "--eval-interval" not in arguments:
+                    arguments += " --eval-interval 1000000000"
+                runs[name].append(train(corpus, arguments, seed, folder))
                 print(f"seed {seed} {name:7} {runs[name][-1]}", flush=True)
             rates.append(sgemm_rate())
     result: dict[str, object] = {"benchmark": "time_to_loss", **sides, "seeds": options.seeds}

@@ -119,22 +119,30 @@ def _suit(
     fitted: bool,
 ) -> tuple[Recipe, Measurement | None]:
     """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
-    train_ids, _ = corpus.split(preset_recipe.train.val_fraction, 1)
-    recipe, measurement = preset_recipe, None
-    if fitted:
-        recipe = fit_shape(preset_recipe, given, len(train_ids))
-    if minutes is not None:
-        seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
-        measurement = _measure(corpus, recipe, device, trial)
-        if fitted:
-            work = recipe.step_characters * recipe.model.training_flops
-            flops = seconds * work / measurement.seconds_per_step
-            recipe = fit_shape(preset_recipe, given, len(train_ids), flops)
-            measurement = _measure(corpus, recipe, device, trial)
-        recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
-    if fitted:
-        recipe = fit_to_corpus(recipe, given, len(train_ids))
-    return recipe, measurement
+    characters = len(corpus.split(preset_recipe.train.val_fraction, 1)[0])
+
+    def shaped(flops: float = math.inf) -> Recipe:
+        return fit_shape(preset_recipe, given, characters, flops) if fitted else preset_recipe
+
+    def regularised(recipe: Recipe) -> Recipe:
+        return fit_to_corpus(recipe, given, characters) if fitted else recipe
+
+    recipe = shaped()
+    if minutes is None:
+        return regularised(recipe), None
+    seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
+    measured: dict[ModelConfig, Measurement] = {}
+    while recipe.model not in measured:
+        # Shapes reach different shares of the machine's rate: what one promises, another may not
+        # keep. Dropout takes time, too.
+        measurement = _measure(corpus, regularised(recipe), device, trial)
+        measured[recipe.model] = measurement
+        work = recipe.step_characters * recipe.model.training_flops
+        recipe = shaped(seconds * work / measurement.seconds_per_step)
+    measurement = measured[recipe.model]
+    return regularised(
+        replace(recipe, train=measurement.within(seconds, recipe.train))
+    ), measurement
 
 
 def resume_plan(
