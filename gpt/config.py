@@ -249,7 +249,7 @@ _DEFAULT: dict[str, Any] = {
     "batch_size": 16,
     "norm": "layer",
     "qk_norm": False,
-    "ngram": 2,
+    "ngram": 5,
     "embedding_lr": 1e-2,
     "warmup_steps": 20,
 }
@@ -283,6 +283,7 @@ _GPU_SHAPE: dict[str, Any] = {
 _BEST: dict[str, Any] = {
     **_DEFAULT,
     "dropout": 0.3,
+    "ngram_dropout": 0.7,
     "weight_decay": 0.5,
     "windows": "epochs",
     "average": 0.999,
@@ -301,7 +302,7 @@ _BEST_CPU_SHAPE: dict[str, Any] = {
 
 #: Preset -> kind of device -> what differs from the dataclasses' own defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE, "ngram_dropout": 0.7}},
     "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_GPU_SHAPE, "dropout": 0.3}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},

@@ -13,21 +13,21 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig, only_fields
 
-#: Shapes for a CPU, from the least work a character to the most.
-SHAPES: tuple[dict[str, Any], ...] = (
-    {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 16},
-    {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 32},
-    {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16},
-    {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16},
-    {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16},
+#: Shapes for a CPU, from the least work a character to the most, each with the characters to train
+#: on from which it does better than the one before it in the same time.
+SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
+    (0, {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
+    (1_000_000, {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
+    (2_200_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
+    (3_000_000, {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
+    (10_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
+    (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
-CHARACTERS_PER_WEIGHT = 6.0  # a larger shape pays once it sees so many for each matrix entry
 MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
 
-#: Up to so many epochs, the longest n-grams that are not yet learnt by heart.
-NGRAM = ((1.2, 4), (4.0, 3), (math.inf, 2))
-#: Dropout up to so much pressure to learn by heart: epochs × matrix entries / characters.
-DROPOUT = ((4.0, 0.0), (15.0, 0.1), (60.0, 0.2), (math.inf, 0.3))
+#: What is dropped under pressure to learn by heart: epochs × matrix entries / characters.
+DROPOUT, PRESSURE = 0.1, 4.0
+MOST_NGRAM_DROPOUT = 0.7
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def fit_shape(
     """
     if {"n_layer", "n_head", "n_embd", "block_size"} & set(given):
         return recipe
-    best, room = recipe.changed(SHAPES[0], given), MOST_EPOCHS * train_characters
-    for shape in SHAPES:
+    best, room = recipe, MOST_EPOCHS * train_characters
+    for worth_from, shape in SHAPES:
         larger = recipe.changed(shape, given)
         characters = min(flops / larger.model.training_flops, room)
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
-        if allowed and characters >= CHARACTERS_PER_WEIGHT * weights(larger.model):
+        if allowed and characters >= worth_from:
             best = larger
     if best == recipe:
         return recipe
@@ -81,17 +81,25 @@ def fit_shape(
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """No more steps than the corpus bears; n-grams by its epochs, dropout by those and the size."""
+    """No more steps than the corpus bears; dropout by its epochs, and by the model's size."""
     most = max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
     if recipe.train.steps > most and "steps" not in given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed({"steps": most}, given, why)
     epochs = recipe.train.steps * recipe.step_characters / train_characters
     pressure = epochs * weights(recipe.model) / train_characters
-    dropout = next(dropout for most_pressure, dropout in DROPOUT if pressure <= most_pressure)
-    ngram = next(ngram for most_epochs, ngram in NGRAM if epochs <= most_epochs)
-    fitted = recipe.changed({"dropout": dropout, "ngram": ngram}, given)
+    values = {"dropout": DROPOUT if pressure > PRESSURE else 0.0}
+    if recipe.model.ngram > 1:
+        values["ngram_dropout"] = ngram_dropout(epochs)
+    fitted = recipe.changed(values, given)
     if fitted == recipe:
         return recipe
-    what = f"dropout {fitted.model.dropout:g} and n-grams up to {fitted.model.ngram}"
-    return fitted.changed({}, given, f"{what} for {epochs:.1f} epochs")
+    model = fitted.model
+    what = f"dropout {model.dropout:g}, of n-grams {model.ngram_dropout:g}, for {epochs:.1f} epochs"
+    return fitted.changed({}, given, what)
+
+
+def ngram_dropout(epochs: float) -> float:
+    """None up to two fifths of an epoch, then the more the oftener an n-gram is seen again."""
+    doublings = math.log2(max(epochs, 0.4) / 0.4)
+    return round(min(MOST_NGRAM_DROPOUT, 0.14 * doublings), 2)

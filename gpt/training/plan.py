@@ -127,22 +127,20 @@ def _suit(
     def regularised(recipe: Recipe) -> Recipe:
         return fit_to_corpus(recipe, given, characters) if fitted else recipe
 
-    recipe = shaped()
+    recipe, flops = shaped(), math.inf
     if minutes is None:
         return regularised(recipe), None
     seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
-    measured: dict[ModelConfig, Measurement] = {}
-    while recipe.model not in measured:
-        # Shapes reach different shares of the machine's rate: what one promises, another may not
-        # keep. Dropout takes time, too.
-        measurement = _measure(corpus, regularised(recipe), device, trial)
-        measured[recipe.model] = measurement
+    measured: dict[Recipe, Measurement] = {}
+    while recipe not in measured:
+        # What one shape promises for another, that one may not keep; and dropout takes time, too.
+        measurement = measured[recipe] = _measure(corpus, regularised(recipe), device, trial)
         work = recipe.step_characters * recipe.model.training_flops
-        recipe = shaped(seconds * work / measurement.seconds_per_step)
-    measurement = measured[recipe.model]
-    return regularised(
-        replace(recipe, train=measurement.within(seconds, recipe.train))
-    ), measurement
+        flops = min(flops, seconds * work / measurement.seconds_per_step)
+        recipe = shaped(flops)
+    measurement = measured[recipe]
+    recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
+    return regularised(recipe), measurement
 
 
 def resume_plan(

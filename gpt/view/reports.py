@@ -45,7 +45,9 @@ def model_facts(config: ModelConfig) -> str:
     """Its size, then the kinds of its parts."""
     parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
-    parts += [f"n-grams up to {config.ngram}"] * (config.ngram > 1)
+    if config.ngram > 1:
+        dropped = f" ({config.ngram_dropout:.0%} dropped)" if config.ngram_dropout else ""
+        parts.append(f"n-grams up to {config.ngram}{dropped}")
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
     rows = sum(config.ngram_tables) * config.n_embd
     size = millions(config.parameters())

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, preset
-from gpt.training.fit import MOST_EPOCHS, SHAPES, Recipe, fit_shape, fit_to_corpus
+from gpt.training.fit import (
+    DROPOUT,
+    MOST_EPOCHS,
+    MOST_NGRAM_DROPOUT,
+    SHAPES,
+    Recipe,
+    fit_shape,
+    fit_to_corpus,
+)
 
 LONG = 10**9
+KNOWN = [shape for _, shape in SHAPES]
 
 
 def recipe_of(**values: Any) -> Recipe:
@@ -23,21 +32,21 @@ def recipe_of(**values: Any) -> Recipe:
 
 def shape_of(recipe: Recipe) -> dict[str, Any]:
     values = {**vars(recipe.model), **vars(recipe.train)}
-    return {name: values[name] for name in SHAPES[0]}
+    return {name: values[name] for name in SHAPES[0][1]}
 
 
 def test_more_work_teaches_a_larger_shape() -> None:
     chosen = [shape_of(fit_shape(recipe_of(), (), LONG, 1.5**n)) for n in range(50, 110)]
-    numbers = [SHAPES.index(shape) for shape in chosen]
+    numbers = [KNOWN.index(shape) for shape in chosen]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(SHAPES)))
 
 
 def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_presets() -> None:
     sizes = [10**power for power in range(1, 10)]
-    for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 2)):
+    for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 3)):
         chosen = [shape_of(fit_shape(recipe_of(), (), size, flops)) for size in sizes]
-        numbers = [SHAPES.index(shape) for shape in chosen]
+        numbers = [KNOWN.index(shape) for shape in chosen]
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (0, largest)
     assert fit_shape(recipe_of(), (), LONG) == recipe_of()
@@ -50,7 +59,7 @@ def test_what_is_given_stays() -> None:
     recipe = fit_to_corpus(fit_shape(recipe_of(**given), given, LONG, 1e30), given, 1000)
     values = {**vars(recipe.model), **vars(recipe.train)}
     assert {name: values[name] for name in given} == given
-    assert recipe.model.n_layer == SHAPES[-1]["n_layer"]
+    assert recipe.model.n_layer == KNOWN[-1]["n_layer"]
 
 
 def test_a_small_corpus_is_not_learnt_by_heart() -> None:
@@ -62,12 +71,18 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
         epochs = fitted.train.steps * fitted.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
         assert bool(fitted.why) == (fitted != recipe)
-        found.append((fitted.model.dropout, -fitted.model.ngram))
+        found.append((fitted.model.dropout, fitted.model.ngram_dropout))
     assert found == sorted(found)
-    assert (found[0], found[-1]) == ((0.0, -4), (0.3, -2))
+    assert found[0] == (0.0, 0.0)
+    assert found[-1] == (DROPOUT, MOST_NGRAM_DROPOUT)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+def test_there_is_nothing_to_drop_without_ngrams() -> None:
+    assert fit_to_corpus(recipe_of(ngram=1), {"ngram": 1}, 1000).model.ngram_dropout == 0
+    assert fit_to_corpus(recipe_of(), {}, 1000).model.ngram_dropout > 0
+
+
+@pytest.mark.parametrize("shape", KNOWN)
 def test_the_work_of_a_shape_is_about_six_for_each_parameter(shape: dict[str, Any]) -> None:
     model = recipe_of(**shape, ngram=1).model
     assert model.training_flops == pytest.approx(6 * model.parameters(), rel=0.1)

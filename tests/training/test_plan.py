@@ -241,7 +241,7 @@ def test_the_default_is_fitted_to_its_corpus_and_says_so(
 ) -> None:
     plan = make_plan(corpus, {}, "default", "cpu", minutes)
     model, train = plan.manifest.model, plan.manifest.train
-    assert (model.n_layer, model.ngram, model.dropout) == (1, 2, 0.3)
+    assert (model.n_layer, model.dropout, model.ngram_dropout) == (1, 0.1, 0.7)
     assert train.steps * train.batch_size * model.block_size <= 15 * plan.train_characters
     assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
     free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0, "ngram": 4}, "default", "cpu", minutes)
@@ -257,13 +257,43 @@ def test_other_presets_are_what_they_are(tmp_path: Path, name: str, device: str)
     assert plan.why == ()
 
 
-def test_a_longer_time_teaches_a_larger_model(tmp_path: Path) -> None:
-    corpus = corpus_of(TEXT * 200, tmp_path)  # 576,000 characters
-    layers = [
-        make_plan(corpus, {}, "default", "cpu", minutes).manifest.model.n_layer
-        for minutes in (0.02, 0.2, 1)
-    ]
-    assert layers == [1, 2, 4]
+def machine(rates: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> list[ModelConfig]:
+    """A machine that trains models of so many layers at so many operations a second."""
+    asked: list[ModelConfig] = []
+
+    def measure(model: ModelConfig, train: TrainConfig, *_: Any) -> Measurement:
+        asked.append(model)
+        characters = train.batch_size * model.block_size
+        return Measurement(characters * model.training_flops / rates[model.n_layer], 0.0, 0)
+
+    monkeypatch.setattr(module, "measure", measure)
+    return asked
+
+
+def test_a_longer_time_teaches_a_larger_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
+    machine(dict.fromkeys((1, 2, 4, 6), 1e11), monkeypatch)
+    minutes = (0.1, 1.5, 4, 50, 150)
+    plans = [make_plan(corpus, {}, "default", "cpu", each).manifest for each in minutes]
+    assert [plan.model.n_layer for plan in plans] == [1, 2, 4, 4, 6]
+    assert [plan.model.n_embd for plan in plans] == [128, 128, 128, 192, 256]
+
+
+def test_a_shape_that_is_slower_than_another_promised_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = corpus_of(TEXT * 1000, tmp_path)
+    for share, layers in ((1.0, 2), (0.5, 1)):
+        rates = {1: 1e11, 2: 1e11 * share, 4: 1e11}
+        asked = machine(rates, monkeypatch)
+        plan = make_plan(corpus, {}, "default", "cpu", 1.5)
+        assert plan.manifest.model.n_layer == layers
+        assert replace(asked[-1], ngram_dropout=0, dropout=0) == replace(
+            plan.manifest.model, ngram_dropout=0, dropout=0
+        )
+        assert plan.measurement.total_seconds(plan.manifest.train) == pytest.approx(90, rel=0.01)
 
 
 def test_a_budget_counts_the_evaluations_it_will_make(

@@ -115,7 +115,10 @@ def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> Non
     config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
     facts = reports.model_facts(config)
     assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
-    assert "n-grams up to 3" in facts
+    assert "n-grams up to 3, " in facts
+    assert "n-grams up to 3 (45% dropped), " in reports.model_facts(
+        replace(config, ngram_dropout=0.45)
+    )
     assert "--preset classic" in reports.heads_facts(config)
     assert reports.heads_facts(ModelConfig(vocab_size=65)) == ""
 
