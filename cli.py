@@ -12,7 +12,6 @@ import typer
 from gpt import console
 from gpt.config import (
     ModelConfig,
-    Preset,
     SampleConfig,
     Scale,
     Stage,
@@ -23,6 +22,7 @@ from gpt.config import (
 from gpt.console import only_given, options_from
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, NumericsError
+from gpt.presets import Preset
 from gpt.version import __version__
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt.config import ModelConfig, TrainConfig, only_fields, preset
+from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.devices import share_cores
 from gpt.model import GPT, initialise
+from gpt.presets import preset
 from gpt.training.evaluation import evaluate
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
@@ -33,19 +34,21 @@ from gpt.vocabulary import Vocabulary
 #: What the default preset decides, undone one by one.
 VARIANTS = {
     "no n-gram embeddings": "ngram=1",
-    "n-grams of 2": "ngram=2",
-    "n-grams of 2 and 3": "ngram=3",
+    "n-grams up to 3": "ngram=3",
+    "no n-gram dropout": "ngram_dropout=0.0",
+    "twice the n-gram rows": "ngram_rows=32768",
     "QK-norm": "qk_norm=True",
     "learned positions": "position='learned'",
-    "sinusoidal positions": "position='sinusoidal'",
-    "layer norm": "norm='layer'",
+    "RMS norm": "norm='rms'",
     "GELU": "activation='gelu'",
     "ReLU": "activation='relu'",
     "tied output": "tied=True",
     "one learning rate": "embedding_lr=0.0",
     "cosine to a tenth": "schedule='cosine' min_lr=2e-4",
-    "half the batch": "batch_size=16",
-    "twice the batch": "batch_size=64",
+    "half the batch": "batch_size=8",
+    "half the context": "block_size=64 batch_size=32",
+    "windows once an epoch": "windows='epochs'",
+    "averaged weights": "average=0.99",
 }
 
 

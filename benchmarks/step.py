@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from measure import sgemm_rate
 from torch import nn
 
-from gpt.config import ModelConfig, TrainConfig, only_fields, preset
+from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.model import GPT, initialise
+from gpt.presets import preset
 from gpt.training.fit import SHAPES
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step

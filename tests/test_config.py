@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from gpt.config import (
-    PRESETS,
     ModelConfig,
     SampleConfig,
     TrainConfig,
@@ -20,10 +19,10 @@ from gpt.config import (
     field_types,
     from_toml,
     only_fields,
-    preset,
     to_toml,
 )
 from gpt.errors import ConfigError
+from gpt.presets import PRESETS, preset
 
 CONFIGS: tuple[type, ...] = (ModelConfig, TrainConfig, SampleConfig)
 NOT_OF_TYPE: dict[Any, list[Any]] = {

@@ -14,10 +14,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from gpt.config import ModelConfig, TrainConfig, only_fields, preset, require
+from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
 from gpt.manifest import CorpusId, Manifest
+from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
 from gpt.training.fit import Recipe, fit_shape, fit_to_corpus

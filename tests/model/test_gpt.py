@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt import config as choices
-from gpt.config import ModelConfig, only_fields, preset
+from gpt.config import ModelConfig, only_fields
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, NORMS
 from gpt.model.positions import POSITIONS
+from gpt.presets import PRESETS, preset
 from gpt.reading import reader
 from gpt.reading.reader import Reader, Stages
 
@@ -158,7 +159,7 @@ def test_nanogpt_recipes_have_nanogpts_parameter_counts(device: str, count: int)
     assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
 
 
-@pytest.mark.parametrize("name", choices.PRESETS)
+@pytest.mark.parametrize("name", PRESETS)
 def test_a_new_model_knows_nothing(name: str) -> None:
     config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))
     model, ids = GPT(config), ids_for(config, batch=4)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpt.config import ModelConfig, TrainConfig, only_fields, preset
+from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.presets import preset
 from gpt.training.fit import (
     DROPOUT,
     MOST_EPOCHS,

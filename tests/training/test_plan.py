@@ -12,8 +12,9 @@ import pytest
 import torch
 from conftest import TEXT, TINY, corpus_of
 
-from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, preset, to_toml
+from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, to_toml
 from gpt.errors import ConfigError, TextError
+from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training.corpus import Corpus

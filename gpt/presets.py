@@ -1,0 +1,83 @@
+"""Named recipes: what differs from the dataclasses' own defaults, by the kind of device.
+
+Chosen by tables (benchmarks/LOG.md). On a CPU, gpt/training/fit.py goes on from the default one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gpt.config import require
+
+_DEFAULT: dict[str, Any] = {
+    "block_size": 128,
+    "batch_size": 16,
+    "norm": "layer",
+    "qk_norm": False,
+    "ngram": 5,
+    "embedding_lr": 1e-2,
+    "warmup_steps": 20,
+}
+_CLASSIC_MODEL: dict[str, Any] = {
+    "position": "learned",
+    "norm": "layer",
+    "activation": "gelu",
+    "qk_norm": False,
+    "tied": True,
+}
+_CLASSIC_TRAINING: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "min_lr": 1e-4,
+    "warmup_steps": 100,
+    "schedule": "cosine",
+    "eval_interval": 250,
+}
+_GPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 6,
+    "n_embd": 384,
+    "block_size": 256,
+    "batch_size": 64,
+    "dropout": 0.2,
+    "steps": 5000,
+    "precision": "bfloat16",
+}
+
+#: Meant for the lowest loss that a small corpus allows, whatever the time: all that holds back from
+#: learning it by heart. Not tuned yet.
+_BEST: dict[str, Any] = {
+    **_DEFAULT,
+    "dropout": 0.3,
+    "ngram_dropout": 0.7,
+    "weight_decay": 0.5,
+    "windows": "epochs",
+    "average": 0.999,
+    "learning_rate": 1e-3,
+    "embedding_lr": 0.0,
+    "warmup_steps": 100,
+}
+_BEST_CPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 8,
+    "n_embd": 256,
+    "block_size": 256,
+    "batch_size": 16,
+    "steps": 5000,
+}
+
+#: Preset -> kind of device -> what differs from the dataclasses' own defaults.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE, "ngram_dropout": 0.7}},
+    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_GPU_SHAPE, "dropout": 0.3}},
+    "classic": {
+        "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
+        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
+    },
+}
+Preset = Literal["default", "best", "classic"]
+
+
+def preset(name: str, device: str) -> dict[str, Any]:
+    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). Raises ConfigError."""
+    require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
+    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
