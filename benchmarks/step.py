@@ -144,7 +144,7 @@ def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
         speed = train.batch_size * model.block_size / statistics.median(taken) * 1000
         rows.append(
             {
-                "shape": f"{model.n_layer} × {model.n_embd}, context {model.block_size}",
+                "shape": f"{model.n_layer} × {model.n_embd}, {train.batch_size} × {model.block_size}",
                 "ms": round(statistics.median(taken), 1),
                 "characters_per_second": round(speed),
                 "share_of_sgemm": round(speed * model.training_flops / 1e9 / rate, 3),
