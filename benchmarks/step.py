@@ -142,9 +142,10 @@ def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for (model, train), loop, taken in zip(recipes, loops, times, strict=True):
         speed = train.batch_size * model.block_size / statistics.median(taken) * 1000
+        batch = f"{train.batch_size} × {model.block_size}"
         rows.append(
             {
-                "shape": f"{model.n_layer} × {model.n_embd}, {train.batch_size} × {model.block_size}",
+                "shape": f"{model.n_layer} × {model.n_embd}, batch {batch}",
                 "ms": round(statistics.median(taken), 1),
                 "characters_per_second": round(speed),
                 "share_of_sgemm": round(speed * model.training_flops / 1e9 / rate, 3),
