@@ -10,8 +10,9 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from gpt.errors import CheckpointError, StorageError
@@ -27,25 +28,59 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"cannot {doing}: {reason}") from error
 
 
+Write = Callable[[bytes], None]
+
+
+@contextmanager
+def created(path: Path) -> Iterator[Write]:
+    """A file that does not exist yet, to be written in pieces; at the end it is on the disk.
+
+    Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield partial(_write_all, descriptor)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Every byte, although the system may take fewer at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
 def write(path: Path, data: bytes) -> None:
     """Writes a file that does not exist yet, through to the disk. Raises OSError."""
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with created(path) as append:
+        append(data)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Writes or replaces a file; readers see the old bytes or the new, nothing between."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Write]:
+    """Writes or replaces a file in pieces; readers see the old bytes or the new, nothing between.
+
+    Raises OSError, and what the block raises; then the old file is as it was.
+    """
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
-        write(temporary, data)
+        with created(temporary) as append:
+            yield append
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Writes or replaces a file in one piece. Raises OSError."""
+    with replacing(path) as append:
+        append(data)
 
 
 def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
@@ -61,18 +96,23 @@ def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         for name, data in contents:
             write(temporary / name, data)
         sync_folder(temporary)
-        _take_place(temporary, target)
+        old = _take_place(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(target.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
-def _take_place(new: Path, target: Path) -> None:
-    """Renames `new` to `target`; what had the name goes, or comes back if that fails."""
+def _take_place(new: Path, target: Path) -> Path | None:
+    """Renames `new` to `target`; what had the name comes back if that fails.
+
+    Returns where the old folder is now, if there was one.
+    """
     if not target.exists():
         os.rename(new, target)
-        return
+        return None
     old = _trash(target)
     os.rename(target, old)
     try:
@@ -80,7 +120,7 @@ def _take_place(new: Path, target: Path) -> None:
     except BaseException:
         os.rename(old, target)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    return old
 
 
 def _trash(path: Path) -> Path:
@@ -90,9 +130,13 @@ def _trash(path: Path) -> Path:
 
 
 def remove_folder(path: Path) -> None:
-    """Takes a folder away: out of sight by one rename, then deleted."""
+    """Takes a folder away: out of sight by one rename, then deleted.
+
+    The new name is flushed first: after a power failure, no half of it stands under the old one.
+    """
     trash = _trash(path)
     os.rename(path, trash)
+    sync_folder(path.parent)
     shutil.rmtree(trash, ignore_errors=True)
 
 
@@ -112,14 +156,16 @@ def append_line(path: Path, line: str) -> None:
 
     A last line that a crash has torn is ended first, so that it spoils nothing but itself.
     """
-    with open(path, "ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(line.encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        os.lseek(descriptor, max(0, size - 1), os.SEEK_SET)
+        torn = os.read(descriptor, 1) not in (b"", b"\n")
+        _write_all(descriptor, b"\n" * torn + line.encode() + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path, limit: int) -> bytes:

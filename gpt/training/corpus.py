@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,23 +149,18 @@ def _write_ids(
 ) -> None:
     """Second pass: NAME.ids, then NAME.json, which vouches for both. Raises TextError."""
     path = data / f"{identity.sha256[:16]}.ids"
-    temporary = data / f".{uuid.uuid4().hex}.tmp"
     # One hash over vocabulary and ids: either alone would say nothing about the text.
     read, written = hashlib.sha256(), hashlib.sha256(vocabulary.characters.encode())
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                for text in _read(sources, []):
-                    read.update(text.encode())
-                    encoded = vocabulary.encode(text, unknown="skip").tobytes()
-                    written.update(encoded)
-                    file.write(encoded)
+        with files.replacing(path) as append:
+            for text in _read(sources, []):
+                read.update(text.encode())
+                encoded = vocabulary.encode(text, unknown="skip").tobytes()
+                written.update(encoded)
+                append(encoded)
             if read.hexdigest() != identity.sha256:
                 raise TextError("the corpus changed while it was being read; run it again")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         record = {
             "text_sha256": identity.sha256,
             "sha256": written.hexdigest(),

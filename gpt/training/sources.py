@@ -132,9 +132,9 @@ def _spool(stdin: BinaryIO, data: Path, name: str) -> Source:
     path = data / f".spool-{uuid.uuid4().hex}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
+        with files.created(path) as append:
             while chunk := stdin.read(2**20):
-                file.write(chunk)
+                append(chunk)
     return Source(path, name, spooled=True)
 
 
