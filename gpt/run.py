@@ -174,7 +174,10 @@ class Run:
         steps = [int(path.name[5:]) for path in self.step_paths()]
         good = f" (last good: step {steps[-1]})" if steps else ""
         with files.storage_errors(f"save step {manifest.step} in {self.path}{good}"):
-            files.commit_folder(target, [*contents.items(), (MANIFEST, manifest.to_json())])
+            if self._has(target, contents):
+                files.replace(target / MANIFEST, manifest.to_json())
+            else:
+                files.commit_folder(target, [*contents.items(), (MANIFEST, manifest.to_json())])
         keep = {path.name for path in self.step_paths()[-2:]}
         if manifest.best_step is not None:
             keep.add(step_folder(manifest.best_step))
@@ -183,6 +186,15 @@ class Run:
                 with suppress(OSError):  # an old step too many harms nobody
                     files.remove_folder(path)
         return Checkpoint(target, manifest)
+
+    @staticmethod
+    def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
+        """Whether the same step was saved with the same bytes; then only its manifest is new."""
+        with suppress(CheckpointError):
+            return all(
+                files.read(step / name, len(data)) == data for name, data in contents.items()
+            )
+        return False
 
     def write(self, name: str, text: str) -> None:
         """Writes a file of the run beside its steps. Raises StorageError."""

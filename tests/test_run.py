@@ -279,7 +279,7 @@ def test_saving_a_step_again_loses_nothing_if_it_fails(
         rename(old, new)
 
     last = fresh_run.last()
-    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    contents = {name: (last.path / name).read_bytes() + b"other" for name in (MODEL, STATE)}
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", failing)
         with pytest.raises(StorageError):

@@ -1,0 +1,299 @@
+"""Every file operation of a save, a rotation, a resume and an encoding, failed one by one.
+
+After each fault: earlier checkpoints are what they were, byte for byte; the run opens; and training
+goes on to the same weights as a run that nothing disturbed. `pytest -s` shows the counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import TEXT, corpus_of, manifest_of
+from faults import KILLED, Disk, PowerFailure, fault_points, in_child, operations
+
+from gpt.errors import StorageError
+from gpt.run import MODEL, STATE, Run, new_run, step_folder
+from gpt.training.corpus import Corpus, encode
+from gpt.training.sources import Source
+from gpt.training.trainer import Event, Stepped, Trainer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")
+
+SMALL = {"n_layer": 1, "n_head": 1, "n_embd": 4, "block_size": 8, "dropout": 0.1}
+STEPS, INTERVAL = 8, 2
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def restore(copy: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(copy, folder)
+
+
+def weights(run: Run) -> tuple[bytes, bytes]:
+    """What training has led to: the model and the optimizer's state."""
+    path = run.last().path
+    return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
+
+
+def story(run: Run) -> list[tuple[int, float]]:
+    """Every evaluation: step and loss."""
+    return [(record["step"], record["val_loss"]) for record in run.records("metrics")]
+
+
+def resume(run: Run, corpus: Corpus) -> Trainer:
+    """As `gptx train --resume` does: from the newest commit that is whole."""
+    commit, _ = run.last_valid()
+    return Trainer.resume(run, corpus, commit, commit.manifest.train, "cpu")
+
+
+def advance(trainer: Trainer, step: int) -> Iterator[Event]:
+    """The trainer's events, stopped right after the step."""
+    events = trainer.events()
+    for event in events:
+        if isinstance(event, Stepped) and event.step == step:
+            break
+    return events
+
+
+def finish(events: Iterator[Event]) -> int:
+    """The exit status of `gptx train` for what follows."""
+    try:
+        for _ in events:
+            pass
+    except StorageError:
+        return 6
+    return 0
+
+
+@dataclass
+class Training:
+    """A corpus, and what an undisturbed run on it comes to."""
+
+    corpus: Corpus
+    weights: tuple[bytes, bytes]
+    story: list[tuple[int, float]]
+    folder: Path
+    resumed: set[str]  # states of the disk that were gone on from
+
+    def start(self, name: str) -> Trainer:
+        train = {"steps": STEPS, "eval_interval": INTERVAL}
+        manifest = manifest_of(self.corpus, train, **SMALL)
+        return Trainer(new_run(self.folder, name, name), self.corpus, manifest, "cpu")
+
+    def check(self, run: Run, before: dict[str, bytes], kept: set[int], newest: set[int]) -> None:
+        """Steps in `kept` are as before; the newest whole one is among `newest`; it goes on."""
+        files = tree(run.path)
+        digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+        for name, data in before.items():
+            if name.startswith(tuple(f"{step_folder(step)}/" for step in kept)):
+                assert files[name] == data
+        commit, warnings = run.last_valid()
+        assert commit.manifest.step in newest
+        if not warnings:
+            run.best().verify()
+        if digest not in self.resumed:
+            self.resumed.add(digest)
+            trainer = resume(run, self.corpus)
+            assert finish(trainer.events()) == 0
+            assert weights(run) == self.weights
+            assert story(run) == self.story
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    folder = tmp_path_factory.mktemp("faults")
+    made = Training(corpus_of(TEXT, folder), (b"", b""), [], folder / "checkpoints", set())
+    trainer = made.start("unbroken")
+    assert finish(trainer.events()) == 0
+    made.weights, made.story = weights(trainer.run), story(trainer.run)
+    return made
+
+
+def under(disk: Disk, action: Callable[[], int]) -> int:
+    with disk.watching():
+        return action()
+
+
+def every_fault(
+    run: Run, make: Callable[[], Callable[[], int]], check: Callable[[int, str], None]
+) -> tuple[int, int]:
+    """Does to the run's folder what `make` gives, once with each fault, each time from the start.
+
+    Then as a power failure after each operation would leave it. Returns how many of both.
+    """
+    start = run.path.with_name(f".{run.name}")
+    shutil.copytree(run.path, start)
+    action = make()
+    prepared = PowerFailure(run.path)
+    log = operations(run.path, action)
+    faults = list(fault_points(log))
+    for number, fault in faults:
+        restore(start, run.path)
+        status = in_child(partial(under, Disk(run.path, number, fault), make()))
+        assert status in ((KILLED,) if "kill" in fault else (0, 6)), f"{fault} at {log[number]}"
+        if fault == "short":
+            assert status == 0
+        check(status, f"{fault} at {number}: {log[number]}")
+    lost = 0
+    for number, operation in enumerate(log):
+        prepared.apply(operation)
+        for outcome in prepared.outcomes(run.path):
+            lost += 1
+            check(KILLED, f"power failure after {number}: {operation}, {outcome}")
+    return len(faults), lost
+
+
+def report(what: str, training: Training, counts: tuple[int, int]) -> None:
+    faults, lost = counts
+    print(
+        f"\n{what}: {faults} faults, {lost} power failures, {len(training.resumed)} states resumed"
+    )
+    assert min(faults, lost) > 0
+    training.resumed.clear()
+
+
+def expecting(
+    training: Training, run: Run, kept: set[int], done: int, before: int
+) -> Callable[[int, str], None]:
+    """A check of the run: its newest whole step is `done` after success, else that or `before`."""
+    files = tree(run.path)
+    assert {int(name[5:13]) for name in files if name.startswith("step-")} >= kept
+
+    def check(status: int, what: str) -> None:
+        try:
+            training.check(run, files, kept, {done} if status == 0 else {before, done})
+        except BaseException as error:
+            raise AssertionError(what) from error
+
+    return check
+
+
+def test_a_save_and_its_rotation(training: Training) -> None:
+    """From the last step, before its evaluation, to the end: 4 and 6 are there, and 4 goes."""
+    trainer = training.start("saving")
+    advance(trainer, STEPS - 1)
+
+    def make() -> Callable[[], int]:
+        events = advance(resume(trainer.run, training.corpus), STEPS)
+        return lambda: finish(events)
+
+    check = expecting(training, trainer.run, {6}, STEPS, 6)
+    report("a save and its rotation", training, every_fault(trainer.run, make, check))
+
+
+def test_a_step_saved_again_with_its_evaluation(training: Training) -> None:
+    """A stop between a step and its evaluation saves it without a loss; later it gets one."""
+    trainer = training.start("again")
+    events = advance(trainer, STEPS)
+    trainer.stop("SIGTERM")
+    assert finish(events) == 0
+    assert trainer.run.last().manifest.val_loss is None
+
+    def make() -> Callable[[], int]:
+        events = resume(trainer.run, training.corpus).events()
+        return lambda: finish(events)
+
+    check = expecting(training, trainer.run, {6}, STEPS, STEPS)
+    report("a step saved again", training, every_fault(trainer.run, make, check))
+
+
+def test_a_damaged_step_saved_again(training: Training) -> None:
+    """The newest step is damaged: training goes on from the one before, and replaces it."""
+    trainer = training.start("damaged")
+    assert finish(trainer.events()) == 0
+    model = trainer.run.last().path / MODEL
+    model.write_bytes(model.read_bytes()[:-1])
+
+    def make() -> Callable[[], int]:
+        events = advance(resume(trainer.run, training.corpus), STEPS)
+        return lambda: finish(events)
+
+    check = expecting(training, trainer.run, {6}, STEPS, 6)
+    report("a damaged step saved again", training, every_fault(trainer.run, make, check))
+
+
+def test_lines_of_a_log_that_a_resumed_run_will_write_again(training: Training) -> None:
+    """The process died after an evaluation was logged and before its step was saved."""
+    trainer = training.start("logged")
+    next(advance(trainer, STEPS))
+    assert (len(story(trainer.run)), trainer.run.last().manifest.step) == (4, 6)
+
+    def make() -> Callable[[], int]:
+        def action() -> int:
+            try:
+                resume(trainer.run, training.corpus)
+            except StorageError:
+                return 6
+            return 0
+
+        return action
+
+    check = expecting(training, trainer.run, {4, 6}, 6, 6)
+    report("a log cut back", training, every_fault(trainer.run, make, check))
+
+
+def test_the_first_save_of_a_run(training: Training) -> None:
+    """Until a new run has a checkpoint there is nothing to lose, and the next try succeeds."""
+    trainer = training.start("first")
+
+    def make() -> Callable[[], int]:
+        events = Trainer(trainer.run, training.corpus, trainer.manifest, "cpu").events()
+
+        def action() -> int:
+            try:
+                next(events)
+            except StorageError:
+                return 6
+            return 0
+
+        return action
+
+    def check(status: int, what: str) -> None:
+        try:
+            if trainer.run.step_paths() or status == 0:
+                training.check(trainer.run, {}, set(), {0})
+            else:
+                events = Trainer(trainer.run, training.corpus, trainer.manifest, "cpu").events()
+                next(events)
+                trainer.run.last().verify()
+        except BaseException as error:
+            raise AssertionError(what) from error
+
+    report("the first save", training, every_fault(trainer.run, make, check))
+
+
+def test_an_encoding(training: Training, tmp_path: Path) -> None:
+    """What another run needs stays; the text is encoded again, or was already, and is the same."""
+    data = tmp_path / "data"
+    other, text = tmp_path / "other.txt", tmp_path / "text.txt"
+    other.write_text(TEXT.upper())
+    text.write_text(TEXT)
+    encode([Source(other, "other.txt")], data)
+    kept = tree(data)
+
+    def action() -> int:
+        try:
+            encode([Source(text, "text.txt")], data)
+        except StorageError:
+            return 6
+        return 0
+
+    def check(status: int, what: str) -> None:
+        found = tree(data)
+        assert {name: found.get(name) for name in kept} == kept, what
+        corpus = encode([Source(text, "text.txt")], data)
+        assert corpus.vocabulary.decode(corpus.ids) == TEXT, what
+
+    report("an encoding", training, every_fault(Run(data), lambda: action, check))
