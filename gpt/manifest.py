@@ -5,6 +5,7 @@ Knows its own form and whether a text has it; not where it lies.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field
@@ -65,9 +66,10 @@ class Manifest:
             raise ValueError("environment")
 
     def to_json(self) -> bytes:
-        """Always of this schema, whichever one it was read from."""
+        """Always of this schema, whichever one it was read from; the last line vouches for all."""
         values = {**asdict(self), "schema": SCHEMA}
-        return json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
+        body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
+        return sealed(body)
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
@@ -76,6 +78,10 @@ class Manifest:
         schema = values.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
+        if schema == SCHEMA:
+            if not _is_sealed(data):
+                raise CheckpointError(f"damaged: {source} is not as it was written")
+            del values["sha256"]
         try:
             values["model"] = ModelConfig(**migrate_model(values["model"], int(schema or 0)))
             values["train"] = TrainConfig(**values["train"])
@@ -95,6 +101,20 @@ class Manifest:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error})") from error
         return manifest
+
+
+_END = b"\n}"
+
+
+def sealed(body: bytes) -> bytes:
+    """A JSON object of several lines with one more, the SHA-256 of what it was before."""
+    digest = hashlib.sha256(body).hexdigest()
+    return body.removesuffix(_END) + f',\n "sha256": "{digest}"'.encode() + _END
+
+
+def _is_sealed(data: bytes) -> bool:
+    body, found, _ = data.rpartition(b',\n "sha256": ')
+    return bool(found) and sealed(body + _END) == data
 
 
 def read_json_object(data: bytes, source: Path) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 Schema 1 (gptx 0.1): `dropout` meant attention weights, too, which now have a rate of their own; and
 rotary positions turned coordinate d together with d + D/2, now 2d with 2d + 1, so the rows of
 queries and keys change places. A migrated model computes what it always did, and its probe proves
-it. Knows no torch.
+it.
+Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
+Knows no torch.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def migrate(
