@@ -33,6 +33,7 @@ Scale = Literal["fixed", "row"]
 
 LARGEST = 1e300  # of any number: beyond it, a float overflows
 LONGEST_CONTEXT = 2**20  # characters
+MOST_LAYERS = 500
 
 
 def require(condition: bool, option: str, problem: str) -> None:
@@ -89,6 +90,7 @@ class ModelConfig:
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
+        require(self.n_layer <= MOST_LAYERS, "n_layer", f"over {MOST_LAYERS}")
         for name in ("dropout", "attention_dropout", "ngram_dropout"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0

@@ -23,6 +23,7 @@ from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
 
 HEADER_LIMIT = 10 * 2**20  # bytes
+MOST_TENSORS = 25_000  # MOST_LAYERS and their moments have fewer
 LARGEST_MODEL = 2**36  # bytes
 
 Tensors = dict[str, npt.NDArray[Any]]
@@ -55,7 +56,10 @@ def read_header(data: bytes, source: Path) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
         raise CheckpointError(f"not a gptx checkpoint: {source}")
-    return read_json_object(data[8 : 8 + length], source)
+    text = data[8 : 8 + length]
+    if text.count(b'"dtype"') > MOST_TENSORS:  # before a second is spent on parsing them
+        raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
+    return read_json_object(text, source)
 
 
 def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:

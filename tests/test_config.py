@@ -64,6 +64,8 @@ def test_a_value_of_another_type_is_refused_by_its_option(
             for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
         ],
         (ModelConfig, "n_embd", (6, 127)),
+        (ModelConfig, "n_layer", (501, 10**9)),
+        (ModelConfig, "block_size", (2**20 + 1, 10**9)),
         (ModelConfig, "position", ("rotary",)),
         (ModelConfig, "dropout", (-0.1, 1.0, 2)),
         *[(TrainConfig, name, (0, -1)) for name in ("steps", "batch_size", "learning_rate")],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import shutil
 import struct
 import tarfile
 import zipfile
@@ -17,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import train_tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.config import ModelConfig
+from gpt import stored
+from gpt.config import MOST_LAYERS, ModelConfig
 from gpt.errors import CheckpointError
 from gpt.migration import SCHEMA
 from gpt.run import MODEL, STATE, Checkpoint
@@ -54,35 +55,51 @@ def refused(folder: Path, data: bytes, message: str) -> None:
 
 
 def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> None:
-    stored = read_model(tiny.path / MODEL)
-    assert stored.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
-    assert stored.config == tiny.manifest.model
-    assert stored.vocabulary.characters == tiny.manifest.characters
-    assert {name: array.shape for name, array in stored.tensors.items()} == stored.config.shapes()
-    assert stored.probe_logits.shape == (len(stored.probe_ids), len(stored.vocabulary))
-    assert stored.vocabulary.decode(stored.probe_ids) == stored.excerpt[: len(stored.probe_ids)]
-    assert (stored.step, stored.source) == (12, tiny.path / MODEL)
+    found = read_model(tiny.path / MODEL)
+    assert found.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
+    assert found.config == tiny.manifest.model
+    assert found.vocabulary.characters == tiny.manifest.characters
+    assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
+    assert found.probe_logits.shape == (len(found.probe_ids), len(found.vocabulary))
+    assert found.vocabulary.decode(found.probe_ids) == found.excerpt[: len(found.probe_ids)]
+    assert (found.step, found.source) == (12, tiny.path / MODEL)
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.data(), st.sampled_from([MODEL, STATE]))
-def test_any_flipped_bit_and_any_cut_is_found(
-    tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
-) -> None:
-    folder = tmp_path_factory.mktemp("damaged") / tiny.path.name
-    shutil.copytree(tiny.path, folder)
-    whole = (folder / name).read_bytes()
+@pytest.fixture(scope="module")
+def smallest(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A checkpoint of few bytes, of which each will be damaged."""
+    shape = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
+    return train_tiny(tmp_path_factory.mktemp("smallest"), {"steps": 1}, **shape)
+
+
+@pytest.mark.parametrize("name", [MODEL, STATE])
+def test_every_byte_flipped_and_every_cut_is_found(smallest: Checkpoint, name: str) -> None:
+    path = smallest.path / name
+    whole = path.read_bytes()
     shapes = {key: tuple(tensor.get("shape", ())) for key, tensor in parts(whole)[0].items()}
-    place = data.draw(st.integers(0, len(whole) - 1))
-    flipped = bytearray(whole)
-    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
-    for damaged in (bytes(flipped), whole[:place], whole + b"\0"):
-        (folder / name).write_bytes(damaged)
-        checkpoint = Checkpoint.open(folder)
-        with pytest.raises(CheckpointError, match=str(folder / name)):
-            checkpoint.model() if name == MODEL else checkpoint.state(shapes)
-        with pytest.raises(CheckpointError, match=str(folder / name)):
-            checkpoint.verify()
+
+    def found(damaged: bytes) -> bool:
+        """Whether opening the file names it as damaged."""
+        path.write_bytes(damaged)
+        try:
+            smallest.model() if name == MODEL else smallest.state(shapes)
+        except CheckpointError as error:
+            return str(path) in str(error)
+        return False
+
+    try:
+        for place in range(len(whole)):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << place % 8
+            assert found(flipped), place
+            if place % 16 == 0:
+                assert found(whole[:place]), place
+                with pytest.raises(CheckpointError):
+                    smallest.verify()
+        assert found(whole + b"\0")
+    finally:
+        path.write_bytes(whole)
+    smallest.verify()
 
 
 def raw(text: str) -> Edit:
@@ -143,11 +160,14 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "tensor outside": (tensor(data_offsets=[0, 2**60]), "damaged"),
     "tensor overflows": (tensor(data_offsets=[2**64, 2**65]), "damaged"),
     "tensors overlap": (tensor(data_offsets=[0, 960]), "damaged"),
-    "layers more than bytes": (config(n_layer=10**6), "smaller than its model"),
+    "layers more than bytes": (config(n_layer=400), "smaller than its model"),
+    "layers more than any": (config(n_layer=10**9), "--n-layer: over 500"),
+    "context beyond reason": (config(block_size=10**9), "--block-size: over 1,048,576"),
     "width more than bytes": (config(n_embd=10**9), "smaller than its model"),
     "one layer too few": (config(n_layer=1), r"unknown tensor 'blocks\.1"),
     "probe too long": (config(block_size=15), "probe is longer than the context"),
     "probe of no shape": (tensor("probe.ids", shape=[]), "damaged"),
+    "probe of fractions": (tensor("probe.ids", dtype="F32"), "probe has unknown ids"),
 }
 
 
@@ -161,13 +181,27 @@ def test_a_header_that_is_not_its_configs_is_refused(
     refused(tmp_path, joined(header, body), message)
 
 
-def test_a_billion_layers_are_refused_before_they_are_listed(
+def test_more_layers_than_bytes_are_refused_before_they_are_listed(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
-    config(n_layer=10**9)(header)
+    config(n_layer=MOST_LAYERS)(header)
     monkeypatch.setattr(ModelConfig, "shapes", lambda _: pytest.fail("the layers were listed"))
     refused(tmp_path, joined(header, body), "smaller than its model")
+
+
+def test_a_hundred_thousand_tensors_are_refused_before_they_are_parsed(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    header |= {f"t{number}": header[EMBEDDING] for number in range(100_000)}
+    monkeypatch.setattr(stored, "read_json_object", lambda *_: pytest.fail("it was parsed"))
+    refused(tmp_path, joined(header, body), "lists more tensors than any model has")
+
+
+def test_the_largest_model_has_fewer_tensors_than_are_allowed() -> None:
+    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer", ngram=8)
+    assert 4 * len(largest.shapes()) < stored.MOST_TENSORS  # weight, step and two moments
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
