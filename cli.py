@@ -406,7 +406,7 @@ def _open(
     from gpt.loading import open_model
     from gpt.run import find_run
 
-    stored = find_run(checkpoints, run).at(step).model()
+    stored = find_run(checkpoints, run).model(step)
     if device == "auto":
         large = stored.config.parameters() * characters >= TORCH_PAYS
         device = choose("auto") if large else "cpu"

@@ -37,7 +37,7 @@ def _stored(path: Path, step: str) -> StoredModel:
     if not path.is_dir():
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     run = Run(path) if Run(path).step_paths() else find_run(path)
-    return run.at(step).model()
+    return run.model(step)
 
 
 def _torch_decoder(stored: StoredModel, device: str) -> Decoder:

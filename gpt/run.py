@@ -15,11 +15,11 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpt import files
 from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
@@ -31,6 +31,8 @@ MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.jso
 MANIFEST_LIMIT = 16 * 2**20  # bytes
 
 _STEP_FOLDER = re.compile(r"step-(\d{8,12})")
+Read = TypeVar("Read")
+
 _RUN_NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -123,23 +125,46 @@ class Run:
 
     def last(self) -> Checkpoint:
         """The newest commit, damaged or not found: CheckpointError."""
+        return self._steadily(self._last)
+
+    def best(self) -> Checkpoint:
+        """The commit with the lowest validation loss; the newest if none was evaluated."""
+        return self._steadily(self._best)
+
+    def at(self, which: str = "best") -> Checkpoint:
+        """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
+        return self._steadily(lambda: self._at(which))
+
+    def model(self, which: str = "best") -> StoredModel:
+        """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
+        return self._steadily(lambda: self._at(which).model())
+
+    def _steadily(self, read: Callable[[], Read]) -> Read:
+        """Reads again if a trainer let go of a step meanwhile; what was read may have been that."""
+        while True:
+            before = self.step_paths()
+            try:
+                return read()
+            except CheckpointError:
+                if self.step_paths() == before:
+                    raise
+
+    def _last(self) -> Checkpoint:
         paths = self.step_paths()
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.path}; train one with: gptx train")
         return Checkpoint.open(paths[-1])
 
-    def best(self) -> Checkpoint:
-        """The commit with the lowest validation loss; the newest if none was evaluated."""
+    def _best(self) -> Checkpoint:
         commits = [Checkpoint.open(path) for path in self.step_paths()]
         scored = [commit for commit in commits if commit.manifest.val_loss is not None]
         if not scored:
-            return self.last()
+            return self._last()
         return min(scored, key=lambda commit: _val_loss(commit.manifest))
 
-    def at(self, which: str = "best") -> Checkpoint:
-        """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
+    def _at(self, which: str) -> Checkpoint:
         if which in ("best", "last"):
-            return self.best() if which == "best" else self.last()
+            return self._best() if which == "best" else self._last()
         if not which.isdecimal() or len(which) > 12:
             raise ConfigError(f"--step: {which!r} is neither best, last nor a step's number")
         path = self.path / step_folder(int(which))

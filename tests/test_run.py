@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -300,3 +301,49 @@ def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:
     contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
     fresh_run.commit(perfect, contents)
     assert fresh_run.best().manifest.step == 99
+
+
+def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run: Run) -> None:
+    last = fresh_run.last()
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    ended = threading.Event()
+
+    def save() -> None:
+        step = last.manifest.step
+        while not ended.is_set():
+            step += 1
+            best = {"val_loss": 1 / step, "best_step": step, "best_loss": 1 / step}
+            fresh_run.commit(replace(last.manifest, step=step, **best), contents)
+
+    trainer = threading.Thread(target=save)
+    trainer.start()
+    try:
+        seen = set()
+        for number in range(150):
+            which = ("best", "last")[number % 2]
+            assert fresh_run.model(which).sha256 == last.manifest.files[MODEL][1]
+            seen.add(fresh_run.at(which).manifest.step)
+    finally:
+        ended.set()
+        trainer.join()
+    assert len(seen) > 10
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_again(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, read = fresh_run.last(), files.read
+
+    def rotated(path: Path, limit: int) -> bytes:
+        """A trainer is quicker than this reader, once."""
+        monkeypatch.setattr(files, "read", read)
+        contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+        fresh_run.commit(replace(last.manifest, step=99), contents)
+        shutil.rmtree(last.path)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", rotated)
+    assert fresh_run.last().manifest.step == 99
+    (fresh_run.path / "step-00000099" / MODEL).unlink()
+    with pytest.raises(CheckpointError, match="cannot read"):  # nothing changed: no second try
+        fresh_run.model("last")
