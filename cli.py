@@ -89,6 +89,9 @@ def train(
     ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
+    changed_corpus: Annotated[
+        bool, typer.Option("--changed-corpus", help="Go on although the text is another one.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after the card.")] = False,
     run: Annotated[
         str | None, typer.Option(help="The run's name.", show_default="the corpus's and a number")
@@ -108,6 +111,8 @@ def train(
     from gpt.training.trainer import Trainer
 
     names, options, stdin = corpus or [], only_given(given), sys.stdin.buffer
+    if changed_corpus and not resume:
+        raise ConfigError("--changed-corpus: only with --resume")
     if not resume:
         folder = None if dry_run else new_run(checkpoints, corpus_name(names), run)
         try:
@@ -130,7 +135,7 @@ def train(
     folder = find_run(checkpoints, run)
     with folder.lock():
         checkpoint, warnings = folder.last_valid()
-        read = find_corpus(checkpoint.manifest.corpus, names, data, stdin)
+        read = find_corpus(checkpoint.manifest, names, data, stdin, changed_corpus)
         plan = resume_plan(checkpoint, read, options, usable_device(device))
         for warning in [*warnings, *plan.warnings]:
             console.say(f"warning: {warning}")
@@ -356,7 +361,7 @@ def evaluate(
         from gpt.training.plan import find_corpus
 
         manifest = find_run(checkpoints, run).at(step).manifest
-        corpus = find_corpus(manifest.corpus, (), data, sys.stdin.buffer)
+        corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
         _, val = corpus.split(manifest.train.val_fraction, manifest.model.block_size)
         scores["validation split"] = score(model.reader, val)
     for name, result in scores.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Manifest:
     running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its SHA-256
     schema: int = SCHEMA
 
     def check(self) -> None:
@@ -64,6 +65,22 @@ class Manifest:
             raise ValueError("preset or environment")
         if not all(isinstance(value, str | int) for value in self.environment.values()):
             raise ValueError("environment")
+
+    def trained_on(self, corpus: CorpusId) -> Manifest:
+        """Going on with this text: if it is another one, no loss so far compares with a new one."""
+        if corpus.sha256 == self.corpus.sha256:
+            return self
+        left = (self.step, self.corpus.sha256)
+        return replace(
+            self,
+            corpus=corpus,
+            earlier_corpora=(*self.earlier_corpora, left),
+            val_loss=None,
+            best_step=None,
+            best_loss=None,
+            since_best=0,
+            running=(0.0, 0),
+        )
 
     def to_json(self) -> bytes:
         """Always of this schema, whichever one it was read from; the last line vouches for all."""
@@ -89,6 +106,9 @@ class Manifest:
             values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
             total, count = values["running"]
             values["running"] = (float(total), int(count))
+            values["earlier_corpora"] = tuple(
+                (int(step), str(sha256)) for step, sha256 in values.get("earlier_corpora", ())
+            )
             values["files"] = {
                 str(name): (int(size), str(digest))
                 for name, (size, digest) in values["files"].items()

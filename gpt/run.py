@@ -157,9 +157,15 @@ class Run:
 
     def _best(self) -> Checkpoint:
         commits = [Checkpoint.open(path) for path in self.step_paths()]
-        scored = [commit for commit in commits if commit.manifest.val_loss is not None]
+        newest = self._last()
+        scored = [
+            commit
+            for commit in commits
+            if commit.manifest.val_loss is not None
+            and commit.manifest.corpus.sha256 == newest.manifest.corpus.sha256
+        ]
         if not scored:
-            return self._last()
+            return newest
         return min(scored, key=lambda commit: _val_loss(commit.manifest))
 
     def _at(self, which: str) -> Checkpoint:

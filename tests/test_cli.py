@@ -120,9 +120,23 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
     assert "resuming" in further.err
 
 
+def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> None:
+    where = ("--checkpoints", "changed")
+    (home / "mine.txt").write_text((home / "corpus.txt").read_text(), encoding="utf-8")
+    assert gptx("train", "mine.txt", *TINY, *where).code == 0
+    (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
+    refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
+    assert (refused.code, refused.err.count("--changed-corpus")) == (3, 1)
+    further = gptx("train", "mine.txt", "--resume", "--steps", "12", "--changed-corpus", *where)
+    assert further.code == 0, further.err
+    assert "the corpus has changed" in further.err
+    assert gptx("eval", "mine.txt", *where).code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
+        (["train", "corpus.txt", "--changed-corpus"], 2, "only with --resume"),
         (["train", "nowhere.txt"], 3, "cannot read corpus"),
         (["train", "empty.txt"], 3, "corpus is empty"),
         (["train", "short.txt"], 3, "--block-size"),

@@ -69,8 +69,10 @@ class Corpus:
         return train, val
 
 
-def encode(sources: Sequence[Source], data: Path) -> Corpus:
+def encode(sources: Sequence[Source], data: Path, known: Vocabulary | None = None) -> Corpus:
     """Encodes the texts, one after the other, into `data`; or finds them there.
+
+    By their own vocabulary, or by a known one that has all of their characters.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
@@ -85,6 +87,8 @@ def encode(sources: Sequence[Source], data: Path) -> Corpus:
         names = ", ".join(source.name for source in sources)
         raise TextError(f"corpus is empty: {names}")
     vocabulary = Vocabulary("".join(map(chr, np.flatnonzero(seen).tolist())))
+    if known is not None and not known.unknown(vocabulary.characters):
+        vocabulary = known
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
     identity = CorpusId(digest.hexdigest(), characters, tuple(source.name for source in sources))

@@ -17,7 +17,7 @@ import torch
 from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
-from gpt.manifest import CorpusId, Manifest
+from gpt.manifest import Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
@@ -26,6 +26,7 @@ from gpt.training.ngrams import witten_bell
 from gpt.training.sources import discard_spooled, find_sources
 from gpt.training.step import Measurement, measure
 from gpt.training.trainer import environment
+from gpt.vocabulary import Vocabulary
 
 RARE = 10  # a character that occurs less often has hardly been learned
 
@@ -60,11 +61,13 @@ class Plan:
         return {"preset": self.manifest.preset, **model, **vars(self.manifest.train)}
 
 
-def read_corpus(names: Sequence[str], data: Path, stdin: BinaryIO) -> Corpus:
+def read_corpus(
+    names: Sequence[str], data: Path, stdin: BinaryIO, known: Vocabulary | None = None
+) -> Corpus:
     """Finds and encodes the texts. Raises TextError, StorageError."""
     sources = find_sources(names, data, stdin)
     try:
-        return encode(sources, data)
+        return encode(sources, data, known)
     finally:
         discard_spooled(sources)
 
@@ -169,7 +172,10 @@ def resume_plan(
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
-    plan = _assess(corpus, replace(stored, train=train, environment=here), device)
+    going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
+    plan = _assess(corpus, going_on, device)
+    if corpus.identity.sha256 != stored.corpus.sha256:
+        warnings.append("the corpus has changed: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
 
 
@@ -182,21 +188,35 @@ def usable_device(device: str) -> str:
     return chosen
 
 
-def find_corpus(identity: CorpusId, names: Sequence[str], data: Path, stdin: BinaryIO) -> Corpus:
+def find_corpus(
+    manifest: Manifest,
+    names: Sequence[str],
+    data: Path,
+    stdin: BinaryIO,
+    changed: bool = False,
+) -> Corpus:
     """The text that a run was trained on: encoded in `data`, or read again from its sources.
 
-    Raises TextError when it has changed or can no longer be found.
+    Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
+    run's vocabulary has all of its characters.
     """
-    if not names:
-        if corpus := reopen(identity, data):
+    identity, known = manifest.corpus, Vocabulary(manifest.characters)
+    if not names and not changed:
+        corpus = reopen(identity, data)
+        if corpus is not None and corpus.vocabulary == known:
             return corpus
-        if "-" in identity.sources:
+        if corpus is None and "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    corpus = read_corpus(names or identity.sources, data, stdin)
-    if corpus.identity.sha256 != identity.sha256:
+    corpus = read_corpus(names or identity.sources, data, stdin, known)
+    if corpus.identity.sha256 != identity.sha256 and not changed:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
-            "was trained on; restore it, or train a new run"
+            "was trained on; restore it, train a new run, or go on with it: --changed-corpus"
+        )
+    if unknown := known.unknown(corpus.vocabulary.characters):
+        raise TextError(
+            f"{unknown[0]!a} (U+{ord(unknown[0]):04X}) is not in this run's vocabulary, which "
+            "cannot grow; leave it out of the text, or train a new run"
         )
     return corpus
 

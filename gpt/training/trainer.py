@@ -108,13 +108,14 @@ class Trainer:
         cls, run: Run, corpus: Corpus, checkpoint: Checkpoint, config: TrainConfig, device: str
     ) -> Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError."""
-        trainer = cls(run, corpus, replace(checkpoint.manifest, train=config), device)
+        manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
+        trainer = cls(run, corpus, manifest, device)
         trainer.model = load_gpt(checkpoint.model(), device)
         trainer._prepare()
         restore_state(checkpoint, trainer.model, trainer.optimizer, averaged=config.average > 0)
         trainer._saved_step = checkpoint.manifest.step
         step = checkpoint.manifest.step
-        redo = trainer._is_due(step) and checkpoint.manifest.val_loss is None
+        redo = trainer._is_due(step) and manifest.val_loss is None
         run.forget_after(step - redo)
         return trainer
 

@@ -14,6 +14,7 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, to_toml
 from gpt.errors import ConfigError, TextError
+from gpt.manifest import CorpusId, Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training import plan as module
@@ -164,6 +165,20 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
+def begun(identity: CorpusId) -> Manifest:
+    """A run on TEXT, known as `identity`."""
+    characters = "".join(sorted(set(TEXT)))
+    return Manifest(
+        step=0,
+        model=ModelConfig(vocab_size=len(characters)),
+        train=TrainConfig(),
+        preset="default",
+        characters=characters,
+        corpus=identity,
+        seconds=0.0,
+    )
+
+
 def emptied(data: Path) -> None:
     """Deletes what was encoded."""
     for path in data.iterdir():
@@ -174,21 +189,24 @@ def test_the_corpus_of_a_run_is_the_encoded_one_whatever_became_of_the_text(work
     identity = read_corpus(["book.txt"], working, PIPE).identity
     for change in (lambda: Path("book.txt").write_text("edited"), Path("book.txt").unlink):
         change()
-        found = find_corpus(identity, (), working, PIPE)
+        found = find_corpus(begun(identity), (), working, PIPE)
         assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
 
 
 def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     emptied(working)
-    found = find_corpus(identity, (), working, PIPE)
+    found = find_corpus(begun(identity), (), working, PIPE)
     assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
     emptied(working)
     Path("book.txt").rename("moved.txt")
-    assert find_corpus(identity, ["moved.txt"], working, PIPE).identity.sha256 == identity.sha256
+    assert (
+        find_corpus(begun(identity), ["moved.txt"], working, PIPE).identity.sha256
+        == identity.sha256
+    )
     emptied(working)
     with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
-        find_corpus(identity, (), working, PIPE)
+        find_corpus(begun(identity), (), working, PIPE)
 
 
 @pytest.mark.parametrize("names", [(), ("book.txt",)])
@@ -197,26 +215,45 @@ def test_a_corpus_that_has_changed_is_refused(working: Path, names: tuple[str, .
     emptied(working)
     Path("book.txt").write_text(TEXT + "!")
     with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
-        find_corpus(identity, names, working, PIPE)
+        find_corpus(begun(identity), names, working, PIPE)
     assert caught.value.exit_code == 3
+
+
+def test_a_changed_corpus_is_taken_if_one_insists_and_its_characters_are_known(
+    working: Path,
+) -> None:
+    run = begun(read_corpus(["book.txt"], working, PIPE).identity)
+    Path("book.txt").write_text("the mat! the mat!" * 9)  # fewer characters: ids of its own differ
+    found = find_corpus(run, (), working, PIPE, changed=True)
+    assert found.vocabulary.characters == run.characters
+    assert found.vocabulary.decode(found.ids) == "the mat! the mat!" * 9
+    assert found.identity.sha256 != run.corpus.sha256
+    # Another run on the new text has it encoded by that text's own vocabulary meanwhile.
+    assert read_corpus(["book.txt"], working, PIPE).vocabulary != found.vocabulary
+    again = find_corpus(replace(run, corpus=found.identity), (), working, PIPE)
+    assert again.vocabulary.decode(again.ids) == "the mat! the mat!" * 9
+    assert again.vocabulary.characters == run.characters
+    Path("book.txt").write_text(TEXT + "é")
+    with pytest.raises(TextError, match=r"^'\\xe9' \(U\+00E9\) is not in this run's vocabulary"):
+        find_corpus(run, (), working, PIPE, changed=True)
 
 
 def test_a_text_that_is_given_must_be_the_one_even_if_that_is_still_encoded(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     Path("other.txt").write_text("another " + TEXT)
     with pytest.raises(TextError, match=r"^corpus changed: other\.txt"):
-        find_corpus(identity, ["other.txt"], working, PIPE)
+        find_corpus(begun(identity), ["other.txt"], working, PIPE)
 
 
 def test_a_pipe_is_resumable_while_it_is_encoded_and_then_gone(working: Path) -> None:
     identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
     assert not list(working.glob(".spool*"))
-    found = find_corpus(identity, (), working, PIPE)
+    found = find_corpus(begun(identity), (), working, PIPE)
     assert found.vocabulary.decode(found.ids) == TEXT
     emptied(working)
     with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
-        find_corpus(identity, (), working, PIPE)
-    again = find_corpus(identity, ["-"], working, io.BytesIO(TEXT.encode()))
+        find_corpus(begun(identity), (), working, PIPE)
+    again = find_corpus(begun(identity), ["-"], working, io.BytesIO(TEXT.encode()))
     assert again.identity == identity
 
 

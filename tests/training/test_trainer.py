@@ -20,6 +20,8 @@ from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module
+from gpt.training.corpus import encode
+from gpt.training.sources import Source
 from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -131,6 +133,23 @@ def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path: Path) -> N
     more = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), longer, "cpu")
     assert finish(more)[-1] == Stopped(12, "finished")
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
+
+
+def test_going_on_with_another_text_is_recorded_and_begins_a_new_best(tmp_path: Path) -> None:
+    first = new_trainer(tmp_path)
+    finish(first, stop_after=18)
+    (tmp_path / "other.txt").write_text(TEXT.replace("cat", "rat"))
+    source = Source(tmp_path / "other.txt", "other.txt")
+    other = encode([source], tmp_path / "data", first.corpus.vocabulary)
+    second = Trainer.resume(first.run, other, first.run.last(), first.manifest.train, "cpu")
+    finish(second)
+    manifest = first.run.last().manifest
+    left = (18, first.corpus.identity.sha256)
+    assert (manifest.corpus, manifest.earlier_corpora) == (other.identity, (left,))
+    best = first.run.best().manifest
+    assert best.corpus == other.identity
+    assert best.val_loss == manifest.best_loss
+    assert [record["step"] for record in first.run.records("metrics")] == [6, 12, 18, 24, 30]
 
 
 def test_the_events_come_in_order_and_nothing_is_printed(
