@@ -302,6 +302,23 @@ def test_runs_lists_and_tells_one_story(gptx: Gptx) -> None:
         assert word in story
 
 
+def test_runs_verify_reads_every_byte(gptx: Gptx, home: Path) -> None:
+    where = ("--checkpoints", "verified")
+    assert gptx("train", "corpus.txt", *TINY, *where).code == 0
+    whole = gptx("runs", "--verify", *where)
+    assert (whole.code, whole.out.splitlines()[-1]) == (0, "corpus-1  step 8  whole")
+    state = next((home / "verified").glob("*/step-00000008/state.safetensors"))
+    data = bytearray(state.read_bytes())
+    data[-1] ^= 1
+    state.write_bytes(data)
+    damaged = gptx("runs", "corpus-1", "--verify", "--json", *where)
+    assert damaged.code == 4
+    assert "1 of 2 checkpoints damaged; gptx train --resume" in damaged.err
+    records = [json.loads(line) for line in damaged.out.splitlines()]
+    assert [(record["step"], record["whole"]) for record in records] == [(4, True), (8, False)]
+    assert str(state.name) in records[1]["problem"]
+
+
 def commands_of(document: Path) -> list[str]:
     """Every `gptx …` line in the shell blocks of a document, without its comment."""
     blocks = re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
