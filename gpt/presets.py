@@ -74,6 +74,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
+#: What the default preset leaves to gpt/training/fit.py on a CPU: corpus and time decide.
+FITTED = (
+    *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
+    *("steps", "warmup_steps", "dropout", "ngram_dropout"),
+)
 Preset = Literal["default", "best", "classic"]
 
 

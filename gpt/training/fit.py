@@ -58,15 +58,19 @@ def weights(model: ModelConfig) -> int:
 
 
 def fit_shape(
-    recipe: Recipe, given: Collection[str], train_characters: int, flops: float = math.inf
+    recipe: Recipe,
+    given: Collection[str],
+    train_characters: int,
+    longest_context: int,
+    flops: float = math.inf,
 ) -> Recipe:
     """The largest shape that can be taught well, by the corpus and by `flops` operations.
 
-    Without a limit of work, none larger than it is. A shape of which the user has given any part is
-    left alone.
+    Without a limit of work, none larger than it is. What the user has given stays; width and number
+    of heads, of which one divides the other, are chosen together or not at all.
     """
-    if {"n_layer", "n_head", "n_embd", "block_size"} & set(given):
-        return recipe
+    if {"n_head", "n_embd"} & set(given):
+        given = {*given, "n_head", "n_embd"}
     best, room = recipe, MOST_EPOCHS * train_characters
     for worth_from, shape in SHAPES:
         larger = recipe.changed(shape, given)
@@ -74,10 +78,13 @@ def fit_shape(
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
         if allowed and characters >= worth_from:
             best = larger
-    if best == recipe:
-        return recipe
-    size = f"{best.model.n_layer} × {best.model.n_embd}"
-    return best.changed({}, given, f"{size}, as larger models need more time or more text")
+    size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
+    why = f"{size}, as larger models need more time or more text" if best != recipe else ""
+    best = best.changed({}, given, why)
+    if best.model.block_size > longest_context:
+        why = f"a context of {longest_context}, as the validation text is no longer"
+        best = best.changed({"block_size": longest_context}, given, why)
+    return best
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
@@ -94,9 +101,10 @@ def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int)
     fitted = recipe.changed(values, given)
     if fitted == recipe:
         return recipe
-    model = fitted.model
-    what = f"dropout {model.dropout:g}, of n-grams {model.ngram_dropout:g}, for {epochs:.1f} epochs"
-    return fitted.changed({}, given, what)
+    what = f"dropout {fitted.model.dropout:g}"
+    if fitted.model.ngram > 1:
+        what += f", of n-grams {fitted.model.ngram_dropout:g}"
+    return fitted.changed({}, given, f"{what}, for {epochs:.1f} epochs")
 
 
 def ngram_dropout(epochs: float) -> float:

@@ -24,7 +24,7 @@ from gpt.training.corpus import Corpus, character_counts, encode, reopen
 from gpt.training.fit import Recipe, fit_shape, fit_to_corpus
 from gpt.training.ngrams import witten_bell
 from gpt.training.sources import discard_spooled, find_sources
-from gpt.training.step import Measurement, measure
+from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import environment
 from gpt.vocabulary import Vocabulary
 
@@ -123,10 +123,13 @@ def _suit(
     fitted: bool,
 ) -> tuple[Recipe, Measurement | None]:
     """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
-    characters = len(corpus.split(preset_recipe.train.val_fraction, 1)[0])
+    parts = [len(ids) for ids in corpus.split(preset_recipe.train.val_fraction, 1)]
+    characters, longest = parts[0], min(parts) - 1
 
     def shaped(flops: float = math.inf) -> Recipe:
-        return fit_shape(preset_recipe, given, characters, flops) if fitted else preset_recipe
+        if not fitted:
+            return preset_recipe
+        return fit_shape(preset_recipe, given, characters, longest, flops)
 
     def regularised(recipe: Recipe) -> Recipe:
         return fit_to_corpus(recipe, given, characters) if fitted else recipe
@@ -226,6 +229,8 @@ def _measure(corpus: Corpus, recipe: Recipe, device: str, seconds: float = 1.0) 
     model, train = recipe.model, recipe.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
+    if device == "cpu":
+        check_memory(model, train)
     return measure(model, train, train_ids, evaluated, device, seconds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -67,6 +68,28 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
 
+def check_memory(model: ModelConfig, config: TrainConfig) -> None:
+    """Raises OutOfMemory if a step needs more than this machine has.
+
+    Linux promises memory that it does not have, and kills who uses it.
+    """
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
+    fixed = 16 * model.parameters()
+    kept = 16 * model.n_layer * model.n_embd + 3 * model.vocab_size
+    sequence = 4 * kept * model.block_size
+    if fixed + config.batch_size * sequence <= has:
+        return
+    fits = (has - fixed) // (2 * sequence)  # half of what is left: the count above is the least
+    remedy = f"--batch-size {fits}" if fits >= 1 else "a smaller model: --n-embd, --n-layer"
+    raise OutOfMemory(
+        f"out of memory: a step needs {(fixed + config.batch_size * sequence) / 2**30:,.0f} GB, "
+        f"this machine has {has / 2**30:,.0f} GB; try {remedy}"
+    )
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What a step and an evaluation cost here, in seconds, and the most memory used, in bytes."""
@@ -85,13 +108,13 @@ class Measurement:
         """As many steps, at least one, as fit the time with their evaluations.
 
         Unless an interval is set, there are ten evaluations, or fewer in so short a time that they
-        would take more than a tenth of it.
+        would take more than a tenth of it. Half of the time is for steps in any case.
         """
         if config.eval_interval:
             each = self.seconds_per_step + self.evaluation_seconds / config.eval_interval
             return replace(config, steps=max(1, int(seconds / each)))
         evaluations = min(10, max(1, int(0.1 * seconds / max(self.evaluation_seconds, 1e-9))))
-        left = seconds - evaluations * self.evaluation_seconds
+        left = max(seconds - evaluations * self.evaluation_seconds, seconds / 2)
         steps = max(1, int(left / self.seconds_per_step))
         interval = 0 if evaluations == 10 else -(-steps // evaluations)
         return replace(config, steps=steps, eval_interval=interval)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpt.config import ModelConfig, TrainConfig, only_fields
-from gpt.presets import preset
+from gpt.presets import FITTED, preset
 from gpt.training.fit import (
     DROPOUT,
     MOST_EPOCHS,
@@ -37,7 +37,7 @@ def shape_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def test_more_work_teaches_a_larger_shape() -> None:
-    chosen = [shape_of(fit_shape(recipe_of(), (), LONG, 1.5**n)) for n in range(50, 110)]
+    chosen = [shape_of(fit_shape(recipe_of(), (), LONG, LONG, 1.5**n)) for n in range(50, 110)]
     numbers = [KNOWN.index(shape) for shape in chosen]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(SHAPES)))
@@ -46,21 +46,51 @@ def test_more_work_teaches_a_larger_shape() -> None:
 def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_presets() -> None:
     sizes = [10**power for power in range(1, 10)]
     for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 3)):
-        chosen = [shape_of(fit_shape(recipe_of(), (), size, flops)) for size in sizes]
+        chosen = [shape_of(fit_shape(recipe_of(), (), size, LONG, flops)) for size in sizes]
         numbers = [KNOWN.index(shape) for shape in chosen]
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (0, largest)
-    assert fit_shape(recipe_of(), (), LONG) == recipe_of()
+    assert fit_shape(recipe_of(), (), LONG, LONG) == recipe_of()
 
 
-def test_what_is_given_stays() -> None:
-    for given in ({"n_embd": 64}, {"n_head": 8}, {"block_size": 16}):
-        assert fit_shape(recipe_of(**given), given, LONG, 1e30) == recipe_of(**given)
+@pytest.mark.parametrize(
+    "given",
+    [{"n_embd": 64}, {"n_head": 8}, {"block_size": 16}, {"n_layer": 3}, {"batch_size": 3}],
+)
+@pytest.mark.parametrize(("size", "flops"), [(10_000, math.inf), (LONG, 1e12), (LONG, 1e30)])
+def test_what_is_given_stays_and_the_rest_is_fitted(
+    given: dict[str, int], size: int, flops: float
+) -> None:
+    free = shape_of(fit_shape(recipe_of(), (), size, LONG, flops))
+    fitted = shape_of(fit_shape(recipe_of(**given), given, size, LONG, flops))
+    assert fitted.items() >= given.items()
+    if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # as much work a character
+        alone = {*given, *(("n_head", "n_embd") if "n_head" in given else ())}
+        assert {k: v for k, v in fitted.items() if k not in alone}.items() <= free.items()
+    assert fitted["n_embd"] % fitted["n_head"] == 0
+
+
+def test_a_run_with_everything_given_is_left_alone() -> None:
     given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6, "ngram": 5}
-    recipe = fit_to_corpus(fit_shape(recipe_of(**given), given, LONG, 1e30), given, 1000)
+    recipe = fit_to_corpus(fit_shape(recipe_of(**given), given, LONG, LONG, 1e30), given, 1000)
     values = {**vars(recipe.model), **vars(recipe.train)}
     assert {name: values[name] for name in given} == given
     assert recipe.model.n_layer == KNOWN[-1]["n_layer"]
+
+
+def test_a_context_fits_the_text() -> None:
+    assert fit_shape(recipe_of(), (), 9_000, 69).model.block_size == 69
+    given = {"block_size": 128}
+    assert fit_shape(recipe_of(), given, 9_000, 69).model.block_size == 128
+
+
+def test_only_what_the_help_calls_fitted_is_chosen() -> None:
+    for size in (100, 10_000, LONG):
+        recipe = fit_to_corpus(fit_shape(recipe_of(), (), size, 50, 1e14), (), size)
+        before, after = recipe_of(), recipe
+        for old, new in ((before.model, after.model), (before.train, after.train)):
+            changed = {name for name, value in vars(new).items() if value != vars(old)[name]}
+            assert changed <= set(FITTED)
 
 
 def test_a_small_corpus_is_not_learnt_by_heart() -> None:

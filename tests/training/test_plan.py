@@ -88,7 +88,7 @@ def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
         (1, {}, 5500, 0),  # 60 s less ten evaluations of half a second
         (0.25, {}, 1350, 450),  # three evaluations take a tenth of 15 s
         (1, {"eval_interval": 50}, 3000, 50),  # 0.01 s + 0.5 s / 50 each
-        (0.001, {}, 1, 1),
+        (0.001, {}, 3, 3),  # half of the time is for steps
     ],
 )
 def test_the_steps_fit_the_minutes(
@@ -98,7 +98,7 @@ def test_the_steps_fit_the_minutes(
     train = plan.manifest.train
     assert (train.steps, train.eval_interval) == (steps, interval)
     assert train.warmup_steps == min(100, steps // 10)
-    if steps > 1:
+    if minutes > 0.01:
         assert plan.measurement.total_seconds(train) == pytest.approx(60 * minutes)
 
 
@@ -285,6 +285,16 @@ def test_the_default_is_fitted_to_its_corpus_and_says_so(
     free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0, "ngram": 4}, "default", "cpu", minutes)
     assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
     assert free.manifest.model.ngram == 4
+    assert free.manifest.train.batch_size == train.batch_size
+
+
+def test_a_text_shorter_than_the_usual_context_gets_a_shorter_one(tmp_path: Path) -> None:
+    plan = make_plan(corpus_of("to be or not " * 50, tmp_path), {}, "default", "cpu")
+    assert plan.val_characters == 65
+    assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (1, 64)
+    assert "a context of 64, as the validation text is no longer" in plan.why
+    with pytest.raises(TextError, match="needs 129; use --block-size 64"):
+        make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", "cpu")
 
 
 @pytest.mark.parametrize(("name", "device"), [("classic", "cpu"), ("best", "cpu")])
