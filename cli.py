@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt import console
+from gpt import console, presets
 from gpt.config import (
     ModelConfig,
     SampleConfig,
@@ -22,7 +22,6 @@ from gpt.config import (
 from gpt.console import only_given, options_from
 from gpt.devices import Device, share_cores
 from gpt.errors import CheckpointError, ConfigError, NumericsError
-from gpt.presets import Preset
 from gpt.version import __version__
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ ConfigFile = Annotated[
         "--config",
         is_eager=True,
         callback=console.use_config_file,
-        help="TOML file with values for any option, such as a run's config.toml.",
+        help="TOML file with values for any of these options.",
     ),
 ]
 
@@ -74,8 +73,13 @@ def gptx(
 
 
 @app.command()
-@options_from(ModelConfig, TrainConfig)
+@options_from(
+    ModelConfig,
+    TrainConfig,
+    defaults={**presets.preset("default", "cpu"), **dict.fromkeys(presets.FITTED, "fitted")},
+)
 def train(
+    context: typer.Context,
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
@@ -85,7 +89,7 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="classic: nanoGPT's recipe; best: slow, untuned yet.")
+        presets.Preset, typer.Option(help="classic: nanoGPT's recipe; best: slow, untuned yet.")
     ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
@@ -103,17 +107,28 @@ def train(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Train a model on a text, and keep its best and last checkpoints."""
+    """Train a model on a text, and keep its best and last checkpoints.
+
+    Defaults are those of --preset default on a CPU; "fitted": corpus and time decide.
+    """
     share_cores()
-    from gpt.run import discard_if_empty, find_run, new_run
+    from gpt.run import check_run_name, discard_if_empty, find_run, new_run
     from gpt.training.plan import find_corpus, make_plan, read_corpus, resume_plan, usable_device
     from gpt.training.sources import corpus_name, printable
     from gpt.training.trainer import Trainer
 
     names, options, stdin = corpus or [], only_given(given), sys.stdin.buffer
+    typed = console.typed(context)
+    if minutes is not None and "minutes" in typed and "steps" not in typed:
+        options.pop("steps", None)  # what a config file says of them
+    if run is not None:
+        check_run_name(run)
     if changed_corpus and not resume:
         raise ConfigError("--changed-corpus: only with --resume")
     if not resume:
+        told = (context.default_map or {}).get("preset", preset)
+        if told != preset:
+            raise ConfigError(f"--preset: {preset}, but --config says {told}; give one of them")
         folder = None if dry_run else new_run(checkpoints, corpus_name(names), run)
         try:
             read, chosen = read_corpus(names, data, stdin), usable_device(device)
@@ -123,7 +138,8 @@ def train(
                 with folder.lock():
                     corpus = [printable(name) for name in names] or None
                     folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
-                    _train(Trainer(folder, read, plan.manifest, chosen), as_json)
+                    trainer = Trainer(folder, read, plan.manifest, chosen)
+                    _train(trainer, min(plan.ngrams), as_json)
         finally:
             if folder is not None:
                 discard_if_empty(folder)
@@ -135,6 +151,11 @@ def train(
     folder = find_run(checkpoints, run)
     with folder.lock():
         checkpoint, warnings = folder.last_valid()
+        if typed.get("preset", checkpoint.manifest.preset) != checkpoint.manifest.preset:
+            raise ConfigError(
+                f"--preset: this run has {checkpoint.manifest.preset}; leave the option out, or "
+                "train a new run"
+            )
         read = find_corpus(checkpoint.manifest, names, data, stdin, changed_corpus)
         plan = resume_plan(checkpoint, read, options, usable_device(device))
         for warning in [*warnings, *plan.warnings]:
@@ -144,9 +165,8 @@ def train(
         if checkpoint.manifest.step == plan.manifest.train.steps:
             console.say("this run has done all its steps; train longer with --steps N")
         if not dry_run:
-            _train(
-                Trainer.resume(folder, read, checkpoint, plan.manifest.train, plan.device), as_json
-            )
+            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, plan.device)
+            _train(trainer, min(plan.ngrams), as_json)
 
 
 def _show_card(plan: Plan) -> None:
@@ -174,7 +194,7 @@ def _show_card(plan: Plan) -> None:
     console.show_aside(reports.card(rows))
 
 
-def _train(trainer: Trainer, as_json: bool) -> None:
+def _train(trainer: Trainer, to_beat: float, as_json: bool) -> None:
     """Runs the loop: one bar, a line an evaluation, a farewell. A signal sets the exit code."""
     from gpt.progress import TrainingBar
     from gpt.training.trainer import Evaluated, Saved, Stepped, Stopped
@@ -198,7 +218,7 @@ def _train(trainer: Trainer, as_json: bool) -> None:
             elif isinstance(event, Stopped):
                 reason = event.reason
     manifest = trainer.manifest
-    console.show_aside(reports.card(reports.farewell(run, manifest, reason)))
+    console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
     if as_json:
         console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
     if signals:
@@ -302,6 +322,7 @@ def attn(
     from gpt.view.characters import escape
     from gpt.view.selection import select
 
+    form = format or exports.form_of(output)
     chosen = _one_text({"TEXT": text, "--file": file})
     model = _open(checkpoints, run, step)
     if chosen is None:
@@ -310,8 +331,6 @@ def attn(
     attention = model.attention(chosen, unknown=unknown, window=window)
     default = "all" if view == "heads" else "0"
     selection = select(attention, layer or default, head or default, stage, query, key)
-    ending = output.suffix[1:].lower() if output else ""
-    form = format or (ending if ending in ("json", "csv", "npz") else "text")
     if form == "text":
         page = Page(
             width=None if output else console.page_width(),

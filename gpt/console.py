@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from io import StringIO
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from gpt import files
-from gpt.config import field_help, field_types, from_toml
+from gpt.config import field_help, field_types, flag_of, from_toml
 from gpt.errors import ConfigError, GptxError, StorageError, TextError
 
 if TYPE_CHECKING:
@@ -40,10 +40,13 @@ class ReaderLeft(Exception):
     """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
 
 
-def options_from(*configs: type) -> Callable[[Command], Command]:
+def options_from(
+    *configs: type, defaults: Mapping[str, Any] | None = None
+) -> Callable[[Command], Command]:
     """Gives a command `**given` an option for every documented field of the dataclasses.
 
-    An option that is not given is None, so that presets and config files can stand behind it.
+    An option that is not given is None, so that presets and config files can stand behind it. The
+    help shows what it then is: the field's own default, or that in `defaults`.
     """
 
     def decorate(command: Command) -> Command:
@@ -58,12 +61,13 @@ def options_from(*configs: type) -> Callable[[Command], Command]:
             panel = config.__name__.replace("Config", " options")
             kinds, helps = field_types(config), field_help(config)
             for field in (field for field in fields(config) if field.name in helps):
-                flag = "-n" if field.name == "n" else f"--{field.name.replace('_', '-')}"
+                flag = flag_of(field.name)
+                default = (defaults or {}).get(field.name, field.default)
                 option = typer.Option(
                     f"{flag}/--no-{flag[2:]}" if kinds[field.name] is bool else flag,
                     help=helps[field.name],
                     rich_help_panel=panel,
-                    show_default=False if field.default is None else str(field.default),
+                    show_default=False if default is None else str(default),
                 )
                 annotation: Any = Annotated[kinds[field.name] | None, option]
                 kind = inspect.Parameter.KEYWORD_ONLY
@@ -81,6 +85,15 @@ def options_from(*configs: type) -> Callable[[Command], Command]:
 def only_given(options: dict[str, Any]) -> dict[str, Any]:
     """The options that the user, or a config file, has set."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def typed(context: typer.Context) -> dict[str, Any]:
+    """The options that stand on the command line itself, not in a config file."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    }
 
 
 def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
@@ -218,7 +231,10 @@ def deliver(data: bytes, output: Path | None) -> None:
     """Bytes to the file, replaced as a whole, or to stdout. Raises StorageError, ConfigError."""
     if output is not None:
         with files.storage_errors(f"write {output}"):
-            files.replace(output, data)
+            if output.exists() and not output.is_file():
+                output.write_bytes(data)  # a device or a pipe is written to, not replaced
+            else:
+                files.replace(output, data)
         return
     if sys.stdout.isatty() and b"\0" in data:
         raise ConfigError("--format: this one is binary; give it a file with -o")

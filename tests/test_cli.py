@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +122,31 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
     assert "resuming" in further.err
 
 
+def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home: Path) -> None:
+    first = sorted((home / "checkpoints").iterdir())[0]
+    again = ("train", "--config", str(first / "config.toml"), "--dry-run")
+    assert "8 steps" in gptx(*again).err
+    shorter = gptx(*again, "--minutes", "0.001")
+    assert shorter.code == 0, shorter.err
+    assert "8 steps" not in shorter.err
+
+
+def test_help_shows_what_the_default_preset_is(gptx: Gptx) -> None:
+    text = " ".join(gptx("train", "--help").out.replace("│", "").split())
+    assert re.search(r"--norm .*?default: \(layer", text)
+    assert re.search(r"--n-layer .*?default: \(fitted", text)
+
+
+def test_a_device_is_written_to_and_not_replaced(gptx: Gptx, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        assert gptx("attn", "the", "-o", str(pipe), "--format", "csv").code == 0
+        assert read.result(timeout=60).startswith(b'"layer","head"')
+    assert pipe.is_fifo()
+
+
 def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "changed")
     (home / "mine.txt").write_text((home / "corpus.txt").read_text(), encoding="utf-8")
@@ -137,6 +164,14 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
     ("arguments", "code", "says"),
     [
         (["train", "corpus.txt", "--changed-corpus"], 2, "only with --resume"),
+        (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --batch-size"),
+        (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
+        (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
+        (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config says classic"),
+        (["train", "--resume", "--preset", "best"], 2, "--preset: this run has default"),
+        (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
+        (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
+        (["attn", "the", "-o", "picture.png"], 2, "--output: .png is not one of .txt, .json"),
         (["train", "nowhere.txt"], 3, "cannot read corpus"),
         (["train", "empty.txt"], 3, "corpus is empty"),
         (["train", "short.txt"], 3, "--block-size"),
@@ -178,6 +213,7 @@ def test_bad_input_is_one_line_and_an_exit_code(
     (home / "short.txt").write_bytes(b"abcdefghij")
     (home / "latin.txt").write_bytes(b"caf\xe9 au lait" * 100)
     (home / "typo.toml").write_text("n_layers = 3\n", encoding="utf-8")
+    (home / "classic.toml").write_text('preset = "classic"\n', encoding="utf-8")
     (home / "broken.toml").write_text("n_layer = = 3\n", encoding="utf-8")
     before = sorted(home.rglob("step-*"))
     answer = gptx(*arguments)

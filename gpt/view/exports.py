@@ -7,14 +7,37 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
+from gpt.errors import ConfigError
 from gpt.reading.inspector import AttentionMap
 from gpt.view.selection import Selection
 
 SCHEMA = 1
+
+
+#: Ending of a file -> what is written into it.
+FORMS: dict[str, Literal["text", "json", "csv", "npz"]] = {
+    "": "text",
+    ".txt": "text",
+    ".json": "json",
+    ".csv": "csv",
+    ".npz": "npz",
+}
+
+
+def form_of(output: Path | None) -> Literal["text", "json", "csv", "npz"]:
+    """What to write into a file of this name. Raises ConfigError for an ending it does not know."""
+    ending = output.suffix.lower() if output else ""
+    if ending not in FORMS:
+        known = ", ".join(filter(None, FORMS))
+        raise ConfigError(
+            f"--output: {ending} is not one of {known}; choose one, or name the --format"
+        )
+    return FORMS[ending]
 
 
 def to_json(attention: AttentionMap, selection: Selection, origin: Mapping[str, Any]) -> str:
