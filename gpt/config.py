@@ -34,12 +34,18 @@ Scale = Literal["fixed", "row"]
 LARGEST = 1e300  # of any number: beyond it, a float overflows
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
+MOST_STEPS = 10**12 - 1  # as many digits as a checkpoint's folder has
 
 
 def require(condition: bool, option: str, problem: str) -> None:
     """Raises ConfigError "--option: problem" unless the condition holds."""
     if not condition:
-        raise ConfigError(f"--{option.replace('_', '-')}: {problem}")
+        raise ConfigError(f"{flag_of(option)}: {problem}")
+
+
+def flag_of(option: str) -> str:
+    """A field's name on the command line: "--n-layer", "-n"."""
+    return f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
 
 
 def check_fields(config: Any) -> None:
@@ -207,7 +213,10 @@ class TrainConfig:
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         for name in ("eval_interval", "eval_chars", "patience"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
+        require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
+        falls = self.min_lr <= self.learning_rate
+        require(falls, "min_lr", f"{self.min_lr} is above --learning-rate {self.learning_rate}")
         require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")

@@ -17,6 +17,7 @@ from gpt.config import (
     TrainConfig,
     field_help,
     field_types,
+    flag_of,
     from_toml,
     only_fields,
     to_toml,
@@ -52,7 +53,7 @@ def of_wrong_type() -> list[tuple[type, str, Any]]:
 def test_a_value_of_another_type_is_refused_by_its_option(
     config: type, name: str, value: Any
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}: "):
+    with pytest.raises(ConfigError, match=f"^{flag_of(name)}: "):
         config_of(config, **{name: value})
 
 
@@ -68,7 +69,10 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         (ModelConfig, "block_size", (2**20 + 1, 10**9)),
         (ModelConfig, "position", ("rotary",)),
         (ModelConfig, "dropout", (-0.1, 1.0, 2)),
-        *[(TrainConfig, name, (0, -1)) for name in ("steps", "batch_size", "learning_rate")],
+        *[(TrainConfig, name, (0, -1)) for name in ("steps", "batch_size")],
+        (TrainConfig, "steps", (10**12,)),
+        (TrainConfig, "learning_rate", (0, -1)),
+        (TrainConfig, "min_lr", (1.0,)),
         *[
             (TrainConfig, name, (-1,))
             for name in ("min_lr", "warmup_steps", "weight_decay", "grad_clip", "eval_interval")
@@ -89,7 +93,7 @@ def test_a_value_out_of_range_is_refused_by_its_option(
 ) -> None:
     odd_heads = {"n_embd": 12, "n_head": 4} if name == "position" else {}
     for value in values:
-        with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}: ") as caught:
+        with pytest.raises(ConfigError, match=f"^{flag_of(name)}: ") as caught:
             config_of(config, **odd_heads, **{name: value})
         assert caught.value.exit_code == 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -42,7 +42,10 @@ class AttentionMap:
         """(T, T) for scores to weights, (T, D) for context, (T, C) for concat and proj.
 
         concat and proj belong to all heads of the layer, whichever head is asked for.
+        Raises ValueError for a stage, IndexError for a layer or head that there is not.
         """
+        if name not in (known := [field.name for field in fields(Stages)]):
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
         values: Array = getattr(self.layers[layer], name)
         if name in ("concat", "proj") or head == "all":
             return values

@@ -214,7 +214,11 @@ class Trainer:
 
     def _not_finite(self, step: int, what: str) -> NumericsError:
         good = self._saved_step or 0
+        remedies = ["a lower --learning-rate"]
+        remedies += ["--embedding-lr"] * (self.config.embedding_lr > 0)
+        remedies += ["--ngram-lr"] * (self.manifest.model.ngram > 1)
+        remedies += ["--grad-clip 1"] * (not 0 < self.config.grad_clip <= 1)
         return NumericsError(
             f"{what} is not a finite number at step {step}; last good: step {good}. "
-            "Try a lower --learning-rate or --grad-clip 1"
+            f"Try {' or '.join(remedies)}"
         )

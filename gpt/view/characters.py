@@ -20,8 +20,10 @@ _NAMELESS = re.compile(
 )
 
 # What could move the cursor, recolour the terminal or reorder the line: C0 without tab and
-# newline, DEL, C1, and the bidirectional controls.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# newline, DEL, C1, the bidirectional controls; and the byte order mark, which nobody sees.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 
 
 def escape(text: str) -> str:

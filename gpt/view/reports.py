@@ -97,7 +97,7 @@ def baseline_facts(uniform: float, ngrams: Sequence[float]) -> str:
 
 def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
     """ "cpu (2 threads, torch 2.13.0), 410 MB used"."""
-    name = environment["device"] if device != "cpu" else f"{environment['threads']} threads"
+    name = environment["device"] if device != "cpu" else counted(environment["threads"], "thread")
     used = f", {memory / 2**20:,.0f} MB used" if memory else ""
     return f"{device} ({name}, torch {environment['torch']}){used}"
 
@@ -120,7 +120,7 @@ def evaluation_line(
     elif since_best == 1:
         verdict = f"best was step {best_step:,}"
     else:
-        verdict = f"overfitting since step {best_step:,}"
+        verdict = f"no better since step {best_step:,}"
     bits = val_loss / math.log(2)
     losses = f"train {train_loss:.4f} · val {val_loss:.4f} nats, {bits:.3f} bits/char"
     return f"step {step:,} · {losses} · {verdict}"
@@ -146,6 +146,11 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
     }
 
 
+def counted(count: int | str, what: str) -> str:
+    """ "1 thread", "2 threads" """
+    return f"{count} {what}" + "s" * (str(count) != "1")
+
+
 def millions(count: int) -> str:
     """ "0.80 M", "10.65 M", "812" """
     return f"{count / 1e6:.2f} M" if count >= 10_000 else f"{count:,}"
@@ -166,8 +171,8 @@ def losses(nats: float | None) -> str:
     return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
 
 
-def farewell(run: Run, manifest: Manifest, reason: str) -> dict[str, str]:
-    """How it ended, where it is, what to type next."""
+def farewell(run: Run, manifest: Manifest, reason: str, to_beat: float) -> dict[str, str]:
+    """How it ended, where it is, what to type next; and if counting n-grams does better."""
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
         "finished": f"all {steps:,} steps",
@@ -177,9 +182,13 @@ def farewell(run: Run, manifest: Manifest, reason: str) -> dict[str, str]:
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
+    best = manifest.best_loss
     return {
         "ended": f"{ended}, {duration(manifest.seconds)} of training",
-        "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
+        "best": f"{losses(best)} at step {manifest.best_step or 0:,}",
+        "but": f"counting n-grams reaches {to_beat:.4f}: train longer, or on more text"
+        if best is not None and best > to_beat
+        else "",
         "saved": str(run.path),
         "go on": "" if reason in ("finished", "patience") else resume,
         "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
@@ -201,7 +210,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
     """A line a run, the most recently saved last."""
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     table.add_column("run", overflow="fold")
-    for name in ("step", "of", "val nats", "bits", "parameters"):
+    for name in ("step", "of", "best nats", "bits", "parameters"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("corpus", overflow="fold")
     for run, manifest in rows:

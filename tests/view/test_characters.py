@@ -75,14 +75,14 @@ def test_what_moves_a_cursor_or_reorders_is_escaped_and_nothing_else() -> None:
     escaped = {
         character for character in map(chr, range(0x110000)) if escape(character) != character
     }
-    assert escaped == CONTROLS | BIDIRECTIONAL
+    assert escaped == CONTROLS | BIDIRECTIONAL | {"\ufeff"}
     assert {escape(character).isprintable() for character in escaped} == {True}
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(st.sampled_from("ab\n\t\\ é€👍") | any_character))
 def test_escaping_keeps_what_is_harmless_and_is_done_once(text: str) -> None:
-    unsafe = CONTROLS | BIDIRECTIONAL
+    unsafe = CONTROLS | BIDIRECTIONAL | {"\ufeff"}
     expected = "".join(ascii(each)[1:-1] if each in unsafe else each for each in text)
     assert escape(text) == expected == escape(expected)
 

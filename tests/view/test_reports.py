@@ -81,7 +81,7 @@ def test_counts_and_losses() -> None:
     [
         (400, 0, "best so far"),
         (200, 1, "best was step 200"),
-        (1000, 3, "overfitting since step 1,000"),
+        (1000, 3, "no better since step 1,000"),
     ],
 )
 def test_an_evaluation_is_one_line_with_its_verdict(
@@ -153,15 +153,18 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPTX_CHECKPOINTS", raising=False)
-    facts = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason)
+    facts = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason, 2.5)
     assert facts["best"] == "2.2500 nats (3.246 bits/char) at step 12"
+    assert facts["but"] == ""
     assert facts["ended"].endswith("2 min 10 s of training")
     assert "gptx runs tale-1" in facts["next"]
     assert "--checkpoints" not in facts["next"]
     goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
     assert facts["go on"] == goes_on
-    elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason)
+    elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason, 2.5)
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
+    beaten = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason, 1.669)
+    assert beaten["but"].startswith("counting n-grams reaches 1.6690: ")
 
 
 def test_results_and_scores_are_numbers_for_programs() -> None:
