@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lint types layers tests bench clean
+.PHONY: demo test check lint types layers tests soak bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -36,6 +36,10 @@ layers: $(INSTALLED)
 
 tests: $(INSTALLED)
 	$(BIN)/pytest
+
+# Trainings killed at random moments; minutes, so not among the tests.
+soak: $(INSTALLED)
+	$(BIN)/python tests/soak.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step.py
