@@ -1,4 +1,4 @@
-"""A checkpoint of gptx 0.1 (tests/golden/schema-1) opens, says what it said, and trains on."""
+"""Checkpoints of every schema (tests/golden) open, say what they said, and train on."""
 
 from __future__ import annotations
 
@@ -16,29 +16,42 @@ from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint, Run
 from gpt.training.trainer import Evaluated, Trainer
 
-GOLDEN = Path(__file__).parent / "golden" / "schema-1" / "step-00000006"
-NEXT_LOSS = 2.112870711482776  # what gptx 0.1 reached at step 12, going on from there
+GOLDEN = Path(__file__).parent / "golden"
+#: Schema -> what its model writes, and the loss that its release reached at step 12 from there.
+KNOWN = {1: ("the c c c c ", 2.112870711482776), 3: ("the cat on t", 2.2941358214056033)}
 
 
-def test_an_old_model_opens_and_its_probe_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = Checkpoint.open(GOLDEN)
-    assert checkpoint.manifest.schema == 1
+def golden(schema: int) -> Path:
+    return GOLDEN / f"schema-{schema}" / "step-00000006"
+
+
+@pytest.mark.parametrize("schema", KNOWN)
+def test_a_model_of_any_release_opens_and_says_what_it_said(schema: int) -> None:
+    checkpoint = Checkpoint.open(golden(schema))
+    checkpoint.verify()
+    assert checkpoint.manifest.schema == schema
     model = TrainedGPT(checkpoint.model())
-    assert model.generate("the ", length=8, temperature=0.0) == "the c c c c "
-    # Without the migration the probe would have refused it: the rows do matter.
+    assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
+
+
+def test_without_its_migration_the_probe_refuses_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Checkpoint.open(golden(1))
     monkeypatch.setattr(stored_module, "migrate", lambda tensors, *_: tensors)
     with pytest.raises(Exception, match="logits"):
         TrainedGPT(checkpoint.model())
 
 
-def test_an_old_run_trains_on_to_the_same_loss_and_is_saved_in_todays_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", KNOWN)
+def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_form(
+    tmp_path: Path, schema: int
+) -> None:
     run = Run(tmp_path / "old")
-    shutil.copytree(GOLDEN, run.path / GOLDEN.name)
+    shutil.copytree(golden(schema), run.path / golden(schema).name)
     checkpoint, _ = run.last_valid()
     corpus = corpus_of(TEXT, tmp_path)
     trainer = Trainer.resume(run, corpus, checkpoint, checkpoint.manifest.train, "cpu")
     losses = [event.val_loss for event in trainer.events() if isinstance(event, Evaluated)]
-    assert losses == pytest.approx([NEXT_LOSS], abs=1e-5)
+    assert losses == pytest.approx([KNOWN[schema][1]], abs=1e-5)
     written = json.loads((run.path / "step-00000012" / "manifest.json").read_bytes())
     assert (
         written["schema"] == SCHEMA == Checkpoint.open(run.path / "step-00000012").manifest.schema
@@ -46,7 +59,7 @@ def test_an_old_run_trains_on_to_the_same_loss_and_is_saved_in_todays_form(tmp_p
 
 
 def test_only_queries_and_keys_of_rotary_models_change_places() -> None:
-    config = Checkpoint.open(GOLDEN).manifest.model  # two heads of size 4
+    config = Checkpoint.open(golden(1)).manifest.model  # two heads of size 4
     qkv = np.repeat(np.arange(24.0)[:, None], 8, axis=1)
     tensors = {"blocks.0.attention.qkv.weight": qkv, "other": qkv}
     moved = migrate(tensors, config, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -239,6 +240,86 @@ def test_stopped_by_a_signal_and_resumed_equals_unbroken(tmp_path: Path) -> None
     for name in ("model.safetensors", "state.safetensors"):
         ends = [(each.last().path / name).read_bytes() for each in (run, unbroken)]
         assert ends[0] == ends[1]
+
+
+def test_a_second_signal_leaves_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    wide = "--n-embd 256 --n-layer 4 --batch-size 64 --block-size 64 --eval-interval 100000".split()
+    process = subprocess.Popen(
+        [*MAIN, *LONG, *wide],  # its steps take seconds: the first signal waits for one
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+        preexec_fn=listen,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("checkpoints/*/samples.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) in (130, -signal.SIGTERM)
+    run = Run(next((tmp_path / "checkpoints").iterdir()))
+    assert run.last().manifest.step in (0, 1)
+    run.last().verify()
+
+
+def test_a_file_too_large_for_its_limit_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    steps = [*LONG[:2], *"--steps 20 --eval-interval 10".split(), *LONG[4:-2]]
+    first = gptx(tmp_path, *steps)
+    assert first.returncode == 0, first.stderr
+    run = Run(next((tmp_path / "checkpoints").iterdir()))
+    before = {path.name: (path / "manifest.json").read_bytes() for path in run.step_paths()}
+    size = (run.last().path / "model.safetensors").stat().st_size
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, resource.RLIM_INFINITY))
+
+    done = subprocess.run(
+        [*MAIN, "train", "--resume", "--steps", "30"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        preexec_fn=limited,
+    )
+    assert done.returncode == 6
+    assert b"cannot save step 30" in done.stderr.splitlines()[-1]
+    assert b"(last good: step 20): File too large" in done.stderr.splitlines()[-1]
+    for name, manifest in before.items():
+        assert (run.path / name / "manifest.json").read_bytes() == manifest
+    run.last().verify()
+
+
+def test_a_corpus_larger_than_the_memory_it_takes(tmp_path: Path) -> None:
+    with open(tmp_path / "text.txt", "w", encoding="utf-8") as file:
+        for _ in range(25):
+            file.write("the quick brown fox, árvíztűrő, 東京\n" * 100_000)
+    size = (tmp_path / "text.txt").stat().st_size
+    script = """if True:
+        import resource
+        from pathlib import Path
+        from gpt.training.corpus import encode
+        from gpt.training.sources import Source
+        peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        Path("small.txt").write_text("the quick brown fox " * 10_000)
+        encode([Source(Path("small.txt"), "small")], Path("data"))
+        before = peak()
+        corpus = encode([Source(Path("text.txt"), "text")], Path("data"))
+        print(len(corpus.ids), peak() - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    characters, kilobytes = map(int, done.stdout.split())
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert characters == 25 * 100_000 * len("the quick brown fox, árvíztűrő, 東京\n")
+    assert size > 100 * 2**20
+    assert kilobytes * unit < 80 * 2**20
 
 
 def test_two_trainers_cannot_share_a_run(tmp_path: Path) -> None:

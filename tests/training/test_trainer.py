@@ -254,6 +254,24 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(
     assert [record["step"] for record in trainer.run.records("metrics")] == [6, 12]
 
 
+def test_a_signal_during_a_save_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, write = new_trainer(tmp_path), files.write
+
+    def interrupted(path: Path, data: bytes) -> None:
+        write(path, data)
+        if "step-00000012" in str(path):
+            trainer.stop("SIGTERM")
+
+    monkeypatch.setattr(files, "write", interrupted)
+    events = finish(trainer)
+    assert isinstance(events[-1], Stopped)
+    assert (events[-1].step, events[-1].reason) == (12, "SIGTERM")
+    assert trainer.run.last().manifest.step == 12
+    trainer.run.last().verify()
+
+
 def test_a_full_disk_ends_the_run_and_names_the_last_good_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
