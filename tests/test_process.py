@@ -229,7 +229,7 @@ def test_stopped_by_a_signal_and_resumed_equals_unbroken(tmp_path: Path) -> None
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     flat = ["--schedule", "linear", "--min-lr", "0.001", "--learning-rate", "0.001"]
     # Given, as the default would fit them to the number of steps.
-    flat += ["--warmup-steps", "0", "--dropout", "0.1", "--ngram", "2"]
+    flat += ["--warmup-steps", "0", "--dropout", "0.1", "--ngram-dropout", "0.2", "--ngram", "3"]
     _, _, run = stopped_by(tmp_path, signal.SIGINT, *flat)
     end = run.last().manifest.step + 5  # the learning rate is flat: another horizon changes nothing
     resumed = gptx(tmp_path, "train", "--resume", "--steps", str(end))
