@@ -81,7 +81,7 @@ def fit_shape(
     size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
     why = f"{size}, as larger models need more time or more text" if best != recipe else ""
     best = best.changed({}, given, why)
-    if best.model.block_size > longest_context:
+    if best.model.block_size > longest_context and "block_size" not in given:
         why = f"a context of {longest_context}, as the validation text is no longer"
         best = best.changed({"block_size": longest_context}, given, why)
     return best

@@ -81,7 +81,9 @@ def test_a_run_with_everything_given_is_left_alone() -> None:
 def test_a_context_fits_the_text() -> None:
     assert fit_shape(recipe_of(), (), 9_000, 69).model.block_size == 69
     given = {"block_size": 128}
-    assert fit_shape(recipe_of(), given, 9_000, 69).model.block_size == 128
+    kept = fit_shape(recipe_of(), given, 9_000, 69)
+    assert kept.model.block_size == 128
+    assert not any("context" in why for why in kept.why)
 
 
 def test_only_what_the_help_calls_fitted_is_chosen() -> None:
