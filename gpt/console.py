@@ -1,27 +1,24 @@
-"""What the commands of cli.py share: options made from dataclasses, one-line errors, exit codes.
+"""How the commands speak: what goes to stdout and stderr, one-line errors, exit codes, signals.
 
 Data goes to stdout, everything else to stderr. Importing this imports neither numpy nor torch.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpt import files
-from gpt.config import field_help, field_types, flag_of, from_toml
 from gpt.errors import ConfigError, GptxError, StorageError, TextError
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDE = 200  # cells of a line that no terminal limits
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Typer carries its own click since 0.26 and shares the installed one before; its public names
 # lead to the base class of all usage errors in either.
@@ -38,84 +34,6 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 class ReaderLeft(Exception):
     """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
-
-
-def options_from(
-    *configs: type, defaults: Mapping[str, Any] | None = None
-) -> Callable[[Command], Command]:
-    """Gives a command `**given` an option for every documented field of the dataclasses.
-
-    An option that is not given is None, so that presets and config files can stand behind it. The
-    help shows what it then is: the field's own default, or that in `defaults`.
-    """
-
-    def decorate(command: Command) -> Command:
-        hints = get_type_hints(command, include_extras=True)
-        signature = inspect.signature(command)
-        parameters = [
-            parameter.replace(annotation=hints[name])
-            for name, parameter in signature.parameters.items()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        for config in configs:
-            panel = config.__name__.replace("Config", " options")
-            kinds, helps = field_types(config), field_help(config)
-            for field in (field for field in fields(config) if field.name in helps):
-                flag = flag_of(field.name)
-                default = (defaults or {}).get(field.name, field.default)
-                option = typer.Option(
-                    f"{flag}/--no-{flag[2:]}" if kinds[field.name] is bool else flag,
-                    help=helps[field.name],
-                    rich_help_panel=panel,
-                    show_default=False if default is None else str(default),
-                )
-                annotation: Any = Annotated[kinds[field.name] | None, option]
-                kind = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(
-                    inspect.Parameter(field.name, kind, default=None, annotation=annotation)
-                )
-        # Typer reads the signature of some functions and the annotations of others.
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
-
-
-def only_given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the user, or a config file, has set."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def typed(context: typer.Context) -> dict[str, Any]:
-    """The options that stand on the command line itself, not in a config file."""
-    return {
-        name: value
-        for name, value in context.params.items()
-        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
-    }
-
-
-def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
-    """--config: the file's values become the command's defaults. Raises ConfigError."""
-    if path is None or context.resilient_parsing:
-        return path
-    values = {name.replace("-", "_"): value for name, value in _read_toml(path).items()}
-    known = {parameter.name for parameter in context.command.params}
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"--config {path}: there is no option {name!a}")
-    context.default_map = values
-    return path
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return from_toml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"--config {path}: not UTF-8 text") from None
 
 
 def run(app: typer.Typer) -> None:

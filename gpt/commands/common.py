@@ -1,0 +1,46 @@
+"""What the reading commands share: opening a run, telling of it, taking in a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpt import console
+from gpt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gpt.reading.trained import TrainedGPT
+
+TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
+
+
+def open_run(
+    checkpoints: Path, run: str | None, step: str, device: str = "cpu", characters: int = 0
+) -> TrainedGPT:
+    """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch."""
+    from gpt.devices import choose
+    from gpt.loading import open_model
+    from gpt.run import find_run
+
+    stored = find_run(checkpoints, run).model(step)
+    if device == "auto":
+        large = stored.config.parameters() * characters >= TORCH_PAYS
+        device = choose("auto") if large else "cpu"
+    return open_model(stored, device)
+
+
+def origin(model: TrainedGPT) -> dict[str, Any]:
+    """Which checkpoint an answer came from, for programs."""
+    path = model.stored.source.parent
+    return {"run": path.parent.name, "step": model.stored.step, "checkpoint": model.stored.sha256}
+
+
+def one_text(given: dict[str, str | Path | None]) -> str | None:
+    """The text that was given in one of several ways, read if it is a file or stdin."""
+    sources = {name: value for name, value in given.items() if value is not None}
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)}: give the text once")
+    for value in sources.values():
+        is_file = isinstance(value, Path) or value == "-"
+        return console.read_text(str(value)) if is_file else str(value)
+    return None

@@ -1,0 +1,117 @@
+"""The options of the commands: those that several share, and those that the dataclasses give."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import typer
+
+from gpt.config import field_help, field_types, flag_of, from_toml
+from gpt.devices import Device
+from gpt.errors import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def options_from(
+    *configs: type, defaults: Mapping[str, Any] | None = None
+) -> Callable[[Command], Command]:
+    """Gives a command `**given` an option for every documented field of the dataclasses.
+
+    An option that is not given is None, so that presets and config files can stand behind it. The
+    help shows what it then is: the field's own default, or that in `defaults`.
+    """
+
+    def decorate(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        signature = inspect.signature(command)
+        parameters = [
+            parameter.replace(annotation=hints[name])
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        for config in configs:
+            panel = config.__name__.replace("Config", " options")
+            kinds, helps = field_types(config), field_help(config)
+            for field in (field for field in fields(config) if field.name in helps):
+                flag = flag_of(field.name)
+                default = (defaults or {}).get(field.name, field.default)
+                option = typer.Option(
+                    f"{flag}/--no-{flag[2:]}" if kinds[field.name] is bool else flag,
+                    help=helps[field.name],
+                    rich_help_panel=panel,
+                    show_default=False if default is None else str(default),
+                )
+                annotation: Any = Annotated[kinds[field.name] | None, option]
+                kind = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(
+                    inspect.Parameter(field.name, kind, default=None, annotation=annotation)
+                )
+        # Typer reads the signature of some functions and the annotations of others.
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def only_given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user, or a config file, has set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def typed(context: typer.Context) -> dict[str, Any]:
+    """The options that stand on the command line itself, not in a config file."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    }
+
+
+def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
+    """--config: the file's values become the command's defaults. Raises ConfigError."""
+    if path is None or context.resilient_parsing:
+        return path
+    values = {name.replace("-", "_"): value for name, value in _read_toml(path).items()}
+    known = {parameter.name for parameter in context.command.params}
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"--config {path}: there is no option {name!a}")
+    context.default_map = values
+    return path
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return from_toml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config {path}: not UTF-8 text") from None
+
+
+Checkpoints = Annotated[
+    Path, typer.Option("--checkpoints", envvar="GPTX_CHECKPOINTS", help="Folder of the runs.")
+]
+Data = Annotated[Path, typer.Option("--data", envvar="GPTX_DATA", help="Folder of the corpora.")]
+RunName = Annotated[str | None, typer.Option("--run", help="A run's name.", show_default="newest")]
+Step = Annotated[str, typer.Option(help="best, last, or a kept step's number.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+OnDevice = Annotated[Device, typer.Option(help="Where to compute.")]
+Unknown = Annotated[
+    Literal["error", "skip"], typer.Option(help="Characters that the model does not know.")
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        is_eager=True,
+        callback=use_config_file,
+        help="TOML file with values for any of these options.",
+    ),
+]

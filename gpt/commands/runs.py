@@ -1,0 +1,81 @@
+"""`gptx runs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpt import console
+from gpt.commands.options import Checkpoints, Json
+from gpt.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from gpt.run import Run
+
+
+def runs(
+    name: Annotated[str | None, typer.Argument(help="One run's story.", show_default=False)] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every byte, prove every model's numbers.")
+    ] = False,
+    checkpoints: Checkpoints = Path("checkpoints"),
+    as_json: Json = False,
+) -> None:
+    """The runs; or one run's options, loss curve and samples."""
+    from gpt.run import all_runs, find_run
+    from gpt.view import reports
+
+    if verify:
+        chosen = [find_run(checkpoints, name)] if name else all_runs(checkpoints)
+        _verify(chosen or [find_run(checkpoints)], as_json)
+        return
+    if name is None:
+        found = all_runs(checkpoints) or [find_run(checkpoints)]
+        rows, broken = reports.readable(found)
+        for problem in broken:
+            console.say(f"warning: {problem}")
+        if as_json:
+            for run, manifest in rows:
+                console.write(json.dumps(reports.result(run.name, manifest, "")) + "\n")
+        else:
+            console.show(reports.runs_table(rows))
+        return
+    run = find_run(checkpoints, name)
+    manifest = run.last().manifest
+    metrics, samples = run.records("metrics"), run.records("samples")
+    if as_json:
+        story = {**reports.result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
+        console.write(json.dumps(story, ensure_ascii=False) + "\n")
+        return
+    console.show(reports.story(run, manifest, metrics, samples))
+
+
+def _verify(runs: list[Run], as_json: bool) -> None:
+    """A line a checkpoint. Raises CheckpointError if one is damaged."""
+    from gpt.loading import open_model
+    from gpt.run import Checkpoint
+
+    found, damaged = 0, 0
+    for run in runs:
+        for path in run.step_paths():
+            step, problem = int(path.name[5:]), ""
+            try:
+                checkpoint = Checkpoint.open(path)
+                checkpoint.verify()
+                open_model(checkpoint.model())
+            except CheckpointError as error:
+                problem = str(error)
+            found, damaged = found + 1, damaged + bool(problem)
+            if as_json:
+                record = {"run": run.name, "step": step, "whole": not problem, "problem": problem}
+                console.write(json.dumps(record, ensure_ascii=False) + "\n")
+            else:
+                console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
+    if damaged:
+        raise CheckpointError(
+            f"{damaged} of {found} checkpoints damaged; gptx train --resume goes on from the "
+            "newest whole one"
+        )
