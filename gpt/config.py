@@ -26,7 +26,7 @@ Activation = Literal["gelu", "relu", "relu2"]
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Windows = Literal["random", "epochs"]
-Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj"]
+Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj", "residual"]
 View = Literal["auto", "numbers", "heat", "top", "heads"]
 Scale = Literal["fixed", "row"]
 

@@ -15,6 +15,9 @@ from gpt.vocabulary import Ids
 
 PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
 
+#: Stages in which the heads of a layer have come together.
+LAYER_STAGES: tuple[Stage, ...] = ("concat", "proj", "residual")
+
 
 @dataclass(frozen=True)
 class Check:
@@ -39,15 +42,15 @@ class AttentionMap:
     checks: tuple[Check, ...]
 
     def stage(self, name: Stage, layer: int, head: int | Literal["mean", "all"]) -> Array:
-        """(T, T) for scores to weights, (T, D) for context, (T, C) for concat and proj.
+        """(T, T) for scores to weights, (T, D) for context, (T, C) for concat to residual.
 
-        concat and proj belong to all heads of the layer, whichever head is asked for.
+        concat, proj and residual belong to all heads of the layer, whichever head is asked for.
         Raises ValueError for a stage, IndexError for a layer or head that there is not.
         """
         if name not in (known := [field.name for field in fields(Stages)]):
             raise ValueError(f"{name!r} is not one of {', '.join(known)}")
         values: Array = getattr(self.layers[layer], name)
-        if name in ("concat", "proj") or head == "all":
+        if name in LAYER_STAGES or head == "all":
             return values
         return values.mean(axis=0) if head == "mean" else values[head]  # type: ignore[no-any-return]
 
@@ -73,6 +76,7 @@ def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> Attentio
         _worst("q·k again in float64", [_recomputed(stages) for stages in kept]),
         _worst("weights·v = context", [_context(stages) for stages in kept]),
         _worst("concat·proj = output", [_projected(reader, n, s) for n, s in enumerate(kept)]),
+        _worst("residual = stream + output", [_added(stages) for stages in kept]),
         Check("logits = torch's at saving", probe_error, PROBE_TOLERANCE),
     )
     return AttentionMap(text, ids, tuple(kept), checks)
@@ -129,6 +133,12 @@ def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float
     expected = expected if bias is None else expected + bias
     largest = float(np.abs(expected).max())
     return float(np.abs(stages.proj - expected).max()), 1e-5 * max(1.0, largest)
+
+
+def _added(stages: Stages) -> tuple[float, float]:
+    expected = stages.stream.astype(np.float64) + stages.proj
+    largest = float(np.abs(expected).max())
+    return float(np.abs(stages.residual - expected).max()), 1e-6 * max(1.0, largest)
 
 
 def _worst(name: str, results: list[tuple[float, float]]) -> Check:

@@ -22,13 +22,15 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Stages:
-    """What one attention layer computed for (T,) characters, every array per head first.
+    """What one layer computed for (T,) characters, every array of heads per head first.
 
-    q, k, v: (H, T, D), as they enter the products (normalised and turned, where the model does so);
-    scores = q·kᵀ, scaled = scores/√D, masked (−inf above the diagonal), weights = softmax:
-    (H, T, T); context = weights·v: (H, T, D); concat and proj: (T, C).
+    stream: (T, C), what enters the layer. q, k, v: (H, T, D), as they enter the products
+    (normalised and turned, where the model does so); scores = q·kᵀ, scaled = scores/√D, masked
+    (−inf above the diagonal), weights = softmax: (H, T, T); context = weights·v: (H, T, D); concat
+    and proj: (T, C); residual = stream + proj, output = residual + feed-forward: (T, C).
     """
 
+    stream: Array
     q: Array
     k: Array
     v: Array
@@ -39,6 +41,12 @@ class Stages:
     context: Array
     concat: Array
     proj: Array
+    residual: Array
+    output: Array
+
+
+#: What becomes of the heads' (B, H, T, D) contexts before they are projected.
+Change = Callable[[Array], Array]
 
 
 class Cache:
@@ -76,9 +84,18 @@ class Reader:
         With a cache, the ids follow the positions it holds, and theirs are added. `keep` (for
         B = 1) receives the Stages of each layer.
         """
+        x = self.embed(ids, cache)
+        for layer in range(self.config.n_layer):
+            x = self.block(x, layer, cache, keep)
+        if cache:
+            cache.length += ids.shape[1]
+        return self.final_norm(x)
+
+    def embed(self, ids: npt.NDArray[Any], cache: Cache | None = None) -> Array:
+        """(B, T) ids -> (B, T, C): what enters the first layer."""
         start = cache.length if cache else 0
         end = start + ids.shape[1]
-        x = self._tensors["token_embedding.weight"][ids]  # (B, T, C)
+        x: Array = self._tensors["token_embedding.weight"][ids]  # (B, T, C)
         if self.config.ngram > 1:
             known = ids
             if cache:
@@ -86,18 +103,31 @@ class Reader:
                 known = cache.ids[:, max(0, start - self.config.ngram + 1) : end]
             rows = ngram_rows(self.config, known)[:, -ids.shape[1] :]  # (B, T, N)
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
-        if self._added is not None:
-            x = x + self._added[start:end]
-        for layer in range(self.config.n_layer):
-            block = f"blocks.{layer}."
-            normed = self._norm(x, self._tensors, block + "norm1")
-            x = x + self._attend(normed, layer, start, cache, keep)
-            hidden = self._apply(
-                self._norm(x, self._tensors, block + "norm2"), block + "feed_forward.up"
-            )
-            x = x + self._apply(self._activation(hidden), block + "feed_forward.down")
-        if cache:
-            cache.length = end
+        return x if self._added is None else x + self._added[start:end]
+
+    def block(
+        self,
+        x: Array,
+        layer: int,
+        cache: Cache | None = None,
+        keep: list[Stages] | None = None,
+        change: Change | None = None,
+    ) -> Array:
+        """(B, T, C) -> (B, T, C): one layer, attention and feed-forward."""
+        block, kept = f"blocks.{layer}.", {"stream": x}
+        normed = self._norm(x, self._tensors, block + "norm1")
+        residual = x + self._attend(normed, layer, cache, kept, change)
+        hidden = self._apply(
+            self._norm(residual, self._tensors, block + "norm2"), block + "feed_forward.up"
+        )
+        output = residual + self._apply(self._activation(hidden), block + "feed_forward.down")
+        if keep is not None:
+            kept.update(residual=residual, output=output)
+            keep.append(Stages(**{name: stage[0] for name, stage in kept.items()}))
+        return output
+
+    def final_norm(self, x: Array) -> Array:
+        """(B, T, C) -> (B, T, C): what the output weights see."""
         return self._norm(x, self._tensors, "norm")
 
     def logits(self, stream: Array) -> Array:
@@ -109,10 +139,16 @@ class Reader:
         return self._tensors[f"{name}.weight"], self._tensors.get(f"{name}.bias")
 
     def _attend(
-        self, x: Array, layer: int, start: int, cache: Cache | None, keep: list[Stages] | None
+        self,
+        x: Array,
+        layer: int,
+        cache: Cache | None,
+        kept: dict[str, Array],
+        change: Change | None,
     ) -> Array:
-        """(B, T, C) -> (B, T, C): all heads of one layer."""
+        """(B, T, C) -> (B, T, C): all heads of one layer. `kept` receives what they computed."""
         B, T, C = x.shape
+        start = cache.length if cache else 0
         heads, size = self.config.n_head, self.config.head_size
         packed = self._apply(x, f"blocks.{layer}.attention.qkv").reshape(B, T, 3, heads, size)
         q, k, v = packed.transpose(2, 0, 3, 1, 4)  # three (B, H, T, D)
@@ -130,11 +166,12 @@ class Reader:
         masked = scaled if T == 1 else np.where(_future(T, start), -np.inf, scaled)
         weights = softmax(masked.astype(self.dtype, copy=False))  # (B, H, T, S)
         context = weights @ v  # (B, H, T, D)
+        if change:
+            context = change(context)
         concat = context.transpose(0, 2, 1, 3).reshape(B, T, C)
         proj = self._apply(concat, f"blocks.{layer}.attention.proj")
-        if keep is not None:
-            per_head = (q, k, v, scores, scaled, masked, weights, context, concat, proj)
-            keep.append(Stages(*(stage[0] for stage in per_head)))
+        kept.update(q=q, k=k, v=v, scores=scores, scaled=scaled, masked=masked)
+        kept.update(weights=weights, context=context, concat=concat, proj=proj)
         return proj
 
     def _apply(self, x: Array, name: str) -> Array:

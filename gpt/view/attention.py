@@ -18,10 +18,10 @@ from rich.style import Style
 from rich.text import Text
 
 from gpt.config import Scale, View
-from gpt.reading.inspector import AttentionMap, Check
+from gpt.reading.inspector import LAYER_STAGES, AttentionMap, Check
 from gpt.reading.reader import Array
 from gpt.view.characters import cut, label, legend, pad, quoted
-from gpt.view.selection import LAYER_STAGES, Panel, Selection
+from gpt.view.selection import Panel, Selection
 
 GLYPHS = " .:-=+*#%@"
 THUMBNAIL = 24  # most cells a side of a head in the overview

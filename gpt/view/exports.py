@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from gpt.errors import ConfigError
 from gpt.reading.inspector import AttentionMap
+from gpt.reading.reader import Stages
 from gpt.view.selection import Selection
 
 SCHEMA = 1
@@ -85,13 +87,16 @@ def to_csv(attention: AttentionMap, selection: Selection) -> str:
 
 def to_npz(attention: AttentionMap) -> bytes:
     """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
-    concat, proj (L, T, C); ids (T,); text. Nothing pickled."""
-    stages = ("q", "k", "v", "scores", "scaled", "masked", "weights", "context", "concat", "proj")
+    stream, concat, proj, residual, output (L, T, C); ids and code points (T,). Nothing pickled."""
     arrays: dict[str, Any] = {
-        name: np.stack([getattr(layer, name) for layer in attention.layers]) for name in stages
+        field.name: np.stack([getattr(layer, field.name) for layer in attention.layers])
+        for field in fields(Stages)
     }
+    points = np.array([ord(character) for character in attention.text], np.uint32)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, text=np.array(attention.text), ids=attention.ids, **arrays)
+    # The text itself is for people: numpy cuts characters of code 0 from its end.
+    text = np.array(attention.text)
+    np.savez_compressed(buffer, text=text, codes=points, ids=attention.ids, **arrays)
     return buffer.getvalue()
 
 

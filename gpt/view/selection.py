@@ -7,15 +7,13 @@ from typing import Literal
 
 from gpt.config import Stage, require
 from gpt.errors import ConfigError
-from gpt.reading.inspector import AttentionMap
+from gpt.reading.inspector import LAYER_STAGES, AttentionMap
 from gpt.reading.reader import Array
 
 HeadName = int | Literal["mean", "all"]
 
 #: Stages whose columns are keys; the others' columns are dimensions.
 SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
-#: Stages in which the heads of a layer have come together.
-LAYER_STAGES: tuple[Stage, ...] = ("concat", "proj")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Selection:
         return self.stage in SQUARE_STAGES
 
     def panels(self, attention: AttentionMap) -> list[Panel]:
-        """The selected matrices, layer by layer. concat and proj come once a layer."""
+        """The selected matrices, layer by layer. concat, proj and residual come once a layer."""
         heads: tuple[HeadName, ...] = ("all",) if self.stage in LAYER_STAGES else self.heads
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)

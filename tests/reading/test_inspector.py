@@ -17,13 +17,14 @@ from gpt.reading.reader import Array, Cache, Reader, Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 
-SUM, DIAGONAL, SCORES, AGAIN, CONTEXT, OUTPUT, PROBE = (
+SUM, DIAGONAL, SCORES, AGAIN, CONTEXT, OUTPUT, ADDED, PROBE = (
     "rows sum to 1",
     "above the diagonal exactly 0",
     "scores, scaled, masked",
     "q·k again in float64",
     "weights·v = context",
     "concat·proj = output",
+    "residual = stream + output",
     "logits = torch's at saving",
 )
 Damage = Callable[[Array], None]
@@ -82,11 +83,12 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
         AGAIN,
         CONTEXT,
         OUTPUT,
+        ADDED,
         PROBE,
     ]
     assert all(check.passed for check in attention.checks)
     assert attention.checks[1].error == attention.checks[1].bound == 0.0
-    assert attention.checks[6].error == trained.probe_error > 0
+    assert attention.checks[-1].error == trained.probe_error > 0
     assert (attention.text, len(attention.ids)) == (text, len(text))
 
 
@@ -101,7 +103,9 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
         ("v", at((0, 1, 2), 0.1), {CONTEXT}),
         ("context", at((1, 6, 1), 1e-3), {CONTEXT, OUTPUT}),
         ("concat", at((6, 1), 1e-3), {CONTEXT}),
-        ("proj", at((6, 1), 1e-3), {OUTPUT}),
+        ("proj", at((6, 1), 1e-3), {OUTPUT, ADDED}),
+        ("residual", at((6, 1), 1e-3), {ADDED}),
+        ("stream", at((6, 1), 1e-3), {ADDED}),
         ("scores", at((0, 2, 1), 0.1), {SCORES}),
         ("masked", at((0, 2, 1), 0.1), {SCORES}),
         ("masked", lambda stage: np.copyto(stage, -1e9, where=np.isinf(stage)), {SCORES}),

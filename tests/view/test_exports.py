@@ -117,7 +117,8 @@ def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
 def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
     with np.load(io.BytesIO(to_npz(attention)), allow_pickle=False) as read:
         names = [field.name for field in fields(Stages)]
-        assert sorted(read.files) == sorted(["text", "ids", *names])
+        assert sorted(read.files) == sorted(["text", "codes", "ids", *names])
+        assert "".join(map(chr, read["codes"])) == AWKWARD
         assert str(read["text"]) == AWKWARD
         assert np.array_equal(read["ids"], attention.ids)
         for name in names:

@@ -92,7 +92,10 @@ def test_panels_are_the_maps_own_numbers(attention: AttentionMap, stage: Any, he
         columns = slice(2, 6) if stage in SQUARE_STAGES else slice(None)
         expected = attention.stage(stage, 1, panel.head)[1:4, columns]
         assert np.array_equal(panel.values, expected)
-        assert panel.values.shape == (3, {"context": 8, "concat": 16, "proj": 16}.get(stage, 4))
+        assert panel.values.shape == (
+            3,
+            {"context": 8}.get(stage, 16 if stage in LAYER_STAGES else 4),
+        )
 
 
 @dataclass(frozen=True)
