@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpt.config import ModelConfig
 from gpt.reading.reader import Array, Reader
 from gpt.vocabulary import Ids
 
@@ -38,8 +39,7 @@ def score(reader: Reader, ids: Ids) -> Score:
     """
     config, targets = reader.config, len(ids) - 1
     block = config.block_size
-    widest = max(config.vocab_size, 4 * config.n_embd, config.n_head * block)
-    rows = max(1, NUMBERS_AT_ONCE // (block * widest))
+    rows = windows_at_once(config)
     total = 0.0
     for first in range(0, targets, rows * block):
         last = min(targets, first + rows * block)
@@ -52,6 +52,12 @@ def score(reader: Reader, ids: Ids) -> Score:
                 losses = surprises(reader.logits(reader.forward(inputs)), expected)
                 total += float(losses.sum(dtype=np.float64))
     return Score(total / targets, targets)
+
+
+def windows_at_once(config: ModelConfig) -> int:
+    """How many windows of block_size one forward may take, for the memory that it needs."""
+    widest = max(config.vocab_size, 4 * config.n_embd, config.n_head * config.block_size)
+    return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 
 def surprises(logits: Array, expected: Ids) -> Array:

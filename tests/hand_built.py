@@ -1,0 +1,61 @@
+"""A GPT whose heads are made by hand, each with a known job: what measures are tested on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpt.config import ModelConfig
+from gpt.reading.reader import Reader
+
+SIZE = 16  # characters, positions and head_size alike
+GAIN = 3.0
+#: Columns of the stream.
+TOKEN, POSITION, BEFORE, NEXT = (slice(n * SIZE, (n + 1) * SIZE) for n in range(4))
+#: Which head does what; every other one has queries of zero and attends evenly.
+PREVIOUS, FIRST, EVEN, DUPLICATE = ((0, head) for head in range(4))
+INDUCTION = (1, 0)
+
+
+def hand_built() -> Reader:
+    """Layer 0 looks one back, at the first, evenly, at equal characters; layer 1 head 0 completes.
+
+    Characters and positions are unit vectors; RMS norm only changes their length. The previous
+    head writes the character before into BEFORE; the induction head looks for its own character
+    there, and writes what stands at that place into NEXT, which the output reads.
+    """
+    config = ModelConfig(
+        vocab_size=SIZE,
+        block_size=SIZE,
+        n_layer=2,
+        n_head=4,
+        n_embd=4 * SIZE,
+        position="learned",
+        qk_norm=False,
+    )
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
+    one = np.eye(SIZE, dtype=np.float32)
+    tensors["token_embedding.weight"][:, TOKEN] = one
+    tensors["position.weight"][:, POSITION] = one
+    tensors["lm_head.weight"][:, NEXT] = GAIN * one
+
+    def head(where: tuple[int, int], *rows: tuple[slice, np.ndarray]) -> None:  # type: ignore[type-arg]
+        """(columns, matrix) of queries, keys and values."""
+        layer, number = where
+        packed = tensors[f"blocks.{layer}.attention.qkv.weight"].reshape(3, 4, SIZE, 4 * SIZE)
+        for part, (columns, matrix) in enumerate(rows):
+            packed[part, number][:, columns] = matrix
+
+    def says(where: tuple[int, int], columns: slice) -> None:
+        layer, number = where
+        projection = tensors[f"blocks.{layer}.attention.proj.weight"]
+        projection[columns, number * SIZE : (number + 1) * SIZE] = one
+
+    back, first, ones = np.eye(SIZE, k=1), np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE))
+    first[0, 0], ones[0] = 1, 1
+    head(PREVIOUS, (POSITION, GAIN * back), (POSITION, GAIN * one), (TOKEN, one))
+    head(FIRST, (POSITION, GAIN * ones), (POSITION, GAIN * first))
+    head(DUPLICATE, (TOKEN, GAIN * one), (TOKEN, GAIN * one))
+    head(INDUCTION, (TOKEN, GAIN * one), (BEFORE, GAIN * one), (TOKEN, one))
+    says(PREVIOUS, BEFORE)
+    says(INDUCTION, NEXT)
+    return Reader(config, tensors)
