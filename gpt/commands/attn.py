@@ -51,8 +51,9 @@ def attn(
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view import exports
-    from gpt.view.attention import Page, render
+    from gpt.view.attention import render
     from gpt.view.characters import escape
+    from gpt.view.lines import Page
     from gpt.view.selection import select
 
     form = format or exports.form_of(output)

@@ -8,38 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from rich.cells import cell_len
-from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
 from gpt.config import Scale, View
-from gpt.reading.inspector import LAYER_STAGES, AttentionMap, Check
+from gpt.reading.inspector import LAYER_STAGES, AttentionMap
 from gpt.reading.reader import Array
-from gpt.view.characters import cut, label, legend, pad, quoted
+from gpt.view.characters import label, legend, pad, quoted
+from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, number, own_words, painted, ruler
 from gpt.view.selection import Panel, Selection
 
-GLYPHS = " .:-=+*#%@"
 THUMBNAIL = 24  # most cells a side of a head in the overview
-# Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
-_RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
-DIM = Style(dim=True)
-BOLD = Style(bold=True)
-
-
-@dataclass(frozen=True)
-class Page:
-    """How to draw: width in cells (None = unlimited), labels, digits, scale, how many strongest."""
-
-    width: int | None = None
-    ascii_only: bool = False
-    precision: int = 2
-    scale: Scale = "fixed"
-    top: int = 3
 
 
 def render(attention: AttentionMap, selection: Selection, view: View, page: Page) -> list[Text]:
@@ -52,26 +35,11 @@ def render(attention: AttentionMap, selection: Selection, view: View, page: Page
         for panel in panels:
             drawn = view if view != "auto" else _fitting(attention, selection, panel, page)
             title = _title(attention, selection, panel, drawn, page)
-            lines += [Text(line, BOLD) for line in _flow_plain(title, page)] + [Text()]
+            lines += [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
             lines += [*_VIEWS[drawn](attention, selection, panel, page), Text()]
     explained = legend(attention.text, page.ascii_only)
-    lines += [Text(line, DIM) for line in _flow_plain(explained, page)]
+    lines += [Text(line, DIM) for line in own_words(explained, page)]
     return lines + checks(attention.checks, page)
-
-
-def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """What was proven about the numbers above, and how tightly."""
-    good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
-    passed = all(check.passed for check in results)
-    items = [
-        check.name
-        + (f" ±{check.error:.0e}" if check.bound else "")
-        + ("" if check.passed else f" (more than {check.bound:.0e})")
-        for check in results
-    ]
-    items[0], items[-1] = f"checks: {items[0]}", f"{items[-1]} {good if passed else bad}"
-    style = DIM if passed else Style(color="red", bold=True)
-    return [Text(line, style) for line in _flow_plain(items, page)]
 
 
 def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
@@ -79,14 +47,14 @@ def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: P
     rows = _row_labels(attention, selection, page)
     columns = _column_labels(attention, selection, panel, page)
     cells = [
-        [_number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
+        [number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
         for values, seen in zip(panel.values.tolist(), _shown(selection, panel), strict=True)
     ]
     widest = max((cell_len(text) for texts in (*cells, *columns) for text in texts), default=1)
     gutter, width = cell_len(rows[0]), widest + 1
     strongest = _strongest(attention, selection, panel, page)
     lines: list[Text] = []
-    for first, last in _blocks(len(columns[0]), width, gutter, page.width):
+    for first, last in blocks(len(columns[0]), width, gutter, page.width):
         if first:
             lines.append(Text())
         for heading in columns:
@@ -111,17 +79,17 @@ def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page
     shades = _shades(selection, panel.values, _shown(selection, panel), page.scale)
     characters = _key_labels(attention, selection, panel, page)
     lines: list[Text] = []
-    for first, last in _blocks(count, width, gutter, page.width):
+    for first, last in blocks(count, width, gutter, page.width):
         if first:
             lines.append(Text())
         positions = range(first, last)
         offset = selection.keys.start if selection.square else 0
-        lines.append(Text(" " * gutter + _ruler(positions, offset, width), DIM))
+        lines.append(Text(" " * gutter + ruler(positions, offset, width), DIM))
         if characters:
             fitting = [text if cell_len(text) <= width else "?" for text in characters[first:last]]
             lines.append(Text(" " * gutter + "".join(pad(text, width) for text in fitting), DIM))
         for row, values in zip(rows, shades, strict=True):
-            lines.append(Text(row, DIM).append_text(_painted(values[first:last], width)))
+            lines.append(Text(row, DIM).append_text(painted(values[first:last], width)))
     return lines
 
 
@@ -139,19 +107,17 @@ def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page)
         for column in order:
             key = first + column
             name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
-            items.append(f"{key}{name} {_number(float(values[column]), page)}")
+            items.append(f"{key}{name} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             items.append(
-                f"rest {_number(max(0.0, float(values.sum() - values[order].sum())), page)}"
+                f"rest {number(max(0.0, float(values.sum() - values[order].sum())), page)}"
             )
         head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        flowed = _flow(
+        flowed = flow(
             items, page.width and page.width - cell_len(head) - cell_len(arrow) - 2, separator
         )
-        for number, part in enumerate(flowed or ["masked"]):
-            start = (
-                f"{head} {arrow} " if not number else " " * (cell_len(head) + cell_len(arrow) + 2)
-            )
+        for nth, part in enumerate(flowed or ["masked"]):
+            start = f"{head} {arrow} " if not nth else " " * (cell_len(head) + cell_len(arrow) + 2)
             lines.append(Text(start, DIM).append(part, Style(dim=False)))
     return lines
 
@@ -161,7 +127,7 @@ def overview(
 ) -> list[Text]:
     """Small pictures of every head side by side, each cell the largest of what it covers."""
     title = [f"{selection.stage} of every head", _axes(selection), f"T={len(attention.text)}"]
-    lines = [Text(line, BOLD) for line in _flow_plain(title, page)] + [Text()]
+    lines = [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
     pictures = [_thumbnail(selection, panel, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
@@ -169,9 +135,9 @@ def overview(
         group = pictures[first : first + across]
         for row in range(max(map(len, group))):
             line = Text()
-            for number, picture in enumerate(group):
+            for nth, picture in enumerate(group):
                 line.append_text(picture[row])
-                if number < len(group) - 1:
+                if nth < len(group) - 1:
                     line.append(" " * (width - picture[row].cell_len + 2))
             lines.append(line)
         lines.append(Text())
@@ -187,7 +153,7 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     for row in rows:
         covered = [shades[row : row + step, column : column + step] for column in columns]
         largest = [np.nan if np.isnan(part).all() else np.nanmax(part) for part in covered]
-        lines.append(_painted(np.array(largest), 1))
+        lines.append(painted(np.array(largest), 1))
     return lines
 
 
@@ -244,17 +210,6 @@ def _shown(selection: Selection, panel: Panel) -> np.ndarray[tuple[int, ...], np
     if not _causal(selection):
         return np.ones(panel.values.shape, dtype=bool)
     return np.array(selection.keys)[None, :] <= np.array(selection.queries)[:, None]
-
-
-def _number(value: float, page: Page) -> str:
-    if math.isinf(value):
-        return "-inf" if page.ascii_only else "−inf"
-    text = f"{value:.{page.precision}f}"
-    if text.startswith("0.") and page.precision:
-        return text[1:]
-    if text.startswith("-0.") and page.precision:
-        text = "-" + text[2:]
-    return text if page.ascii_only else text.replace("-", "−")
 
 
 def _row_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
@@ -319,70 +274,6 @@ def _extent(values: Array) -> tuple[float, float]:
     """The smallest and the largest finite value; 0 and 0 where all are masked."""
     finite = values[np.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-
-
-def _painted(values: Array, width: int) -> Text:
-    """A cell a value: a glyph that grows with it, on a colour that does too; NaN stays bare."""
-    line = Text()
-    seen = np.flatnonzero(~np.isnan(values))
-    for value in values[: seen[-1] + 1 if seen.size else 0].tolist():
-        if math.isnan(value):
-            line.append(" " * width)
-        else:
-            glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
-            line.append(glyph * width, _HEAT_STYLES[min(99, int(value * 100))])
-    return line
-
-
-def _heat_style(value: float) -> Style:
-    position = value * (len(_RAMP) - 1)
-    index = min(int(position), len(_RAMP) - 2)
-    low, high, share = _RAMP[index], _RAMP[index + 1], position - index
-    red, green, blue = (round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
-    ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "bright_white"
-    return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
-
-
-_HEAT_STYLES = [_heat_style(value / 99) for value in range(100)]
-
-
-def _ruler(positions: range, offset: int, width: int) -> str:
-    """Every fifth position's number, where it has room."""
-    marks = ""
-    for position in positions:
-        column = (position - positions.start) * width
-        if (offset + position) % 5 == 0 and column >= len(marks) + (1 if marks else 0):
-            marks = marks.ljust(column) + str(offset + position)
-    return marks[: len(positions) * width]
-
-
-def _blocks(columns: int, width: int, gutter: int, available: int | None) -> list[tuple[int, int]]:
-    """Column ranges that fit the width one after the other."""
-    size = columns if available is None else max(1, (available - gutter) // width)
-    return [(first, min(columns, first + size)) for first in range(0, columns, max(1, size))]
-
-
-def _flow(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
-    """Items joined into lines that fit the width; an item that is too wide is cut."""
-    lines: list[str] = []
-    for item in items:
-        joined = f"{lines[-1]}{separator}{item}" if lines else item
-        if lines and (width is None or cell_len(joined) <= width):
-            lines[-1] = joined
-        else:
-            mark = "…" if "·" in separator else "~"
-            lines.append(item if width is None else cut(item, width, mark))
-    return lines
-
-
-def _flow_plain(items: Sequence[str], page: Page) -> list[str]:
-    """`_flow` for our own words: in ASCII where the page asks for it."""
-    if page.ascii_only:
-        items = [item.translate(_IN_ASCII) for item in items]
-    return _flow(items, page.width, " | " if page.ascii_only else " · ")
-
-
-_IN_ASCII = str.maketrans({"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-"})
 
 
 _VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {

@@ -14,7 +14,8 @@ from rich.console import Console
 from gpt.config import ModelConfig, View
 from gpt.reading.inspector import AttentionMap, Check, inspect
 from gpt.reading.reader import Reader, Stages
-from gpt.view.attention import GLYPHS, Page, checks, heat, numbers, overview, render, top
+from gpt.view.attention import heat, numbers, overview, render, top
+from gpt.view.lines import GLYPHS, Page, checks
 from gpt.view.selection import Selection, select
 from gpt.vocabulary import Vocabulary
 
