@@ -9,6 +9,8 @@ import typer
 from gpt import console
 from gpt.commands.attn import attn
 from gpt.commands.evaluate import evaluate
+from gpt.commands.following import following
+from gpt.commands.heads import heads
 from gpt.commands.runs import runs
 from gpt.commands.sample import sample
 from gpt.commands.train import train
@@ -35,6 +37,8 @@ def gptx(
 app.command()(train)
 app.command()(sample)
 app.command()(attn)
+app.command()(heads)
+app.command("next")(following)
 app.command("eval")(evaluate)
 app.command()(runs)
 

@@ -1,8 +1,10 @@
-"""Training as it is seen: one bar on a terminal, plain lines anywhere else. Writes to stderr."""
+"""Work as it is seen: one bar on a terminal, plain lines anywhere else. Writes to stderr."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -61,3 +63,20 @@ class TrainingBar:
             say(line)
         else:
             self._bar.write(line, file=sys.stderr)
+
+
+@contextmanager
+def working() -> Iterator[Callable[[float], object]]:
+    """A bar for work of which only the share that is done is known; it leaves nothing behind."""
+    from tqdm import tqdm
+
+    with tqdm(
+        total=1.0,
+        disable=not sys.stderr.isatty(),
+        file=sys.stderr,
+        dynamic_ncols=True,
+        leave=False,
+        delay=0.5,
+        bar_format="{percentage:3.0f}%|{bar:12}| ETA {remaining}",
+    ) as bar:
+        yield lambda share: bar.update(share - bar.n)

@@ -382,3 +382,60 @@ def test_version_and_help(gptx: Gptx) -> None:
     bare = gptx()
     assert (bare.code, bare.err) == (0, "")
     assert "attn" in bare.out
+
+
+def test_heads_are_ranked_on_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
+    answer = gptx("heads", "--ablate", "mean")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.split("\n")
+    assert re.fullmatch(r"heads · \d+ windows of 16 characters of the validation split", lines[0])
+    heads = [line for line in lines if line.startswith("layer ")]
+    assert len(heads) == 4
+    assert next(line for line in lines if line.startswith("uniform"))
+    piped = gptx("heads", "-", "--sort", "sink", "--json", stdin=b"the cat sat on the mat")
+    record = json.loads(piped.out)
+    assert (record["text"], record["windows"], record["characters"]) == ("standard input", 1, 16)
+    sink = next(each["values"] for each in record["measures"] if each["name"] == "sink")
+    ranking = [sink[layer][head] for layer, head in record["ranking"]]
+    assert ranking == sorted(ranking, reverse=True)
+
+
+def test_heads_without_the_corpus_use_what_the_model_carries(gptx: Gptx) -> None:
+    (Path("corpus.txt")).rename("elsewhere.txt")
+    try:
+        answer = gptx("heads", "--data", "nowhere")
+    finally:
+        Path("elsewhere.txt").rename("corpus.txt")
+    assert answer.code == 0
+    assert "measuring on what of it the model carries" in answer.err
+    assert "of the validation split's start" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of previous"),
+        (["heads", "missing.txt"], 3, "cannot read missing.txt"),
+        (["heads", "--windows", "0"], 2, "--windows"),
+        (["next", "To be", "--top-k", "0"], 2, "--top-k: 0 is less than 1"),
+        (["next", "Żółw"], 3, "U+017B"),
+    ],
+)
+def test_heads_and_next_refuse_in_one_line(
+    gptx: Gptx, arguments: list[str], code: int, problem: str
+) -> None:
+    answer = gptx(*arguments)
+    assert (answer.code, answer.out) == (code, "")
+    assert problem in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
+    answer = gptx("next", "the c", "--top-k", "2", "--show", "3")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.split("\n")
+    assert lines[0] == "temperature 0.8 · top-k 2"
+    assert lines[4].endswith("removed by top-k")
+    record = json.loads(gptx("next", "the c", "--json").out)
+    assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)
+    assert gptx("next").err.startswith("no TEXT given; from the validation split")

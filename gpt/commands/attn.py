@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import one_text, open_run, origin
+from gpt.commands.common import open_run, origin, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown
 from gpt.config import Scale, Stage, View
 from gpt.errors import NumericsError
@@ -52,16 +52,12 @@ def attn(
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view import exports
     from gpt.view.attention import render
-    from gpt.view.characters import escape
     from gpt.view.lines import Page
     from gpt.view.selection import select
 
     form = format or exports.form_of(output)
-    chosen = one_text({"TEXT": text, "--file": file})
     model = open_run(checkpoints, run, step)
-    if chosen is None:
-        chosen = model.example()
-        console.say(f'no TEXT given; from the validation split: "{escape(chosen)}"')
+    chosen = text_or_example(model, {"TEXT": text, "--file": file})
     attention = model.attention(chosen, unknown=unknown, window=window)
     default = "all" if view == "heads" else "0"
     selection = select(attention, layer or default, head or default, stage, query, key)

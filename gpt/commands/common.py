@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
+    from gpt.vocabulary import Ids
 
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
@@ -29,6 +31,17 @@ def open_run(
     return open_model(stored, device)
 
 
+def validation_ids(checkpoints: Path, run: str | None, step: str, data: Path) -> Ids:
+    """The validation split of a run's corpus. Raises TextError if that is not to be found."""
+    from gpt.run import find_run
+    from gpt.training.plan import find_corpus
+
+    manifest = find_run(checkpoints, run).at(step).manifest
+    corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
+    _, val = corpus.split(manifest.train.val_fraction, manifest.model.block_size)
+    return val
+
+
 def origin(model: TrainedGPT) -> dict[str, Any]:
     """Which checkpoint an answer came from, for programs."""
     path = model.stored.source.parent
@@ -44,3 +57,14 @@ def one_text(given: dict[str, str | Path | None]) -> str | None:
         is_file = isinstance(value, Path) or value == "-"
         return console.read_text(str(value)) if is_file else str(value)
     return None
+
+
+def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> str:
+    """The given text, or the validation split's first line, which is then told."""
+    text = one_text(given)
+    if text is None:
+        from gpt.view.characters import escape
+
+        text = model.example()
+        console.say(f'no TEXT given; from the validation split: "{escape(text)}"')
+    return text

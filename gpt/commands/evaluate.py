@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin
+from gpt.commands.common import open_run, origin, validation_ids
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 
 
@@ -29,17 +28,12 @@ def evaluate(
 ) -> None:
     """How well a model predicts a text: nats and bits per character, perplexity."""
     from gpt.reading.scoring import score
-    from gpt.run import find_run
     from gpt.view import reports
 
     model = open_run(checkpoints, run, step)
     scores = {name: model.score(console.read_text(name), unknown=unknown) for name in files or ()}
     if not files:
-        from gpt.training.plan import find_corpus
-
-        manifest = find_run(checkpoints, run).at(step).manifest
-        corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
-        _, val = corpus.split(manifest.train.val_fraction, manifest.model.block_size)
+        val = validation_ids(checkpoints, run, step, data)
         scores["validation split"] = score(model.reader, val)
     for name, result in scores.items():
         if as_json:

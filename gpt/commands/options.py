@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -18,12 +18,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def options_from(
-    *configs: type, defaults: Mapping[str, Any] | None = None
+    *configs: type,
+    defaults: Mapping[str, Any] | None = None,
+    only: Collection[str] | None = None,
 ) -> Callable[[Command], Command]:
     """Gives a command `**given` an option for every documented field of the dataclasses.
 
     An option that is not given is None, so that presets and config files can stand behind it. The
-    help shows what it then is: the field's own default, or that in `defaults`.
+    help shows what it then is: the field's own default, or that in `defaults`. `only`: of these
+    fields.
     """
 
     def decorate(command: Command) -> Command:
@@ -37,7 +40,8 @@ def options_from(
         for config in configs:
             panel = config.__name__.replace("Config", " options")
             kinds, helps = field_types(config), field_help(config)
-            for field in (field for field in fields(config) if field.name in helps):
+            names = helps if only is None else only
+            for field in (field for field in fields(config) if field.name in names):
                 flag = flag_of(field.name)
                 default = (defaults or {}).get(field.name, field.default)
                 option = typer.Option(

@@ -110,6 +110,14 @@ def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iter
         yield text[:, length]
 
 
+def before_all(vocabulary: Vocabulary) -> str:
+    """What an empty prompt begins after: a newline, or the vocabulary's first character.
+
+    It is not part of the sample.
+    """
+    return "\n" if "\n" in vocabulary.characters else vocabulary.characters[0]
+
+
 class StopFilter:
     """Passes characters on until a stop string is complete, which it keeps to itself."""
 
@@ -152,13 +160,8 @@ def sample_texts(
     config: SampleConfig,
     stops: Sequence[str] = (),
 ) -> Iterator[list[str]]:
-    """Yields, a step at a time, what each of the config.n samples gained ("" once stopped).
-
-    An empty prompt begins as after a newline, or after the vocabulary's first character if it has
-    no newline; that character is not part of the sample.
-    """
-    first = "\n" if "\n" in vocabulary.characters else vocabulary.characters[0]
-    ids = vocabulary.encode(prompt or first)
+    """Yields, a step at a time, what each of the config.n samples gained ("" once stopped)."""
+    ids = vocabulary.encode(prompt or before_all(vocabulary))
     filters = [StopFilter(stops) for _ in range(config.n)]
     for row in sample_ids(decoder, ids, config):
         characters = vocabulary.decode(row)

@@ -11,9 +11,13 @@ import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, TextError
+from gpt.reading.ablation import Ablation
+from gpt.reading.following import Following, following
+from gpt.reading.heads import Survey, survey
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
+from gpt.reading.lens import Lens, look
 from gpt.reading.reader import CachedDecoder, Reader
-from gpt.reading.sampler import Decoder, sample_texts
+from gpt.reading.sampler import Decoder, before_all, sample_texts
 from gpt.reading.scoring import Score, score
 from gpt.stored import StoredModel
 
@@ -81,6 +85,30 @@ class TrainedGPT:
         if window == "last":
             ids = ids[-self.config.block_size :]
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.probe_error)
+
+    def following(self, text: str, *, unknown: str = "error", **options: Any) -> Following:
+        """What may come after the text, and what SampleConfig's filters leave of it.
+
+        Raises TextError for a character that the model does not know, ConfigError for an option.
+        """
+        config = SampleConfig(**options)
+        ids = self.vocabulary.encode(text, unknown)
+        ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
+        return following(self.reader, ids, config)
+
+    def heads(
+        self, text: str | None = None, *, windows: int = 32, ablation: Ablation | None = None
+    ) -> Survey:
+        """Every head's measures on a text; without one, on what the model carries of validation.
+
+        Raises TextError for too short a text and for unknown characters.
+        """
+        ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
+        return survey(self.reader, ids, windows, ablation)
+
+    def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
+        """The likeliest next characters at every depth and position of `attention`'s text."""
+        return look(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:
         """A first text to look at: the validation split's first good line, cut between words."""

@@ -1,0 +1,72 @@
+"""`gptx heads`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gpt import console
+from gpt.commands.common import open_run, origin, validation_ids
+from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
+from gpt.errors import TextError
+
+
+def heads(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
+    ] = None,
+    run: RunName = None,
+    step: Step = "best",
+    ablate: Annotated[
+        Literal["no", "mean", "zero"],
+        typer.Option(help="How much worse it gets with a head's mean output, or with none."),
+    ] = "no",
+    windows: Annotated[int, typer.Option(help="Most pieces of text to measure on.", min=1)] = 32,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="A measure's name.", show_default="ablation, else what stands out"),
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None,
+    every: Annotated[bool, typer.Option("--all", help="All measures.")] = False,
+    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
+    unknown: Unknown = "error",
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Signs in ASCII.")] = False,
+    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    checkpoints: Checkpoints = Path("checkpoints"),
+    data: Data = Path("data"),
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Rank every head by what it does, beside a head that looks evenly."""
+    from gpt.progress import working
+    from gpt.reading.heads import survey
+    from gpt.view import heads as view
+    from gpt.view.lines import Page
+
+    model = open_run(checkpoints, run, step)
+    if file is not None:
+        source = "standard input" if file == "-" else file
+        ids = model.vocabulary.encode(console.read_text(file), unknown)
+    else:
+        source = "the validation split"
+        try:
+            ids = validation_ids(checkpoints, run, step, data)
+        except TextError as error:
+            source = "the validation split's start"
+            ids = model.vocabulary.encode(model.stored.excerpt)
+            console.say(f"note: {error}; measuring on what of it the model carries")
+    with working() as done:
+        found = survey(model.reader, ids, windows, None if ablate == "no" else ablate, done)
+    order = view.ranked(found, sort)[:top]
+    if as_json:
+        record = view.heads_record(found, source, origin(model))
+        record["ranking"] = [list(place) for place in order]
+        console.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        return
+    page = Page(console.page_width(), ascii_only or not console.speaks_utf8(), precision)
+    lines = [*view.title(found, source, page), *view.heads_table(found, order, page, every)]
+    console.deliver_lines(lines, None, color)

@@ -1,0 +1,52 @@
+"""The next character: what the model expects, and what each filter of sampling leaves of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config import SampleConfig
+from gpt.reading.reader import Reader
+from gpt.reading.sampler import probabilities, window_start
+from gpt.vocabulary import Ids
+
+#: What takes characters away, in the order in which sampling applies it.
+FILTERS = ("temperature", "top_k", "top_p", "min_p")
+
+
+@dataclass(frozen=True)
+class Following:
+    """For every character of the vocabulary, (V,): its chances and what became of them.
+
+    expected: by the model; drawn: what sampling draws from. removed: the filter that took it, as
+    an index into FILTERS, or −1. entropies in bits, before and after.
+    """
+
+    expected: npt.NDArray[np.float64]
+    drawn: npt.NDArray[np.float64]
+    removed: npt.NDArray[np.int64]
+
+    @property
+    def entropies(self) -> tuple[float, float]:
+        return _bits(self.expected), _bits(self.drawn)
+
+
+def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
+    """(n,) ids, n ≥ 1 -> what may come next. Sees what `sample` sees (sampler.window_start)."""
+    seen = ids[window_start(len(ids), reader.config.block_size) :]
+    logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
+    removed = np.full(logits.shape[1], -1)
+    for number in range(len(FILTERS)):
+        later: dict[str, Any] = dict.fromkeys(FILTERS[number + 1 :])  # not yet applied
+        drawn = probabilities(logits, replace(config, **later))[0]
+        removed[(drawn == 0) & (removed < 0)] = number
+    expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
+    return Following(expected, drawn, removed)
+
+
+def _bits(chances: npt.NDArray[np.float64]) -> float:
+    positive = chances[chances > 0]
+    return float(-(positive * np.log2(positive)).sum()) + 0.0

@@ -1,0 +1,71 @@
+"""All that one text tells of a model's heads: measures over its windows, induction, ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.errors import TextError
+from gpt.reading.ablation import Ablation, ablate
+from gpt.reading.inspector import AttentionMap, inspect
+from gpt.reading.measures import Measure, induction, measure
+from gpt.reading.reader import Reader
+from gpt.vocabulary import Ids
+
+SHORTEST = 3  # characters of a text: a query with two keys, and what follows it
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The measures of all heads, and the (windows, characters + 1) of text they were taken on."""
+
+    measures: tuple[Measure, ...]
+    windows: int
+    characters: int
+
+
+def survey(
+    reader: Reader,
+    ids: Ids,
+    most: int = 32,
+    ablation: Ablation | None = None,
+    done: Callable[[float], object] = lambda share: None,
+) -> Survey:
+    """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
+
+    done: hears of the share of the work that is done. Raises TextError for too short a text.
+    """
+    windows = spread(ids, reader.config.block_size, most)
+    heads = reader.config.n_layer * reader.config.n_head
+    # A head's ablation takes half a forward over all windows, on average; the measures take two.
+    work = 2.0 + (heads / 2 if ablation else 0.0)
+
+    def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
+        for number, window in enumerate(windows):
+            yield inspect(reader, "", window[:-1], 0.0)
+            done(2 * (number + 1) / len(windows) / work)
+
+    measures = measure(reader, maps())
+    measures[2:2] = [found] if (found := induction(reader)) else []
+    if ablation:
+        for number, result in enumerate(ablate(reader, windows, ablation)):
+            done((2 + min(heads, number + 1) / 2) / work)
+            measures += [result] if result else []
+    return Survey(tuple(measures), len(windows), windows.shape[1] - 1)
+
+
+def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
+    """At most `most` windows of `length` + 1 ids that do not share a target, evenly over the text.
+
+    A shorter text is one window. Raises TextError below SHORTEST characters.
+    """
+    if len(ids) < SHORTEST:
+        raise TextError(f"the text is too short for measures: it needs {SHORTEST} characters")
+    length = min(length, len(ids) - 1)
+    count = min(most, (len(ids) - 1) // length)
+    starts = np.linspace(0, len(ids) - 1 - length, count).astype(np.int64)
+    return np.stack([ids[start : start + length + 1] for start in starts])

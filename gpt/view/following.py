@@ -1,0 +1,106 @@
+"""The next character's distribution as bars, and what the filters take away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from gpt.config import SampleConfig, flag_of
+from gpt.reading.following import FILTERS, Following
+from gpt.view.characters import label, pad
+from gpt.view.lines import BOLD, DIM, Page, number, own_words
+
+SCHEMA = 1
+LONGEST = 32  # cells of a bar
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_GONE, _LEFT = "red", "cyan"
+
+
+def bars(
+    found: Following, characters: str, config: SampleConfig, most: int, page: Page
+) -> list[Text]:
+    """The `most` likeliest characters; bars show what the model expects, removed ones are red."""
+    order = np.argsort(-found.expected, kind="stable")
+    shown = order[:most].tolist()
+    names = [label(characters[token], page.ascii_only) for token in shown]
+    widest = max(map(_cells, names))
+    notes = [_note(found, token, page) for token in shown]
+    aside = max(map(len, notes))
+    longest = LONGEST
+    digits = page.precision + 2
+    if page.width is not None:
+        longest = max(4, min(LONGEST, page.width - widest - digits - aside - 5))
+    lines = [Text(line, BOLD) for line in own_words(_settings(config), page)]
+    lines.append(Text(pad("", widest + 2) + pad("expected", longest + digits + 2) + "drawn", DIM))
+    largest = float(found.expected[order[0]])
+    for token, name, note in zip(shown, names, notes, strict=True):
+        chance = float(found.expected[token])
+        gone = found.removed[token] >= 0
+        line = Text(f"{pad(name, widest)}  {number(chance, page)} ")
+        line.append(_bar(chance / largest, longest, page), _GONE if gone else _LEFT)
+        lines.append(line.append(f" {note}", DIM if gone else ""))
+    rest = order[most:]
+    if rest.size:
+        kept = found.drawn[rest].sum()
+        text = f"rest: {rest.size} characters {number(float(found.expected[rest].sum()), page)}"
+        lines += _dim([f"{text} expected", f"{number(float(kept), page)} drawn"], page)
+    before, after = found.entropies
+    left = int((found.drawn > 0).sum())
+    facts = [f"{left} of {len(characters)} characters can be drawn"]
+    return lines + _dim([*facts, f"{before:.2f} bits expected", f"{after:.2f} bits drawn"], page)
+
+
+def following_record(
+    found: Following, characters: str, config: SampleConfig, origin: dict[str, Any]
+) -> dict[str, Any]:
+    """For programs: every character, the likeliest first."""
+    before, after = found.entropies
+    return {
+        "schema": SCHEMA,
+        **origin,
+        **{name: getattr(config, name) for name in FILTERS},
+        "bits": {"expected": before, "drawn": after},
+        "characters": [
+            {
+                "character": characters[token],
+                "id": token,
+                "expected": float(f"{found.expected[token]:.9g}"),
+                "drawn": float(f"{found.drawn[token]:.9g}"),
+                "removed_by": FILTERS[found.removed[token]] if found.removed[token] >= 0 else None,
+            }
+            for token in np.argsort(-found.expected, kind="stable").tolist()
+        ],
+    }
+
+
+def _settings(config: SampleConfig) -> list[str]:
+    """ "temperature 0.8", "top-k 5" """
+    given = [(name, getattr(config, name)) for name in FILTERS]
+    return [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
+
+
+def _note(found: Following, token: int, page: Page) -> str:
+    """What it is drawn with, or what took it."""
+    if found.removed[token] >= 0:
+        return f"removed by {flag_of(FILTERS[found.removed[token]])[2:]}"
+    return number(float(found.drawn[token]), page)
+
+
+def _bar(share: float, longest: int, page: Page) -> str:
+    """As many cells as the share of the longest, in eighths where the page allows."""
+    if page.ascii_only:
+        return pad("#" * round(share * longest), longest)
+    eighths = round(share * longest * 8)
+    return pad("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), longest)
+
+
+def _cells(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _dim(words: list[str], page: Page) -> list[Text]:
+    return [Text(line, DIM) for line in own_words(words, page)]
