@@ -41,18 +41,35 @@ class AttentionMap:
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
 
-    def stage(self, name: Stage, layer: int, head: int | Literal["mean", "all"]) -> Array:
+    def stage(
+        self, name: Stage, layer: int, head: int | Literal["mean", "all", "rollout"]
+    ) -> Array:
         """(T, T) for scores to weights, (T, D) for context, (T, C) for concat to residual.
 
         concat, proj and residual belong to all heads of the layer, whichever head is asked for.
+        "rollout" is that of the weights through the layer.
         Raises ValueError for a stage, IndexError for a layer or head that there is not.
         """
         if name not in (known := [field.name for field in fields(Stages)]):
             raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+        if head == "rollout":
+            return self.rollout(layer)
         values: Array = getattr(self.layers[layer], name)
         if name in LAYER_STAGES or head == "all":
             return values
         return values.mean(axis=0) if head == "mean" else values[head]  # type: ignore[no-any-return]
+
+    def rollout(self, layer: int) -> Array:
+        """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
+
+        A heuristic of what reaches a position from where (Abnar & Zuidema 2020): it takes the
+        residual stream for half of every layer and knows no feed-forward. Raises IndexError.
+        """
+        weights = self.layers[layer].weights  # an IndexError here, before any product
+        mixed: Array = np.eye(len(self.ids), dtype=weights.dtype)
+        for stages in self.layers[: layer + 1]:
+            mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
+        return mixed
 
 
 def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> AttentionMap:
@@ -93,7 +110,7 @@ def _above_diagonal(stages: Stages) -> float:
 def _score_error(stages: Stages) -> float:
     """scores = q·k, scaled = scores/√D, masked = scaled or −inf; relative to the largest."""
     T, size = stages.q.shape[1:]
-    exact = np.einsum("hqd,hkd->hqk", stages.q.astype(np.float64), stages.k.astype(np.float64))
+    exact = stages.q.astype(np.float64) @ stages.k.astype(np.float64).swapaxes(1, 2)  # (H, T, T)
     allowed = np.tri(T, dtype=bool)
     masked = np.where(allowed, stages.masked, 0.0) - np.where(allowed, exact / np.sqrt(size), 0.0)
     differences = (stages.scores - exact, stages.scaled - exact / np.sqrt(size), masked)
@@ -107,7 +124,7 @@ def _recomputed(stages: Stages) -> tuple[float, float]:
     q, k = stages.q.astype(np.float64), stages.k.astype(np.float64)  # (H, T, D)
     error = np.float64(0.0)  # np.maximum keeps a NaN, max() may lose it
     for row in range(q.shape[1]):
-        scores = np.einsum("hd,hkd->hk", q[:, row], k[:, : row + 1]) / np.sqrt(q.shape[2])
+        scores = (k[:, : row + 1] @ q[:, row, :, None])[..., 0] / np.sqrt(q.shape[2])  # (H, row+1)
         expected = np.exp(scores - np.logaddexp.reduce(scores, axis=-1)[:, None])
         error = np.maximum(error, np.abs(stages.weights[:, row, : row + 1] - expected).max())
     tight = stages.q.dtype == np.float64
@@ -116,8 +133,8 @@ def _recomputed(stages: Stages) -> tuple[float, float]:
 
 
 def _context(stages: Stages) -> tuple[float, float]:
-    weights, v = stages.weights.astype(np.float64), stages.v.astype(np.float64)
-    expected = np.einsum("hqk,hkd->hqd", weights, v)
+    v = stages.v.astype(np.float64)
+    expected = stages.weights.astype(np.float64) @ v
     joined = stages.context.swapaxes(0, 1).reshape(stages.concat.shape)
     differences = (stages.context - expected, stages.concat - joined)
     error = np.max([np.abs(difference).max() for difference in differences])
@@ -128,8 +145,8 @@ def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float
     """The heads' contexts, each through its own rows of the projection, summed in float64."""
     weight, bias = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
     heads, _, size = stages.context.shape
-    slices = weight.astype(np.float64).reshape(-1, heads, size)  # (C, H, D)
-    expected = np.einsum("htd,chd->tc", stages.context.astype(np.float64), slices)
+    slices = weight.astype(np.float64).T.reshape(heads, size, -1)  # (H, D, C)
+    expected = (stages.context.astype(np.float64) @ slices).sum(axis=0)
     expected = expected if bias is None else expected + bias
     largest = float(np.abs(expected).max())
     return float(np.abs(stages.proj - expected).max()), 1e-5 * max(1.0, largest)
