@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PAGE := gpt/view/assets
+DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 .PHONY: demo test check lint types layers tests soak bench clean
 .DELETE_ON_ERROR:
@@ -27,6 +29,9 @@ check: lint types layers tests
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(DENO) lint --config $(PAGE)/deno.json
+	$(DENO) fmt --check --config $(PAGE)/deno.json
+	$(DENO) check --config $(PAGE)/deno.json $(PAGE)/*.js
 
 types: $(INSTALLED)
 	$(BIN)/mypy

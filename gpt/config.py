@@ -27,7 +27,8 @@ Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Windows = Literal["random", "epochs"]
 Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj", "residual"]
-View = Literal["auto", "numbers", "heat", "top", "heads"]
+Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
+View = Literal[Drawing, "rollout", "lens"]
 Scale = Literal["fixed", "row"]
 
 

@@ -17,6 +17,8 @@ from gpt.training.corpus import Corpus, encode
 from gpt.training.sources import Source
 from gpt.training.trainer import Saved, Trainer
 
+pytest_plugins = ["browsing"]  # the browser's fixtures
+
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
 

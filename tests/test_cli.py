@@ -439,3 +439,71 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
+
+
+def test_two_steps_of_a_run_are_compared(gptx: Gptx) -> None:
+    answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1")
+    assert (answer.code, answer.err) == (0, "")
+    assert "step 4" in answer.out
+    assert "step 8" in answer.out
+    assert "mean change" in answer.out
+    compared = json.loads(
+        gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--format", "json").out
+    )["compared"]
+    assert compared[0]["step"] == 4
+    same = gptx("attn", "the cat", "--diff", "corpus-1", "--run", "corpus-1")
+    assert "mean change .00 · largest .00" in same.out
+    assert gptx("attn", "x", "--diff", "none").code == 4
+
+
+def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
+    lens = gptx("attn", "the cat", "--view", "lens")
+    assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
+    assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
+    rollout = gptx("attn", "the cat", "--view", "rollout")
+    assert rollout.out.startswith("rollout through layer 1, a heuristic")
+    answer = gptx("attn", "the cat", "--view", "rollout", "--stage", "q")
+    assert answer.code == 2
+    answer = gptx("attn", "the cat", "--head", "rollout", "--stage", "scores")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--stage: rollout is of weights, not of scores" in answer.err
+
+
+def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
+    beginnings = {
+        "page.html": b"<!doctype html>",
+        "figure.svg": b"<?xml",
+        "figure.png": b"\x89PNG",
+        "figure.pdf": b"%PDF",
+        "values.json": b"{",
+        "values.csv": b'"layer"',
+        "values.npz": b"PK",
+        "values.txt": b"layer 0 head 0",
+    }
+    for name, beginning in beginnings.items():
+        answer = gptx("attn", "the cat", "-o", name)
+        assert (answer.code, answer.out, answer.err) == (0, "", ""), name
+        assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
+
+
+def test_a_page_of_heads_and_of_two_steps(gptx: Gptx, home: Path) -> None:
+    assert gptx("heads", "-o", "heads.html").code == 0
+    assert "induction" in (home / "heads.html").read_text(encoding="utf-8")
+    assert gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.html").code == 0
+    assert "step 4" in (home / "two.html").read_text(encoding="utf-8")
+    answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.svg")
+    assert answer.code == 2
+    assert "shows one checkpoint" in answer.err
+    assert gptx("heads", "-o", "heads.csv").code == 2
+
+
+def test_open_shows_the_page_in_the_browser(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert gptx("attn", "the cat", "--open").code == 0
+    assert opened == [(home / "attention.html").as_uri()]
+    answer = gptx("attn", "the cat", "--open", "-o", "figure.svg")
+    assert (answer.code, len(opened)) == (2, 1)
+    assert "--open: opens the HTML page, not svg" in answer.err

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, text_or_example
-from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown
-from gpt.config import Scale, Stage, View
-from gpt.errors import NumericsError
+from gpt.commands.common import open_run, origin, subject_of, text_or_example
+from gpt.commands.options import Checkpoints, ConfigFile, RunName, Unknown
+from gpt.config import Drawing, Scale, Stage, View
+from gpt.errors import ConfigError, NumericsError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from gpt.reading.trained import TrainedGPT
+    from gpt.view.exports import Figure
+    from gpt.view.lines import Page
+    from gpt.view.selection import Look
 
 
 def attn(
@@ -21,10 +30,17 @@ def attn(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="File with the text.")] = None,
     run: RunName = None,
-    step: Step = "best",
-    layer: Annotated[str | None, typer.Option(help="A number, or all.", show_default="0")] = None,
+    step: Annotated[
+        str, typer.Option(help="best, last, a kept step's number; A:B compares two.")
+    ] = "best",
+    diff: Annotated[
+        str | None, typer.Option(help="Compare with this run.", show_default=False)
+    ] = None,
+    layer: Annotated[
+        str | None, typer.Option(help="A number, or all.", show_default="0; all with heads, html")
+    ] = None,
     head: Annotated[
-        str | None, typer.Option(help="A number, all, or mean.", show_default="0")
+        str | None, typer.Option(help="A number, all, mean or rollout.", show_default="0")
     ] = None,
     stage: Annotated[Stage, typer.Option(help="Which part of the computation.")] = "weights",
     query: Annotated[str | None, typer.Option(help="Rows A:B, or one.", show_default="all")] = None,
@@ -36,10 +52,13 @@ def attn(
     precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
     scale: Annotated[Scale, typer.Option(help="row: each row's largest is full.")] = "fixed",
     format: Annotated[
-        Literal["text", "json", "csv", "npz"] | None,
+        Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         typer.Option(help="What to write.", show_default="by the ending of -o, else text"),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file.")] = None,
+    show: Annotated[
+        bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
+    ] = False,
     window: Annotated[
         Literal["error", "last"], typer.Option(help="For a text longer than the context.")
     ] = "error",
@@ -51,16 +70,24 @@ def attn(
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view import exports
-    from gpt.view.attention import render
     from gpt.view.lines import Page
-    from gpt.view.selection import select
+    from gpt.view.selection import Look, select
 
+    output = output or (Path("attention.html") if show else None)
     form = format or exports.form_of(output)
-    model = open_run(checkpoints, run, step)
-    chosen = text_or_example(model, {"TEXT": text, "--file": file})
-    attention = model.attention(chosen, unknown=unknown, window=window)
+    if show and form != "html":
+        raise ConfigError(f"--open: opens the HTML page, not {form}")
+    models = _models(checkpoints, run, diff, step)
+    chosen = text_or_example(models[0], {"TEXT": text, "--file": file})
+    drawing: Drawing | Literal["lens"] = "auto" if view == "rollout" else view
+    if view == "rollout":
+        head, layer = head or "rollout", layer or str(models[0].config.n_layer - 1)
     default = "all" if view == "heads" else "0"
-    selection = select(attention, layer or default, head or default, stage, query, key)
+    looks = []
+    for name, model in zip(_names(models), models, strict=True):
+        attention = model.attention(chosen, unknown=unknown, window=window)
+        selection = select(attention, layer or default, head or default, stage, query, key)
+        looks.append(Look(name, attention, selection))
     if form == "text":
         page = Page(
             width=None if output else console.page_width(),
@@ -69,17 +96,112 @@ def attn(
             scale=scale,
             top=top,
         )
-        lines = render(attention, selection, view, page)
-        console.deliver_lines(lines, output, color)
-    elif form == "npz":
-        console.deliver(exports.to_npz(attention), output)
+        console.deliver_lines(_lines(models, looks, drawing, page), output, color)
     else:
-        written = (
-            exports.to_csv(attention, selection)
-            if form == "csv"
-            else exports.to_json(attention, selection, origin(model)) + "\n"
-        )
-        console.deliver(written.encode(), output)
-    failed = [check.name for check in attention.checks if not check.passed]
+        console.deliver(_written(models, looks, form, view, scale, ascii_only), output)
+    if show and output:
+        webbrowser.open(output.resolve().as_uri())
+    failed = {check.name for look in looks for check in look.attention.checks if not check.passed}
     if failed:
-        raise NumericsError(f"a check failed: {', '.join(failed)}; do not trust these numbers")
+        raise NumericsError(
+            f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
+        )
+
+
+def _models(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[TrainedGPT]:
+    """One checkpoint, or the two to compare."""
+    first, colon, second = step.partition(":")
+    if not colon and diff is None:
+        return [open_run(checkpoints, run, step)]
+    first = first or "best"
+    return [
+        open_run(checkpoints, run, first),
+        open_run(checkpoints, diff or run, (second or "best") if colon else first),
+    ]
+
+
+def _names(models: list[TrainedGPT]) -> list[str]:
+    """What tells the checkpoints apart: their steps within a run, else runs and steps."""
+    places = [origin(model) for model in models]
+    steps = [f"step {place['step']:,}" for place in places]
+    if len({place["run"] for place in places}) == 1 < len(places):
+        return steps
+    return [f"{place['run']} {step}" for place, step in zip(places, steps, strict=True)]
+
+
+def _lines(
+    models: list[TrainedGPT], looks: list[Look], view: Drawing | Literal["lens"], page: Page
+) -> list[Text]:
+    """What the terminal shows."""
+    from rich.text import Text
+
+    from gpt.view.attention import render
+    from gpt.view.comparison import compare
+    from gpt.view.lens import lens_lines
+
+    if view == "lens":
+        lines = []
+        for model, look in zip(models, looks, strict=True):
+            lines += [Text(look.name)] if len(looks) > 1 else []
+            lines += lens_lines(look, model.lens(look.attention), model.vocabulary.characters, page)
+        return lines
+    if len(looks) > 1:
+        return compare(looks, view, page)
+    return render(looks[0].attention, looks[0].selection, view, page)
+
+
+def _written(
+    models: list[TrainedGPT],
+    looks: list[Look],
+    form: Literal["json", "csv", "npz", "html"] | Figure,
+    view: View,
+    scale: Scale,
+    ascii_only: bool,
+) -> bytes:
+    """What a file gets. Raises ConfigError where two checkpoints do not go into the form."""
+    from gpt.view import exports
+    from gpt.view.lens import lens_record
+
+    if form == "npz":
+        return exports.to_npz([look.attention for look in looks])
+    if form == "csv":
+        return exports.to_csv(looks).encode()
+    if form == "html":
+        return _page(models, looks).encode()
+    if form == "json":
+        records = []
+        for model, look in zip(models, looks, strict=True):
+            records.append(exports.record(look.attention, look.selection, origin(model)))
+            if view == "lens":
+                lens = model.lens(look.attention)
+                records[-1]["lens"] = lens_record(lens, model.vocabulary.characters)
+        return exports.to_json(records).encode()
+    return _figure(looks, form, scale, ascii_only)
+
+
+def _page(models: list[TrainedGPT], looks: list[Look]) -> str:
+    from gpt.reading.measures import measure
+    from gpt.view.page import Start, build_page
+
+    subjects = [
+        subject_of(model, look.name, look.attention, measure(model.reader, [look.attention]))
+        for model, look in zip(models, looks, strict=True)
+    ]
+    chosen = looks[0].selection
+    head = chosen.heads[0]
+    start = Start(chosen.layers[0], 0 if head == "all" else head, chosen.stage)
+    return build_page(subjects, start, " and ".join(look.name for look in looks))
+
+
+def _figure(looks: list[Look], form: Figure, scale: Scale, ascii_only: bool) -> bytes:
+    from gpt.view.figures import to_figure
+
+    if len(looks) > 1:
+        raise ConfigError(f"--format: {form} shows one checkpoint; compare with html, text or json")
+    look = looks[0]
+    drawn, warnings = to_figure(
+        look.attention, look.selection, form, scale, ascii_only, run=look.name
+    )
+    for warning in warnings:
+        console.say(f"warning: {warning}")
+    return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,10 @@ from gpt import console
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gpt.reading.inspector import AttentionMap
+    from gpt.reading.measures import Measure
     from gpt.reading.trained import TrainedGPT
+    from gpt.view.page import Subject
     from gpt.vocabulary import Ids
 
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
@@ -68,3 +72,13 @@ def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> s
         text = model.example()
         console.say(f'no TEXT given; from the validation split: "{escape(text)}"')
     return text
+
+
+def subject_of(
+    model: TrainedGPT, name: str, attention: AttentionMap, measures: Sequence[Measure]
+) -> Subject:
+    """What the HTML page shows of a checkpoint."""
+    from gpt.view.page import Subject
+
+    characters = model.vocabulary.characters
+    return Subject(name, attention, model.lens(attention), characters, measures, origin(model))

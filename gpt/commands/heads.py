@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, validation_ids
+from gpt.commands.common import open_run, origin, subject_of, validation_ids
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
+
+PAGE_TEXT = 64  # characters of the measured text that the page shows
 
 
 def heads(
@@ -33,6 +35,9 @@ def heads(
     top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None,
     every: Annotated[bool, typer.Option("--all", help="All measures.")] = False,
     precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .html, a page.")
+    ] = None,
     unknown: Unknown = "error",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Signs in ASCII.")] = False,
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
@@ -45,7 +50,9 @@ def heads(
     from gpt.progress import working
     from gpt.reading.heads import survey
     from gpt.view import heads as view
+    from gpt.view.exports import form_of
     from gpt.view.lines import Page
+    from gpt.view.page import Start, build_page
 
     model = open_run(checkpoints, run, step)
     if file is not None:
@@ -59,14 +66,25 @@ def heads(
             source = "the validation split's start"
             ids = model.vocabulary.encode(model.stored.excerpt)
             console.say(f"note: {error}; measuring on what of it the model carries")
+    form = "json" if as_json else form_of(output)
+    if form not in ("text", "json", "html"):
+        raise ConfigError(f"--output: heads are told as text, JSON or a page, not as {form}")
     with working() as done:
         found = survey(model.reader, ids, windows, None if ablate == "no" else ablate, done)
     order = view.ranked(found, sort)[:top]
-    if as_json:
+    if form == "text":
+        signs = ascii_only or not (output or console.speaks_utf8())
+        page = Page(None if output else console.page_width(), signs, precision)
+        lines = [*view.title(found, source, page), *view.heads_table(found, order, page, every)]
+        console.deliver_lines(lines, output, color)
+        return
+    if form == "json":
         record = view.heads_record(found, source, origin(model))
         record["ranking"] = [list(place) for place in order]
-        console.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        return
-    page = Page(console.page_width(), ascii_only or not console.speaks_utf8(), precision)
-    lines = [*view.title(found, source, page), *view.heads_table(found, order, page, every)]
-    console.deliver_lines(lines, None, color)
+        written = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
+        name = f"{origin(model)['run']} step {model.stored.step:,}"
+        subject = subject_of(model, name, model.attention(text), found.measures)
+        written = build_page([subject], Start(*order[0]), name)
+    console.deliver(written.encode(), output)

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from gpt.config import Scale, View
+from gpt.config import Drawing, Scale
 from gpt.reading.inspector import LAYER_STAGES, AttentionMap
 from gpt.reading.reader import Array
 from gpt.view.characters import label, legend, pad, quoted
@@ -25,7 +25,7 @@ from gpt.view.selection import Panel, Selection
 THUMBNAIL = 24  # most cells a side of a head in the overview
 
 
-def render(attention: AttentionMap, selection: Selection, view: View, page: Page) -> list[Text]:
+def render(attention: AttentionMap, selection: Selection, view: Drawing, page: Page) -> list[Text]:
     """The selected matrices, then a legend and the checks."""
     panels = selection.panels(attention)
     if view == "heads":
@@ -33,13 +33,16 @@ def render(attention: AttentionMap, selection: Selection, view: View, page: Page
     else:
         lines = []
         for panel in panels:
-            drawn = view if view != "auto" else _fitting(attention, selection, panel, page)
-            title = _title(attention, selection, panel, drawn, page)
+            drawn = view if view != "auto" else fitting(attention, selection, panel, page)
+            title = title_of(attention, selection, panel, drawn, page)
             lines += [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
-            lines += [*_VIEWS[drawn](attention, selection, panel, page), Text()]
-    explained = legend(attention.text, page.ascii_only)
-    lines += [Text(line, DIM) for line in own_words(explained, page)]
-    return lines + checks(attention.checks, page)
+            lines += [*VIEWS[drawn](attention, selection, panel, page), Text()]
+    return [*lines, *meanings(attention.text, page), *checks(attention.checks, page)]
+
+
+def meanings(text: str, page: Page) -> list[Text]:
+    """What the signs in the labels stand for."""
+    return [Text(line, DIM) for line in own_words(legend(text, page.ascii_only), page)]
 
 
 def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
@@ -157,9 +160,10 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     return lines
 
 
-def _title(
+def title_of(
     attention: AttentionMap, selection: Selection, panel: Panel, view: str, page: Page
 ) -> list[str]:
+    """What is drawn: which head, stage, axes, T, head_size, scale."""
     size = attention.layers[panel.layer].q.shape[-1]
     parts = [_where(selection, panel), selection.stage, _axes(selection)]
     parts += [f"T={len(attention.text)}", f"head_size={size}"]
@@ -177,6 +181,8 @@ def _title(
 def _where(selection: Selection, panel: Panel) -> str:
     if selection.stage in LAYER_STAGES:
         return f"layer {panel.layer} all heads"
+    if panel.head == "rollout":
+        return f"rollout through layer {panel.layer}, a heuristic"
     return (
         f"layer {panel.layer} {'mean of heads' if panel.head == 'mean' else f'head {panel.head}'}"
     )
@@ -187,7 +193,7 @@ def _axes(selection: Selection) -> str:
     return f"rows = query, columns = {columns}"
 
 
-def _fitting(
+def fitting(
     attention: AttentionMap, selection: Selection, panel: Panel, page: Page
 ) -> Literal["numbers", "heat", "top"]:
     """Numbers if they fit, else heat, else the strongest keys."""
@@ -276,7 +282,8 @@ def _extent(values: Array) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
-_VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {
+#: View -> what draws one matrix in it.
+VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {
     "numbers": numbers,
     "heat": heat,
     "top": top,

@@ -10,7 +10,7 @@ from gpt.errors import ConfigError
 from gpt.reading.inspector import LAYER_STAGES, AttentionMap
 from gpt.reading.reader import Array
 
-HeadName = int | Literal["mean", "all"]
+HeadName = int | Literal["mean", "all", "rollout"]
 
 #: Stages whose columns are keys; the others' columns are dimensions.
 SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
@@ -51,15 +51,32 @@ class Selection:
         ]
 
 
+@dataclass(frozen=True)
+class Look:
+    """One checkpoint's map of a text, what of it is asked for, and what the checkpoint is called.
+
+    Several looks compare checkpoints.
+    """
+
+    name: str
+    attention: AttentionMap
+    selection: Selection
+
+
 def select(
     attention: AttentionMap, layer: str, head: str, stage: Stage, query: str | None, key: str | None
 ) -> Selection:
-    """From the texts of the options: numbers, "all", "mean", "A:B". Raises ConfigError."""
+    """From the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises ConfigError."""
     length = len(attention.text)
-    heads, _, _ = attention.layers[0].q.shape
+    count, _, _ = attention.layers[0].q.shape
+    heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
+    if head == "rollout":
+        require(stage == "weights", "stage", f"rollout is of weights, not of {stage}")
+    elif head != "mean":
+        heads = _indices("head", head, count)
     return Selection(
         layers=_indices("layer", layer, len(attention.layers)),
-        heads=("mean",) if head == "mean" else _indices("head", head, heads),
+        heads=heads,
         stage=stage,
         queries=_range("query", query, length),
         keys=_range("key", key, length),
@@ -69,7 +86,7 @@ def select(
 def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(count))
-    words = "all, mean or a number" if option == "head" else "all or a number"
+    words = "all, mean, rollout or a number" if option == "head" else "all or a number"
     require(text.isdecimal() and len(text) < 10, option, f"{text[:20]!r} is not {words}")
     require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
     return (int(text),)

@@ -210,3 +210,19 @@ def test_the_last_window_of_a_long_text_is_that_text_alone(trained: TrainedGPT) 
         assert np.array_equal(ours.weights, theirs.weights)
     assert trained.attention("the cat", window="last").text == "the cat"
     assert trained.attention("the€ cat", unknown="skip").text == "the cat"
+
+
+def test_rollout_is_the_product_of_half_mean_and_half_identity(trained: TrainedGPT) -> None:
+    attention = trained.attention("the cat sat")
+    product = np.eye(11)
+    for layer, stages in enumerate(attention.layers):
+        product = (
+            0.5 * stages.weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(11)
+        ) @ product
+        found = attention.rollout(layer)
+        np.testing.assert_allclose(found, product, rtol=0, atol=1e-6)
+        assert np.array_equal(found, np.tril(found))
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-6)
+        assert np.array_equal(attention.stage("weights", layer, "rollout"), found)
+    with pytest.raises(IndexError):
+        attention.rollout(2)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gpt.config import ModelConfig, View
+from gpt.config import Drawing, ModelConfig
 from gpt.reading.inspector import AttentionMap, Check, inspect
 from gpt.reading.reader import Reader, Stages
 from gpt.view.attention import heat, numbers, overview, render, top
@@ -61,7 +61,7 @@ def known() -> AttentionMap:
     return AttentionMap("hé\n ", np.arange(4), (stages,), passed)
 
 
-def drawn(attention: AttentionMap, view: View, page: Page, **options: Any) -> list[str]:
+def drawn(attention: AttentionMap, view: Drawing, page: Page, **options: Any) -> list[str]:
     lines = render(attention, chosen(attention, **options), view, page)
     return [line.plain for line in lines]
 
@@ -71,7 +71,7 @@ def chosen(attention: AttentionMap, **options: Any) -> Selection:
     return select(attention, **given)
 
 
-BODIES: dict[View, str] = {
+BODIES: dict[Drawing, str] = {
     "heat": """
       0
       h é ⏎ ␠
@@ -110,7 +110,7 @@ checks: rows sum to 1 ±1e-07 · above the diagonal exactly 0 ✓"""
 
 
 @pytest.mark.parametrize("view", BODIES)
-def test_a_known_head_is_drawn_so(known: AttentionMap, view: View) -> None:
+def test_a_known_head_is_drawn_so(known: AttentionMap, view: Drawing) -> None:
     lines = drawn(known, view, Page(top=2), head="all" if view == "heads" else "0")
     body = "\n".join(line.rstrip() for line in lines[1:])
     assert body.partition("\n\n")[0] == BODIES[view]
@@ -140,9 +140,9 @@ def test_a_known_head_in_ascii(known: AttentionMap) -> None:
     ]
 
 
-@pytest.mark.parametrize("view", get_args(View))
+@pytest.mark.parametrize("view", get_args(Drawing))
 @pytest.mark.parametrize("text", TEXTS)
-def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view: View) -> None:
+def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view: Drawing) -> None:
     attention = map_of(TEXTS[text])
     for stage in ("masked", "weights", "context", "proj"):
         for width in (40, 80, None):
@@ -159,7 +159,7 @@ def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view:
 
 
 @pytest.mark.parametrize("view", ["numbers", "top", "heads"])
-def test_a_long_text_fits_the_page_too(view: View) -> None:
+def test_a_long_text_fits_the_page_too(view: Drawing) -> None:
     attention = map_of(PLAIN)
     for stage in ("scores", "weights", "context"):
         for width in (40, 80):
@@ -261,7 +261,7 @@ def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -
     ],
 )
 def test_auto_shows_numbers_if_they_fit_else_heat_else_the_strongest(
-    text: str, width: int | None, expected: View
+    text: str, width: int | None, expected: Drawing
 ) -> None:
     attention = map_of(text)
     assert drawn(attention, "auto", Page(width)) == drawn(attention, expected, Page(width))
@@ -288,14 +288,14 @@ def test_a_failed_check_is_told_with_its_bound() -> None:
 
 @pytest.mark.parametrize("view", ["heat", "auto"])
 @pytest.mark.parametrize("width", [40, 42, 80])
-def test_a_long_heat_map_fits_with_its_ruler(view: View, width: int) -> None:
+def test_a_long_heat_map_fits_with_its_ruler(view: Drawing, width: int) -> None:
     attention = map_of(PLAIN)
     for line in render(attention, chosen(attention, key="3:"), view, Page(width)):
         assert line.cell_len <= width, line.plain
 
 
 @pytest.mark.parametrize("view", ["heat", "heads", "auto", "top"])
-def test_a_selection_that_is_all_masked_is_drawn(view: View) -> None:
+def test_a_selection_that_is_all_masked_is_drawn(view: Drawing) -> None:
     assert drawn(map_of(PLAIN), view, Page(40), stage="masked", query="0:2", key="3:")
 
 
@@ -308,7 +308,7 @@ def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
 
 
 @pytest.mark.parametrize("view", ["heat", "heads"])
-def test_a_cell_without_weight_is_still_a_cell(view: View) -> None:
+def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
     attention = map_of("abcdefgh")
     lines = render(attention, chosen(attention), view, Page(80))
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]

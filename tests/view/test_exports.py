@@ -16,8 +16,8 @@ from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
-from gpt.view.exports import to_csv, to_json, to_npz
-from gpt.view.selection import SQUARE_STAGES, Selection, select
+from gpt.view.exports import record, to_csv, to_json, to_npz
+from gpt.view.selection import SQUARE_STAGES, Look, Selection, select
 
 STAGES = get_args(Stage)
 AWKWARD = '\n",[é\t '  # as many characters as the text that was attended to
@@ -53,7 +53,7 @@ def test_json_holds_every_number_to_the_bit_and_null_where_masked(
     attention: AttentionMap, stage: str, query: str, key: str
 ) -> None:
     selection = selected(attention, stage, query, key)
-    document = strict(to_json(attention, selection, {}))
+    document = strict(to_json([record(attention, selection, {})]))
     panels = selection.panels(attention)
     assert document["panels"] == [{"layer": panel.layer, "head": panel.head} for panel in panels]
     assert len(document["values"]) == len(panels)
@@ -77,7 +77,9 @@ def test_json_holds_every_number_to_the_bit_and_null_where_masked(
 
 def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
     origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
-    document = strict(to_json(attention, selected(attention, "weights", "3:5", "1:"), origin))
+    document = strict(
+        to_json([record(attention, selected(attention, "weights", "3:5", "1:"), origin)])
+    )
     assert {name: document[name] for name in origin} == origin
     assert document["schema"] == 1
     assert document["text"] == AWKWARD
@@ -86,7 +88,7 @@ def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
     assert (document["queries"], document["keys"]) == ([3, 4], [1, 2, 3, 4, 5, 6])
     assert [check["name"] for check in document["checks"]] == [c.name for c in attention.checks]
     assert all(check["error"] <= check["bound"] and check["passed"] for check in document["checks"])
-    context = strict(to_json(attention, selected(attention, "context"), origin))
+    context = strict(to_json([record(attention, selected(attention, "context"), origin)]))
     assert (context["axes"][2], context["keys"]) == ("dimension", None)
 
 
@@ -95,7 +97,9 @@ def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
     attention: AttentionMap, stage: str
 ) -> None:
     selection = selected(attention, stage, "1:6", "2:")
-    lines = list(csv.reader(io.StringIO(to_csv(attention, selection), newline=""), strict=True))
+    lines = list(
+        csv.reader(io.StringIO(to_csv([Look("", attention, selection)]), newline=""), strict=True)
+    )
     square = stage in SQUARE_STAGES
     name = "weight" if stage == "weights" else stage
     columns = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
@@ -115,7 +119,7 @@ def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
 
 
 def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
-    with np.load(io.BytesIO(to_npz(attention)), allow_pickle=False) as read:
+    with np.load(io.BytesIO(to_npz([attention])), allow_pickle=False) as read:
         names = [field.name for field in fields(Stages)]
         assert sorted(read.files) == sorted(["text", "codes", "ids", *names])
         assert "".join(map(chr, read["codes"])) == AWKWARD
@@ -132,14 +136,34 @@ def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMa
     values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
     layer = replace(attention.layers[0], scores=values)
     odd = replace(attention, layers=(layer,))
-    read = np.array(strict(to_json(odd, selected(odd, "scores"), {}))["values"], np.float32)
+    read = np.array(
+        strict(to_json([record(odd, selected(odd, "scores"), {})]))["values"], np.float32
+    )
     assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
-    lines = csv.reader(io.StringIO(to_csv(odd, selected(odd, "scores")), newline=""))
+    lines = csv.reader(io.StringIO(to_csv([Look("", odd, selected(odd, "scores"))]), newline=""))
     column = np.array([line[-1] for line in lines][1:], np.float32)
     assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())
 
 
 def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
     returned = replace(attention, text="a\r" + attention.text[2:])
-    written = to_csv(returned, selected(returned, "weights"))
+    written = to_csv([Look("", returned, selected(returned, "weights"))])
     assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"
+
+
+def test_two_checkpoints_are_told_apart_in_every_form(attention: AttentionMap) -> None:
+    changed = replace(attention.layers[0], weights=attention.layers[0].weights * 0.5)
+    other = replace(attention, layers=(changed, *attention.layers[1:]))
+    looks = [
+        Look(name, each, selected(each, "weights"))
+        for name, each in (("step 1", attention), ("step 2", other))
+    ]
+    document = strict(to_json([record(each.attention, each.selection, {}) for each in looks]))
+    first, second = (np.array(each["values"]) for each in document["compared"])
+    np.testing.assert_allclose(second[0], first[0] / 2)
+    lines = list(csv.reader(io.StringIO(to_csv(looks), newline="")))
+    assert lines[0][:3] == ["checkpoint", "layer", "head"]
+    assert {line[0] for line in lines[1:]} == {"step 1", "step 2"}
+    with np.load(io.BytesIO(to_npz([attention, other])), allow_pickle=False) as read:
+        assert np.array_equal(read["a_weights"][0], attention.layers[0].weights)
+        assert np.array_equal(read["b_weights"][0], changed.weights)

@@ -113,8 +113,8 @@ class Wrong:
         Wrong("layer", "mean", "'mean' is not all or a number"),
         Wrong("layer", "", "'' is not all or a number"),
         Wrong("head", "2", "2 is not in 0 … 1"),
-        Wrong("head", "first", "'first' is not all, mean or a number"),
-        Wrong("head", "²", "'²' is not all, mean or a number"),
+        Wrong("head", "first", "'first' is not all, mean, rollout or a number"),
+        Wrong("head", "²", "'²' is not all, mean, rollout or a number"),
         *(
             Wrong(option, *wrong)
             for option in ("query", "key")

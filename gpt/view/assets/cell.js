@@ -1,0 +1,108 @@
+// @ts-check
+// One number taken apart: the terms that sum to it, and what becomes of the sum.
+
+import { termsOf } from "./derive.js";
+import { short } from "./numbers.js";
+import { bar, make, named, part } from "./parts.js";
+
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Subject} Subject */
+/** @typedef {import("./derive.js").Term} Term */
+
+/** @param {App} app */
+export function makeCell(app) {
+  const host = part("cell");
+  const order = /** @type {HTMLSelectElement} */ (part("terms-order"));
+  order.addEventListener("change", () => render());
+
+  function render() {
+    const shown = app.panels.filter(({ matrix }) => typeof matrix !== "string");
+    const at = app.state.cell ?? app.pointed ?? strongest(shown[0]?.matrix);
+    host.replaceChildren();
+    if (!at) return;
+    if (!app.state.cell) host.append(make("p", { class: "hint" }, "Click a cell to keep it here."));
+    const subjects = app.state.of === "diff" ? app.subjects : shown.map(({ subject }) => subject);
+    for (const subject of subjects) host.append(...explained(app, subject, at, order.value));
+  }
+  return { render };
+}
+
+/**
+ * The largest cell of the last row, to begin with.
+ * @param {import("./data.js").Matrix | string | undefined} matrix
+ * @returns {[number, number] | null}
+ */
+function strongest(matrix) {
+  if (!matrix || typeof matrix === "string") return null;
+  const last = matrix.values.subarray((matrix.rows - 1) * matrix.columns);
+  return [matrix.rows - 1, last.indexOf(last.reduce((a, b) => Math.max(a, b)))];
+}
+
+/**
+ * @param {App} app
+ * @param {Subject} subject
+ * @param {[number, number]} at
+ * @param {string} order "place" or "size"
+ */
+function explained(app, subject, [row, column], order) {
+  const { state, digits } = app;
+  const written = (/** @type {number} */ value) => short(value, digits);
+  const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
+  const alone = state.view === "head" || ["concat", "proj", "residual"].includes(state.stage);
+  const sum = alone && subject.has(state.layer, state.head)
+    ? termsOf(subject, state, row, column, (position) => named(app, position), written)
+    : null;
+  if (!sum) return [...title, make("p", { class: "hint" }, reason(app, subject))];
+  const total = sum.terms.reduce((all, { value }) => all + value, 0);
+  const largest = sum.terms.reduce((most, { value }) => Math.max(most, Math.abs(value)), 0) || 1;
+  const terms = [...sum.terms];
+  if (order === "size") terms.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const items = terms.map(({ name, value, factors }) =>
+    make(
+      "li",
+      { title: factors, "data-value": value },
+      make("span", { class: "term" }, name.replace("dimension ", "d ")),
+      bar(value / largest, true),
+      make("span", { class: "number" }, written(value)),
+    )
+  );
+  const list = make("ol", { class: "terms", tabindex: "0", "aria-label": sum.of }, ...items);
+  const steps = [step(`Σ ${sum.of}`, written(total), "sum")];
+  if (sum.sum === "q·k") {
+    const scaled = total / Math.sqrt(subject.headSize);
+    steps.push(step(`/ √${subject.headSize}`, written(scaled), "scaled"));
+    if (column > row) steps.push(step("mask", "−∞", "masked"));
+    else {
+      const weight = subject.triangle(state.layer, state.head)[row * (row + 1) / 2 + column];
+      steps.push(step(`softmax over keys 0 … ${row}`, written(weight), "weight"));
+    }
+  }
+  const heading = sum.sum === "q·k"
+    ? `query ${named(app, row)} · key ${named(app, column)}`
+    : `${sum.sum} of ${named(app, row)} · dimension ${column}`;
+  return [
+    ...title,
+    make("p", { class: "cell-name" }, heading),
+    list,
+    make("dl", { class: "steps" }, ...steps.flat()),
+  ];
+}
+
+/** @param {string} name @param {string} value @param {string} kind */
+function step(name, value, kind) {
+  return [make("dt", null, name), make("dd", { "data-step": kind }, value)];
+}
+
+/** Why a number cannot be taken apart. @param {App} app @param {Subject} subject */
+function reason(app, subject) {
+  const { view, stage, layer, head } = app.state;
+  if (!subject.has(layer, head)) return `There is no layer ${layer} head ${head}.`;
+  if (view === "mean") return "A mean of heads: choose one head to see its products.";
+  if (view === "rollout") return "A product of layers: choose one head to see its products.";
+  if (!subject.detailed(layer)) {
+    return `This file has no q and k of layer ${layer}: make a page with --layer ${layer}.`;
+  }
+  return stage === "proj"
+    ? "The projection mixes all dimensions of concat; its matrix is not here."
+    : "";
+}

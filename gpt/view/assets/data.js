@@ -1,0 +1,265 @@
+// @ts-check
+// The page's data as objects: a subject is one checkpoint's view of the text, and knows every stage
+// of it. Knows nothing of what is shown.
+
+import { bytes, unpack } from "./numbers.js";
+
+/** @typedef {import("./numbers.js").Packed} Packed */
+/** @typedef {{name: string, error: number | null, bound: number, passed: boolean}} Check */
+/**
+ * @typedef {object} Measure
+ * @property {string} name
+ * @property {string} title
+ * @property {string} explained
+ * @property {(number | null)[][]} values by layer and head
+ * @property {(number | null)[][]} errors standard errors of these
+ * @property {number | null} uniform what an even head would have
+ * @property {number} windows
+ */
+/**
+ * @typedef {object} SubjectPayload
+ * @property {string} name
+ * @property {Record<string, string>} origin
+ * @property {number} layers
+ * @property {number} heads
+ * @property {number} headSize
+ * @property {Check[]} checks
+ * @property {Measure[]} measures
+ * @property {{depths: number, most: number, codes: number[], labels: string[], ids: string,
+ *   probabilities: string}} lens
+ * @property {Packed[]} weights lower triangles, by layer
+ * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer
+ */
+/**
+ * @typedef {object} Payload
+ * @property {string} version
+ * @property {string} title
+ * @property {number} bits
+ * @property {{layer: number, head: number | "mean" | "rollout", stage: string}} start
+ * @property {number[]} codes
+ * @property {string[]} labels
+ * @property {string[]} legend of the symbols in the labels
+ * @property {SubjectPayload[]} subjects
+ */
+/**
+ * A stage's numbers, row by row. `causal`: columns after the row are masked, and empty.
+ * @typedef {object} Matrix
+ * @property {number} rows
+ * @property {number} columns
+ * @property {Float64Array} values
+ * @property {boolean} causal
+ * @property {boolean} keys whether columns are characters, else dimensions
+ * @property {"share" | "signed" | "difference"} kind
+ */
+/** @typedef {{code: number, label: string, probability: number}} Guess */
+
+/** Stages in the order of the computation, and what their tabs say. */
+export const STAGES = /** @type {const} */ ([
+  ["scores", "q·k"],
+  ["scaled", "/√d"],
+  ["masked", "mask"],
+  ["weights", "softmax"],
+  ["context", "context"],
+  ["concat", "concat"],
+  ["proj", "projection"],
+  ["residual", "residual"],
+]);
+
+/** Stages in which the heads of a layer have come together. */
+export const LAYER_STAGES = ["concat", "proj", "residual"];
+const SQUARE = ["scores", "scaled", "masked", "weights"];
+const KEPT = 24; // matrices in memory
+
+export class Subject {
+  /**
+   * @param {SubjectPayload} payload
+   * @param {number} length of the text
+   */
+  constructor(payload, length) {
+    this.payload = payload;
+    this.name = payload.name;
+    this.length = length;
+    this.layers = payload.layers;
+    this.heads = payload.heads;
+    this.headSize = payload.headSize;
+    this.width = payload.heads * payload.headSize;
+    this.measures = payload.measures;
+    /** @type {Map<string, Float32Array>} */
+    this.arrays = new Map();
+    /** @type {Map<string, Matrix>} */
+    this.matrices = new Map();
+    this.guessIds = new Uint32Array(bytes(payload.lens.ids).buffer);
+    this.guessChances = new Float32Array(bytes(payload.lens.probabilities).buffer);
+  }
+
+  /** @param {number} layer */
+  detailed(layer) {
+    return String(layer) in this.payload.details;
+  }
+
+  /** @param {number} layer @param {number | string} head */
+  has(layer, head) {
+    return layer < this.layers && (typeof head === "string" || head < this.heads);
+  }
+
+  /**
+   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). `head` 0 for these.
+   * @param {string} name
+   * @param {number} layer
+   * @param {number} head
+   */
+  detail(name, layer, head = 0) {
+    const array = this.#array(`${name} ${layer}`, this.payload.details[layer][name]);
+    if (name === "stream" || name === "proj") return array;
+    const size = this.length * this.headSize;
+    return array.subarray(head * size, (head + 1) * size);
+  }
+
+  /**
+   * A head's weights up to the diagonal: the row i begins at i(i+1)/2.
+   * @param {number} layer
+   * @param {number} head
+   */
+  triangle(layer, head) {
+    const size = this.length * (this.length + 1) / 2;
+    const array = this.#array(`weights ${layer}`, this.payload.weights[layer]);
+    return array.subarray(head * size, (head + 1) * size);
+  }
+
+  /**
+   * A stage of one head, or of the layer where the heads have come together.
+   * @param {string} stage
+   * @param {number} layer
+   * @param {number} head
+   * @returns {Matrix}
+   */
+  matrix(stage, layer, head) {
+    return this.remember(
+      `${stage} ${layer} ${LAYER_STAGES.includes(stage) ? "" : head}`,
+      () => this.#computed(stage, layer, head),
+    );
+  }
+
+  /**
+   * @param {string} name
+   * @param {() => Matrix} make
+   */
+  remember(name, make) {
+    const known = this.matrices.get(name) ?? make();
+    this.matrices.delete(name); // last used, last in the map
+    this.matrices.set(name, known);
+    if (this.matrices.size > KEPT) {
+      this.matrices.delete(/** @type {string} */ (this.matrices.keys().next().value));
+    }
+    return known;
+  }
+
+  /** The likeliest next characters at a depth (0: the embedding alone) and position.
+   * @param {number} depth
+   * @param {number} position
+   * @param {number} [count] of them
+   * @returns {Guess[]}
+   */
+  guesses(depth, position, count = Infinity) {
+    const { most, codes, labels } = this.payload.lens;
+    const first = (depth * this.length + position) * most;
+    return Array.from({ length: Math.min(count, most) }, (_, n) => {
+      const id = this.guessIds[first + n];
+      return { code: codes[id], label: labels[id], probability: this.guessChances[first + n] };
+    });
+  }
+
+  /** @param {string} name @param {Packed} packed */
+  #array(name, packed) {
+    let array = this.arrays.get(name);
+    if (!array) this.arrays.set(name, array = unpack(packed));
+    return array;
+  }
+
+  /**
+   * @param {string} stage
+   * @param {number} layer
+   * @param {number} head
+   * @returns {Matrix}
+   */
+  #computed(stage, layer, head) {
+    const T = this.length;
+    const keys = SQUARE.includes(stage);
+    const columns = keys ? T : stage === "context" ? this.headSize : this.width;
+    const matrix = {
+      rows: T,
+      columns,
+      values: new Float64Array(T * columns),
+      causal: stage === "weights" || stage === "masked",
+      keys,
+      kind: /** @type {Matrix["kind"]} */ (stage === "weights" ? "share" : "signed"),
+    };
+    const { values } = matrix;
+    if (stage === "weights") spread(this.triangle(layer, head), T, values);
+    else if (keys) this.#products(stage, layer, head, values);
+    else if (stage === "context") this.#context(layer, head, values, columns, 0);
+    else if (stage === "concat") {
+      for (let h = 0; h < this.heads; h++) {
+        this.#context(layer, h, values, columns, h * this.headSize);
+      }
+    } else {
+      values.set(this.detail("proj", layer));
+      if (stage === "residual") {
+        const stream = this.detail("stream", layer);
+        for (let i = 0; i < values.length; i++) values[i] = Math.fround(values[i] + stream[i]);
+      }
+    }
+    return matrix;
+  }
+
+  /**
+   * scores = q·k, scaled = scores/√D, masked = scaled, −∞ where a key comes after its query.
+   * @param {string} stage
+   * @param {number} layer
+   * @param {number} head
+   * @param {Float64Array} values (T, T)
+   */
+  #products(stage, layer, head, values) {
+    const [T, D] = [this.length, this.headSize];
+    const [q, k] = [this.detail("q", layer, head), this.detail("k", layer, head)];
+    const root = stage === "scores" ? 1 : Math.sqrt(D);
+    for (let i = 0; i < T; i++) {
+      for (let j = 0; j < T; j++) {
+        let sum = 0;
+        for (let d = 0; d < D; d++) sum += q[i * D + d] * k[j * D + d];
+        values[i * T + j] = stage === "masked" && j > i ? -Infinity : sum / root;
+      }
+    }
+  }
+
+  /**
+   * weights·v, into the columns from `first`.
+   * @param {number} layer
+   * @param {number} head
+   * @param {Float64Array} values (T, columns)
+   * @param {number} columns
+   * @param {number} first
+   */
+  #context(layer, head, values, columns, first) {
+    const [T, D] = [this.length, this.headSize];
+    const [weights, v] = [this.triangle(layer, head), this.detail("v", layer, head)];
+    for (let i = 0; i < T; i++) {
+      for (let j = 0; j <= i; j++) {
+        const weight = weights[i * (i + 1) / 2 + j];
+        for (let d = 0; d < D; d++) values[i * columns + first + d] += weight * v[j * D + d];
+      }
+    }
+  }
+}
+
+/**
+ * A triangle as a square, 0 above the diagonal.
+ * @param {Float32Array} triangle
+ * @param {number} T
+ * @param {Float64Array} values (T, T)
+ */
+export function spread(triangle, T, values) {
+  for (let i = 0; i < T; i++) {
+    values.set(triangle.subarray(i * (i + 1) / 2, (i + 1) * (i + 2) / 2), i * T);
+  }
+}

@@ -1,0 +1,131 @@
+// @ts-check
+// What follows from one or two subjects' stages: means of heads, rollout, differences, and the terms
+// whose sum a number is.
+
+import { LAYER_STAGES } from "./data.js";
+
+/** @typedef {import("./data.js").Matrix} Matrix */
+/** @typedef {import("./data.js").Subject} Subject */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {{name: string, value: number, factors: string}} Term */
+
+/**
+ * What the state asks of a subject; or why the page cannot show it.
+ * @param {Subject} subject
+ * @param {State} state
+ * @returns {Matrix | string}
+ */
+export function matrixOf(subject, state) {
+  const { layer, head, stage, view } = state;
+  if (!subject.has(layer, view === "head" ? head : "mean")) {
+    return `${subject.name} has no layer ${layer} head ${head}.`;
+  }
+  if (view === "rollout") return rollout(subject, layer);
+  if (stage !== "weights" && !subject.detailed(layer)) {
+    return `To keep this file small, layer ${layer} has its weights only. ` +
+      `For its other stages make a page with --layer ${layer}.`;
+  }
+  if (view === "mean" && !LAYER_STAGES.includes(stage)) return mean(subject, stage, layer);
+  return subject.matrix(stage, layer, head);
+}
+
+/**
+ * The mean of a layer's heads.
+ * @param {Subject} subject
+ * @param {string} stage
+ * @param {number} layer
+ * @returns {Matrix}
+ */
+export function mean(subject, stage, layer) {
+  return subject.remember(`mean ${stage} ${layer}`, () => {
+    const first = subject.matrix(stage, layer, 0);
+    const values = new Float64Array(first.values.length);
+    for (let head = 0; head < subject.heads; head++) {
+      const added = subject.matrix(stage, layer, head).values;
+      for (let i = 0; i < values.length; i++) values[i] += added[i];
+    }
+    for (let i = 0; i < values.length; i++) values[i] /= subject.heads;
+    return { ...first, values };
+  });
+}
+
+/**
+ * Attention rollout (Abnar & Zuidema 2020) up to a layer: Π ½(mean of heads + I). A heuristic.
+ * @param {Subject} subject
+ * @param {number} layer
+ * @returns {Matrix}
+ */
+export function rollout(subject, layer) {
+  return subject.remember(`rollout ${layer}`, () => {
+    const T = subject.length;
+    const here = mean(subject, "weights", layer);
+    const below = layer ? rollout(subject, layer - 1).values : null;
+    const values = new Float64Array(T * T);
+    for (let i = 0; i < T; i++) {
+      for (let j = 0; j <= i; j++) {
+        const step = (here.values[i * T + j] + (i === j ? 1 : 0)) / 2;
+        if (!below) values[i * T + j] = step;
+        else for (let m = 0; m <= j; m++) values[i * T + m] += step * below[j * T + m];
+      }
+    }
+    return { ...here, values };
+  });
+}
+
+/**
+ * b − a, where both have the shape.
+ * @param {Matrix} a
+ * @param {Matrix} b
+ * @returns {Matrix | string}
+ */
+export function difference(a, b) {
+  if (a.columns !== b.columns) return "The two have other dimensions here: no difference.";
+  const values = b.values.map((value, i) => value === a.values[i] ? 0 : value - a.values[i]);
+  return { ...a, values, kind: "difference" };
+}
+
+/**
+ * The terms whose sum a cell is, and what the sum is called; none where it is no plain sum.
+ * @param {Subject} subject
+ * @param {State} state
+ * @param {number} row
+ * @param {number} column
+ * @param {(position: number) => string} name of a character
+ * @param {(value: number) => string} written
+ * @returns {{sum: string, of: string, terms: Term[]} | null}
+ */
+export function termsOf(subject, state, row, column, name, written) {
+  const { layer, stage } = state;
+  const D = subject.headSize;
+  if (!subject.detailed(layer) || stage === "proj") return null;
+  if (stage === "residual") {
+    const at = row * subject.width + column;
+    const [stream, proj] = [subject.detail("stream", layer), subject.detail("proj", layer)];
+    const term = (/** @type {string} */ of, /** @type {number} */ value) => ({
+      name: of,
+      value,
+      factors: of,
+    });
+    const terms = [term("stream", stream[at]), term("projection", proj[at])];
+    return { sum: "residual", of: "stream + projection", terms };
+  }
+  const joined = stage === "concat";
+  const head = joined ? Math.floor(column / D) : state.head;
+  if (stage === "context" || joined) {
+    const d = joined ? column % D : column;
+    const [weights, v] = [subject.triangle(layer, head), subject.detail("v", layer, head)];
+    const terms = Array.from({ length: row + 1 }, (_, j) => {
+      const [weight, value] = [weights[row * (row + 1) / 2 + j], v[j * D + d]];
+      const factors = `weight ${written(weight)} × v ${written(value)}`;
+      return { name: name(j), value: weight * value, factors };
+    });
+    return { sum: stage, of: `weight × v over ${row + 1} keys`, terms };
+  }
+  const [q, k] = [subject.detail("q", layer, head), subject.detail("k", layer, head)];
+  const terms = Array.from({ length: D }, (_, d) => {
+    const [query, key] = [q[row * D + d], k[column * D + d]];
+    const factors = `q ${written(query)} × k ${written(key)}`;
+    return { name: `dimension ${d}`, value: query * key, factors };
+  });
+  return { sum: "q·k", of: `q ⊙ k over ${D} dimensions`, terms };
+}

@@ -1,0 +1,185 @@
+// @ts-check
+// Every head of every layer as a small picture, in the order of a measure.
+
+import { css, Scale } from "./colours.js";
+import { short, signed } from "./numbers.js";
+import { context, make, part } from "./parts.js";
+
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Subject} Subject */
+
+const MOST = 64; // pixels a side
+
+/** @param {App} app */
+export function makeHeads(app) {
+  const grid = part("heads");
+  const order = /** @type {HTMLSelectElement} */ (part("order"));
+  const { measures } = app.subjects[0];
+  const options = measures.map((measure, n) => make("option", { value: String(n) }, measure.title));
+  order.replaceChildren(make("option", { value: "" }, "layer and head"), ...options);
+  order.addEventListener("change", () => render());
+  let drawn = "";
+  /** @type {HTMLButtonElement[]} */
+  let buttons = [];
+
+  function render() {
+    const { of, scale, layer, head, view } = app.state;
+    const now = [of, scale, app.dark, order.value].join();
+    if (now !== drawn) build();
+    drawn = now;
+    for (const button of buttons) {
+      const same = Number(button.dataset.layer) === layer &&
+        (view !== "head" || Number(button.dataset.head) === head);
+      button.setAttribute("aria-pressed", String(same));
+      button.tabIndex = Number(button.dataset.layer) === layer &&
+          Number(button.dataset.head) === head
+        ? 0
+        : -1;
+    }
+  }
+
+  function build() {
+    const places = sorted(app, order.value);
+    const across = order.value ? 0 : Math.max(...places.map(({ head }) => head)) + 1;
+    grid.style.setProperty("--across", String(across || Math.min(6, places.length)));
+    buttons = places.map(({ layer, head, value }) =>
+      thumbnail(app, layer, head, order.value, value)
+    );
+    grid.replaceChildren(...buttons);
+  }
+
+  grid.addEventListener("click", (event) => {
+    const button = /** @type {HTMLElement} */ (event.target).closest("button");
+    if (button) choose(button);
+  });
+  grid.addEventListener("keydown", (event) => {
+    const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (event.target));
+    const across = Number(grid.style.getPropertyValue("--across"));
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across };
+    const next = buttons[at + (steps[/** @type {keyof steps} */ (event.key)] ?? 0)];
+    if (at < 0 || !(event.key in steps)) return;
+    event.preventDefault();
+    if (!next) return;
+    choose(next);
+    next.focus();
+  });
+  /** @param {HTMLElement} button */
+  function choose(button) {
+    const { view } = app.state;
+    app.change({
+      layer: Number(button.dataset.layer),
+      head: Number(button.dataset.head),
+      view: view === "mean" ? "head" : view,
+      cell: null,
+    });
+  }
+  return { render };
+}
+
+/**
+ * The heads that can be chosen, in order, with the measure's value.
+ * @param {App} app
+ * @param {string} order a measure's number, or nothing
+ * @returns {{layer: number, head: number, value: number | null}[]}
+ */
+function sorted(app, order) {
+  const { of } = app.state;
+  const [a, b] = app.subjects;
+  const subject = of === "b" ? b : a;
+  const places = [];
+  for (let layer = 0; layer < subject.layers; layer++) {
+    for (let head = 0; head < subject.heads; head++) {
+      if (of === "diff" && !b.has(layer, head)) continue;
+      places.push({ layer, head, value: order ? measured(app, Number(order), layer, head) : null });
+    }
+  }
+  if (order) places.sort((x, y) => (y.value ?? -Infinity) - (x.value ?? -Infinity));
+  return places;
+}
+
+/**
+ * A head's measure; the difference of both where the page shows differences.
+ * @param {App} app
+ * @param {number} n
+ * @param {number} layer
+ * @param {number} head
+ */
+function measured(app, n, layer, head) {
+  const [first, second] = app.subjects.map((s) => s.measures[n]?.values[layer]?.[head] ?? null);
+  if (app.state.of === "b") return second;
+  if (app.state.of !== "diff") return first;
+  return first === null || second === null ? null : second - first;
+}
+
+/**
+ * @param {App} app
+ * @param {number} layer
+ * @param {number} head
+ * @param {string} order
+ * @param {number | null} value
+ */
+function thumbnail(app, layer, head, order, value) {
+  const name = `L${layer} H${head}`;
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  paint(app, layer, head, canvas);
+  const button = make(
+    "button",
+    { type: "button", "data-layer": layer, "data-head": head, "aria-label": name },
+    canvas,
+    make("span", { class: "name" }, name),
+  );
+  if (order) {
+    const { uniform, title } = app.subjects[0].measures[Number(order)];
+    const text = app.state.of === "diff" ? signed(value, 2) : short(value, 3);
+    const even = uniform === null ? "" : short(uniform, 2);
+    button.append(make("span", { class: "value" }, text));
+    if (app.state.of !== "diff") {
+      button.append(make("span", { class: "even" }, even && `/ ${even}`));
+    }
+    button.setAttribute("aria-label", `${name}, ${title} ${text}${even && `, uniform ${even}`}`);
+  }
+  return button;
+}
+
+/**
+ * A head's weights, the largest of the cells that a pixel covers.
+ * @param {App} app
+ * @param {number} layer
+ * @param {number} head
+ * @param {HTMLCanvasElement} canvas
+ */
+function paint(app, layer, head, canvas) {
+  const { of, scale: mode } = app.state;
+  const T = app.data.codes.length;
+  const [a, b] = app.subjects;
+  const weights = (of === "b" ? b : a).triangle(layer, head);
+  const later = of === "diff" ? b.triangle(layer, head) : null;
+  const step = Math.ceil(T / MOST);
+  const side = Math.ceil(T / step);
+  const values = new Float64Array(side * side);
+  for (let i = 0, n = 0; i < T; i++) {
+    const row = Math.floor(i / step) * side;
+    for (let j = 0; j <= i; j++, n++) {
+      const value = later ? later[n] - weights[n] : weights[n];
+      const at = row + Math.floor(j / step);
+      if (Math.abs(value) > Math.abs(values[at])) values[at] = value;
+    }
+  }
+  const kind = /** @type {"share" | "difference"} */ (of === "diff" ? "difference" : "share");
+  const matrix = { rows: side, columns: side, values, causal: true, keys: true, kind };
+  const scale = new Scale(matrix, mode, app.dark);
+  canvas.width = canvas.height = side;
+  context(canvas).putImageData(scale.picture(), 0, 0);
+}
+
+/** The colours of a scale as a strip, with numbers. @param {Scale} scale @param {number} digits */
+export function legend(scale, digits) {
+  const stops = [0, 64, 128, 192, 255].map((step) => css(scale.rgb(step)));
+  const strip = make("span", { class: "strip", "aria-hidden": "true" });
+  strip.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  const byRow = scale.mode === "row";
+  const full = byRow ? "row's largest" : short(scale.limit, digits);
+  const middle = scale.signed ? "0" : byRow ? "" : scale.mode === "root" ? ".25" : ".5";
+  const least = !scale.signed ? "0" : byRow ? "−largest" : short(-scale.limit, digits);
+  return [strip, ...[least, middle, full].map((text) => make("span", null, text))];
+}

@@ -1,0 +1,204 @@
+// @ts-check
+// A matrix on a canvas: cells as colours, characters along its sides, a crosshair. The canvas is as
+// large as its box and is drawn again as the box scrolls, so that labels stay and memory is bounded.
+
+import { drawCrosshair, drawEdges, drawLabels, drawNumbers } from "./drawing.js";
+import { context, make, MONO } from "./parts.js";
+
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Matrix} Matrix */
+/** @typedef {import("./colours.js").Scale} Scale */
+
+const LARGEST = 46; // a cell's side, in CSS pixels
+
+export class MatrixView {
+  /**
+   * @param {App} app
+   * @param {(row: number, column: number) => void} pick a cell was clicked
+   */
+  constructor(app, pick) {
+    this.app = app;
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.space = make("div", { class: "matrix-space" }, this.canvas);
+    this.box = make("div", {
+      class: "matrix-box",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "matrix",
+      "aria-describedby": "readout",
+    }, this.space);
+    this.zoom = 1;
+    /** @type {Matrix | null} */
+    this.matrix = null;
+    /** @type {Scale | null} */
+    this.scale = null;
+    this.picture = document.createElement("canvas");
+    this.left =
+      this.top =
+      this.width =
+      this.height =
+        0; // label gutters, a cell's sides
+    this.box.addEventListener("scroll", () => this.draw());
+    this.box.addEventListener("pointermove", (event) => app.point(this.#cellAt(event)));
+    this.box.addEventListener("pointerleave", () => app.point(null));
+    this.box.addEventListener("click", (event) => {
+      const cell = this.#cellAt(event);
+      if (cell) pick(...cell);
+    });
+    this.box.addEventListener("keydown", (event) => this.#key(event, pick));
+    this.box.addEventListener("focus", () => {
+      if (!app.pointed && this.box.matches(":focus-visible")) app.point(this.#cursor());
+    });
+    this.box.addEventListener("blur", () => app.point(null));
+    new ResizeObserver(() => this.fit()).observe(this.box);
+  }
+
+  /**
+   * @param {Matrix} matrix
+   * @param {Scale} scale
+   * @param {string} name
+   */
+  show(matrix, scale, name) {
+    this.matrix = matrix;
+    this.scale = scale;
+    this.box.setAttribute("aria-label", `${name}; arrow keys move between cells`);
+    this.picture.width = matrix.columns;
+    this.picture.height = matrix.rows;
+    context(this.picture).putImageData(scale.picture(), 0, 0);
+    this.fit();
+  }
+
+  /** Chooses the cells' size for the box, and draws. */
+  fit() {
+    const { matrix, box } = this;
+    if (!matrix || !box.clientWidth) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const { labels } = this.app.data;
+    const pen = context(this.canvas);
+    pen.font = `12px ${MONO}`;
+    const widest = labels.reduce((most, text) => Math.max(most, pen.measureText(text).width), 0);
+    this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest + 18);
+    this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest, 12)) + 24) : 22;
+    const room = box.clientWidth - this.left - 2;
+    const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
+    const fitted = Math.min(LARGEST, room / matrix.columns);
+    this.width = whole(Math.max(matrix.keys ? 1 : 3, fitted) * this.zoom);
+    const rows = Math.max(14, Math.min(26, 420 / matrix.rows));
+    this.height = matrix.keys ? this.width : whole(rows * Math.min(1, this.zoom));
+    this.space.style.width = `${this.left + matrix.columns * this.width + 1}px`;
+    this.space.style.height = `${this.top + matrix.rows * this.height + 1}px`;
+    this.draw();
+  }
+
+  draw() {
+    const { matrix, scale, box, canvas } = this;
+    if (!matrix || !scale || !box.clientWidth) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [width, height] = [box.clientWidth, box.clientHeight];
+    if (
+      canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)
+    ) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+    const pen = context(canvas);
+    const style = getComputedStyle(document.documentElement);
+    const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`);
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const [x, y] = [this.left - box.scrollLeft, this.top - box.scrollTop];
+    pen.save();
+    pen.beginPath();
+    pen.rect(this.left, this.top, width - this.left, height - this.top);
+    pen.clip();
+    pen.imageSmoothingEnabled = false;
+    const [wide, high] = [matrix.columns * this.width, matrix.rows * this.height];
+    pen.drawImage(this.picture, x, y, wide, high);
+    drawEdges(this, pen, x, y, colour);
+    const seen = this.#seen(width, height);
+    if (this.width >= 34 && this.height >= 18) drawNumbers(this, pen, x, y, seen);
+    drawCrosshair(this, pen, x, y, colour);
+    pen.restore();
+    drawLabels(this, pen, x, y, seen, colour);
+  }
+
+  /**
+   * The visible rows and columns, as half-open ranges.
+   * @param {number} width
+   * @param {number} height
+   * @returns {[number, number, number, number]}
+   */
+  #seen(width, height) {
+    const { box, matrix } = this;
+    if (!matrix) return [0, 0, 0, 0];
+    const [row, column] = [box.scrollTop / this.height, box.scrollLeft / this.width];
+    return [
+      Math.floor(row),
+      Math.min(matrix.rows, Math.ceil(row + (height - this.top) / this.height)),
+      Math.floor(column),
+      Math.min(matrix.columns, Math.ceil(column + (width - this.left) / this.width)),
+    ];
+  }
+
+  /** @param {MouseEvent} event @returns {[number, number] | null} */
+  #cellAt(event) {
+    const { matrix, box } = this;
+    if (!matrix) return null;
+    const frame = box.getBoundingClientRect();
+    const [x, y] = [
+      event.clientX - frame.left - box.clientLeft,
+      event.clientY - frame.top - box.clientTop,
+    ];
+    if (x < this.left || y < this.top) return null;
+    const row = Math.floor((y - this.top + box.scrollTop) / this.height);
+    const column = Math.floor((x - this.left + box.scrollLeft) / this.width);
+    const inside = row < matrix.rows && column < matrix.columns;
+    return inside && !(matrix.causal && column > row) ? [row, column] : null;
+  }
+
+  /** Where the keyboard is. @returns {[number, number]} */
+  #cursor() {
+    return this.app.pointed ?? this.app.state.cell ?? [(this.matrix?.rows ?? 1) - 1, 0];
+  }
+
+  /**
+   * @param {KeyboardEvent} event
+   * @param {(row: number, column: number) => void} pick
+   */
+  #key(event, pick) {
+    const { matrix } = this;
+    if (!matrix || event.ctrlKey || event.altKey || event.metaKey) return;
+    let [row, column] = this.#cursor();
+    if (event.key === "Enter" || event.key === " ") pick(row, column);
+    else if (event.key === "ArrowUp") row = Math.max(0, row - 1);
+    else if (event.key === "ArrowDown") row = Math.min(matrix.rows - 1, row + 1);
+    else if (event.key === "ArrowLeft") column = Math.max(0, column - 1);
+    else if (event.key === "ArrowRight") column = column + 1;
+    else if (event.key === "Home") column = 0;
+    else if (event.key === "End") column = matrix.columns - 1;
+    else return;
+    event.preventDefault();
+    column = Math.min(column, matrix.causal ? row : matrix.columns - 1);
+    this.reveal(row, column);
+    this.app.point([row, column]);
+  }
+
+  /**
+   * Scrolls the box so that a cell is visible.
+   * @param {number} row
+   * @param {number} column
+   */
+  reveal(row, column) {
+    const { box } = this;
+    const [x, y] = [column * this.width, row * this.height];
+    box.scrollLeft = between(x + this.width + this.left - box.clientWidth, box.scrollLeft, x);
+    box.scrollTop = between(y + this.height + this.top - box.clientHeight, box.scrollTop, y);
+  }
+}
+
+/** @param {number} low @param {number} value @param {number} high */
+function between(low, value, high) {
+  return Math.min(Math.max(low, value), high);
+}

@@ -1,0 +1,97 @@
+// @ts-check
+// Every head's measures beside what looking evenly would give, as a table that sorts.
+
+import { short, signed } from "./numbers.js";
+import { make, part } from "./parts.js";
+
+/** @typedef {import("./parts.js").App} App */
+
+/** @param {App} app */
+export function makeMeasures(app) {
+  const host = part("measures");
+  const [a, b] = app.subjects;
+  part("measures-card").hidden = !a.measures.length;
+  let sort = -1;
+  let drawn = "";
+
+  function render() {
+    const { of, layer, head, view } = app.state;
+    const now = `${of} ${sort}`;
+    if (now !== drawn && a.measures.length) build();
+    drawn = now;
+    for (const line of host.querySelectorAll("tbody tr[data-layer]")) {
+      const { dataset } = /** @type {HTMLElement} */ (line);
+      const same = Number(dataset.layer) === layer && Number(dataset.head) === head;
+      line.classList.toggle("here", same && view === "head");
+    }
+  }
+
+  /** @param {number} n @param {number} layer @param {number} head */
+  function numbers(n, layer, head) {
+    const pick = (/** @type {"values" | "errors"} */ what) =>
+      app.subjects.map((subject) => subject.measures[n]?.[what][layer]?.[head] ?? null);
+    const [values, errors] = [pick("values"), pick("errors")];
+    if (app.state.of === "b") return { value: values[1], error: errors[1] };
+    if (app.state.of !== "diff") return { value: values[0], error: errors[0] };
+    const [first, second] = values;
+    return { value: first === null || second === null ? null : second - first, error: null };
+  }
+
+  function build() {
+    const { of } = app.state;
+    const subject = of === "b" ? b : a;
+    const head = make("tr", null, heading("head", "By layer and head", -1));
+    const even = make("tr", { class: "even" }, make("th", { scope: "row" }, "uniform"));
+    subject.measures.forEach(({ title, explained, uniform, windows }, n) => {
+      head.append(
+        heading(title, `${explained} (${windows === 1 ? "this text" : `${windows} texts`})`, n),
+      );
+      even.append(make("td", null, of === "diff" ? "" : short(uniform, 3)));
+    });
+    const places = [];
+    for (let layer = 0; layer < subject.layers; layer++) {
+      for (let h = 0; h < subject.heads; h++) {
+        if (of !== "diff" || b.has(layer, h)) places.push([layer, h]);
+      }
+    }
+    if (sort >= 0) {
+      const size = (/** @type {number[]} */ [layer, h]) =>
+        numbers(sort, layer, h).value ?? -Infinity;
+      places.sort((x, y) => size(y) - size(x));
+    }
+    const lines = places.map(([layer, h]) => {
+      const open = make("button", { type: "button" }, `L${layer} H${h}`);
+      const line = make(
+        "tr",
+        { "data-layer": layer, "data-head": h },
+        make("th", { scope: "row" }, open),
+      );
+      open.addEventListener(
+        "click",
+        () => app.change({ layer, head: h, view: "head", cell: null }),
+      );
+      subject.measures.forEach((_, n) => {
+        const { value, error } = numbers(n, layer, h);
+        const cell = make("td", null, of === "diff" ? signed(value, 3) : short(value, 3));
+        if (error !== null) cell.append(make("small", null, ` ± ${short(error, 2)}`));
+        line.append(cell);
+      });
+      return line;
+    });
+    host.replaceChildren(make("thead", null, head), make("tbody", null, even, ...lines));
+    const shown = { a: a.name, b: b?.name, both: a.name, diff: `${b?.name} − ${a.name}` }[of];
+    part("measures-of").textContent = app.subjects.length > 1 ? String(shown) : "";
+  }
+
+  /** @param {string} title @param {string} explained @param {number} n */
+  function heading(title, explained, n) {
+    const button = make("button", { type: "button", title: explained }, title);
+    button.addEventListener("click", () => {
+      sort = n;
+      render();
+    });
+    const order = sort === n ? (n < 0 ? "ascending" : "descending") : "none";
+    return make("th", { scope: "col", "aria-sort": order }, button);
+  }
+  return { render };
+}

@@ -1,0 +1,88 @@
+// @ts-check
+// Numbers in and out: base64 to typed arrays, and numbers as short text.
+
+/** @typedef {{bits: number, base64: string}} Packed */
+
+/** @type {Float32Array | null} */
+let halves = null;
+
+/**
+ * The bytes of a base64 text.
+ * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function bytes(text) {
+  const binary = atob(text);
+  const result = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) result[i] = binary.charCodeAt(i);
+  return result;
+}
+
+/**
+ * float16 or float32 numbers, exactly.
+ * @param {Packed} packed
+ * @returns {Float32Array}
+ */
+export function unpack(packed) {
+  const buffer = bytes(packed.base64).buffer;
+  if (packed.bits === 32) return new Float32Array(buffer);
+  const table = halves ??= halfTable();
+  const codes = new Uint16Array(buffer);
+  const result = new Float32Array(codes.length);
+  for (let i = 0; i < codes.length; i++) result[i] = table[codes[i]];
+  return result;
+}
+
+/** All 65,536 float16 numbers, by their bits. */
+function halfTable() {
+  const table = new Float32Array(65536);
+  for (let code = 0; code < 65536; code++) {
+    const exponent = (code >> 10) & 31;
+    const fraction = code & 1023;
+    let size = (1 + fraction / 1024) * 2 ** (exponent - 15);
+    if (exponent === 0) size = fraction * 2 ** -24;
+    if (exponent === 31) size = fraction ? NaN : Infinity;
+    table[code] = code >> 15 ? -size : size;
+  }
+  return table;
+}
+
+/**
+ * A number in `digits` significant digits, as the terminal writes it: .2271, −1.204, 3.1e−5.
+ * @param {number | null | undefined} value
+ * @param {number} digits
+ */
+export function short(value, digits) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  const sign = value < 0 ? "−" : "";
+  if (size === Infinity) return `${sign}∞`;
+  if (size < 1000 && Number.isInteger(size)) return sign + size;
+  if (size < 0.001) return sign + size.toExponential(1).replace("e-", "e−");
+  if (size < 1) return sign + fraction(size, digits);
+  const whole = Math.floor(Math.log10(size)) + 1;
+  return sign + size.toFixed(Math.max(0, digits - whole));
+}
+
+/** A number below 1 without its 0, with as many decimals as show it. */
+function fraction(/** @type {number} */ size, /** @type {number} */ digits) {
+  return size.toFixed(Math.max(digits, Math.ceil(-Math.log10(size)))).replace(/^0/, "");
+}
+
+/**
+ * The same with a sign also where it is positive: for differences.
+ * @param {number | null | undefined} value
+ * @param {number} digits
+ */
+export function signed(value, digits) {
+  const text = short(value, digits);
+  return value !== null && value !== undefined && value > 0 ? `+${text}` : text;
+}
+
+/** A number in a cell: two decimals. @param {number} value */
+export function brief(value) {
+  if (!Number.isFinite(value)) return short(value, 2);
+  const size = Math.abs(value);
+  const text = size >= 100 ? size.toFixed(0) : size >= 10 ? size.toFixed(1) : size.toFixed(2);
+  return (value < 0 && Number(text) ? "−" : "") + text.replace(/^0/, "");
+}

@@ -1,0 +1,313 @@
+// @ts-check
+// The page: reads the data, holds the state, and tells every part when to draw.
+
+import { introduce } from "./about.js";
+import { makeCell } from "./cell.js";
+import { Scale } from "./colours.js";
+import { STAGES, Subject } from "./data.js";
+import { difference, matrixOf } from "./derive.js";
+import { legend, makeHeads } from "./heads.js";
+import { MatrixView } from "./matrix.js";
+import { makeMeasures } from "./measures.js";
+import { makeLens, makeNext } from "./next.js";
+import { short, signed } from "./numbers.js";
+import { drawable, make, named, part, segments } from "./parts.js";
+import { makeSave } from "./save.js";
+import { fromHash, settled, toHash } from "./state.js";
+import { makeText } from "./text.js";
+
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./parts.js").Panel} Panel */
+/** @typedef {import("./state.js").State} State */
+
+const LONG = 48; // characters from which an even scale would be dark nearly everywhere
+/** @type {Record<string, string>} */
+const VALUE_NAMES = { weights: "weight", proj: "projection" };
+
+/** @type {import("./data.js").Payload} */
+const data = JSON.parse(part("data").textContent ?? "");
+if (!drawable("␠")) {
+  for (const labelled of [data, ...data.subjects.map(({ lens }) => lens)]) {
+    labelled.labels = labelled.labels.map((text, n) => labelled.codes[n] === 32 ? "␣" : text);
+  }
+  data.legend = data.legend.map((text) => text.replace("␠ space", "␣ space"));
+}
+const subjects = data.subjects.map((subject) => new Subject(subject, data.codes.length));
+const system = matchMedia("(prefers-color-scheme: dark)");
+let theme = "auto";
+
+/** @type {State} */
+const start = {
+  of: subjects.length > 1 ? "diff" : "a",
+  view: typeof data.start.head === "string" ? data.start.head : "head",
+  layer: data.start.layer,
+  head: typeof data.start.head === "string" ? 0 : data.start.head,
+  stage: data.start.stage,
+  scale: data.codes.length > LONG ? "root" : "fixed",
+  cell: null,
+  pins: [],
+};
+
+/** @type {App} */
+const app = {
+  data,
+  subjects,
+  state: fromHash(location.hash, start, subjects),
+  panels: [],
+  weights: "",
+  pointed: null,
+  reading: null,
+  dark: system.matches,
+  digits: data.bits === 32 ? 4 : 3,
+  change(patch) {
+    app.state = settled({ ...app.state, ...patch }, subjects);
+    const hash = toHash(app.state);
+    if (location.hash.slice(1) !== hash) location.hash = hash;
+    render();
+  },
+  point(cell) {
+    const same = cell?.[0] === app.pointed?.[0] && cell?.[1] === app.pointed?.[1];
+    if (same) return;
+    app.pointed = cell;
+    follow();
+  },
+  read(position) {
+    if (position === app.reading) return;
+    app.reading = position;
+    follow();
+  },
+};
+
+const views = subjects.map(() =>
+  new MatrixView(app, (row, column) => {
+    const { cell } = app.state;
+    const same = cell && cell[0] === row && cell[1] === column;
+    app.change({ cell: same ? null : [row, column] });
+  })
+);
+const titles = views.map(() => make("h3", { class: "panel-title" }));
+const refusals = views.map(() => make("p", { class: "refusal" }));
+const frames = views.map((view, n) =>
+  make("div", { class: "frame" }, titles[n], refusals[n], view.box)
+);
+part("matrices").append(...frames);
+
+const showOf = segments(
+  part("of"),
+  subjects.length < 2 ? [] : [
+    ["a", "A", subjects[0].name],
+    ["b", "B", subjects[1].name],
+    ["diff", "B − A", "The difference, where both have the head"],
+    ["both", "A | B", "Both, side by side"],
+  ],
+  (of) => app.change({ of: /** @type {State["of"]} */ (of) }),
+);
+const showView = segments(part("view"), [
+  ["head", "head", "One head"],
+  ["mean", "mean of heads", "The mean of the layer's heads"],
+  ["rollout", "rollout", "Π ½(mean of heads + I) up to the layer: a heuristic"],
+], (view) => app.change({ view: /** @type {State["view"]} */ (view) }));
+const showStage = segments(
+  part("stages"),
+  STAGES.map(([name, title], n) => [name, title, `${name}: key ${n + 1}`]),
+  (stage) => app.change({ stage }),
+);
+const showScale = segments(part("scale"), [
+  ["fixed", "even", "Weights: from 0 to 1, evenly"],
+  ["root", "√", "By the square root: small ones show"],
+  ["row", "by row", "Each row's largest is full"],
+], (scale) => app.change({ scale: /** @type {State["scale"]} */ (scale) }));
+
+const parts = [
+  makeHeads(app),
+  makeText(app),
+  makeCell(app),
+  makeNext(app),
+  makeLens(app),
+  makeMeasures(app),
+  makeSave(app),
+];
+const [, text, cell, next, lens] = parts; // those that follow the mouse
+
+/** What is shown, as matrices. @param {State} state @returns {Panel[]} */
+function panels(state) {
+  const [a, b] = subjects;
+  const { layer, head, stage, view } = state;
+  const shared = ["concat", "proj", "residual"].includes(stage);
+  const which = shared ? "all heads" : view === "mean" ? "mean of heads" : `head ${head}`;
+  const title = view === "rollout"
+    ? `rollout of layers 0 … ${layer}`
+    : `layer ${layer} · ${which} · ${stage}`;
+  const single = (/** @type {Subject} */ subject) => ({
+    title: subjects.length > 1 ? `${subject.name} · ${title}` : title,
+    subject,
+    matrix: matrixOf(subject, state),
+  });
+  if (state.of === "a") return [single(a)];
+  if (state.of === "b") return [single(b)];
+  if (state.of === "both") return [single(a), single(b)];
+  const [before, after] = [matrixOf(a, state), matrixOf(b, state)];
+  const missing = typeof before === "string" ? before : after;
+  const matrix = typeof before === "string" || typeof after === "string"
+    ? missing
+    : difference(before, after);
+  return [{ title: `${b.name} − ${a.name} · ${title}`, subject: b, matrix }];
+}
+
+/** Draws everything for the state. */
+function render() {
+  const { state } = app;
+  app.panels = panels(state);
+  app.weights = state.stage === "weights"
+    ? app.panels[0].matrix
+    : panels({ ...state, stage: "weights" })[0].matrix;
+  const drawn = app.panels.map(({ matrix }) => matrix).filter((matrix) =>
+    typeof matrix !== "string"
+  );
+  const limit = Math.max(...drawn.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
+  frames.forEach((frame, n) => {
+    const panel = app.panels[n];
+    frame.hidden = !panel;
+    if (!panel) return;
+    const { matrix, title } = panel;
+    titles[n].textContent = title;
+    refusals[n].hidden = typeof matrix !== "string";
+    views[n].box.hidden = typeof matrix === "string";
+    if (typeof matrix === "string") refusals[n].textContent = matrix;
+    else {
+      const scale = new Scale(matrix, state.scale, app.dark, limit);
+      views[n].show(matrix, scale, title);
+      if (n === 0) part("legend").replaceChildren(...legend(scale, app.digits));
+    }
+  });
+  part("matrices").classList.toggle("two", app.panels.length > 1);
+  showOf(state.of);
+  showView(state.view);
+  showScale(state.scale);
+  showStage(state.stage, (stage) => state.view === "rollout" && stage !== "weights");
+  const { keys } = typeof app.panels[0].matrix === "string" ? { keys: true } : app.panels[0].matrix;
+  part("axes").textContent = `rows = query, columns = ${keys ? "key" : "dimension"}`;
+  for (const each of parts) each.render();
+  describe();
+}
+
+/** Draws what follows the mouse. */
+function follow() {
+  views.forEach((view, n) => {
+    if (typeof app.panels[n]?.matrix === "object") view.draw();
+  });
+  for (const each of [text, next, lens]) each.render();
+  if (!app.state.cell) cell.render();
+  describe();
+}
+
+/** The line that says what the cell under the mouse, or the pinned one, is. */
+function describe() {
+  const at = app.pointed ?? app.state.cell;
+  const { digits, state } = app;
+  const value = VALUE_NAMES[state.stage] ?? state.stage;
+  const [first] = app.panels;
+  if (!at || typeof first.matrix === "string") {
+    part("readout").textContent = "Point at a cell, or move with the arrow keys.";
+    return;
+  }
+  const [row, column] = at;
+  const numberIn = (/** @type {import("./data.js").Matrix | string} */ matrix) =>
+    typeof matrix === "string" ? NaN : matrix.values[row * matrix.columns + column];
+  const pieces = [];
+  if (first.matrix.keys) pieces.push(`query ${named(app, row)} → key ${named(app, column)}`);
+  else pieces.push(`${named(app, row)} · dimension ${column}`);
+  if (state.of === "diff") {
+    const [a, b] = subjects.map((subject) => short(numberIn(matrixOf(subject, state)), digits));
+    pieces.push(`${value} ${signed(numberIn(first.matrix), digits)}`, `A ${a}`, `B ${b}`);
+  } else if (state.of === "both") {
+    app.panels.forEach(({ matrix }, n) =>
+      pieces.push(`${"AB"[n]} ${value} ${short(numberIn(matrix), digits)}`)
+    );
+  } else {
+    pieces.push(`${value} ${short(numberIn(first.matrix), digits)}`);
+    const { subject } = first;
+    if (state.stage === "weights" && state.view === "head" && subject.detailed(state.layer)) {
+      const score = subject.matrix("scores", state.layer, state.head).values;
+      const sum = score[row * subject.length + column];
+      pieces.push(`score ${short(sum, digits)}`);
+      pieces.push(`scaled ${short(sum / Math.sqrt(subject.headSize), digits)}`);
+    }
+  }
+  part("readout").textContent = pieces.join(" · ");
+}
+
+/** @param {number} by */
+function otherHead(by) {
+  const heads = Math.max(...subjects.map((subject) => subject.heads));
+  const { view, head } = app.state;
+  app.change({ head: (head + by + heads) % heads, view: view === "mean" ? "head" : view });
+}
+
+/** @param {number} by */
+function otherLayer(by) {
+  const last = Math.max(...subjects.map((subject) => subject.layers)) - 1;
+  app.change({ layer: Math.min(last, Math.max(0, app.state.layer + by)) });
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  const composed = event.getModifierState("AltGraph"); // [ and { on many keyboards
+  if ((event.ctrlKey || event.altKey || event.metaKey) && !composed) return;
+  const target = /** @type {Element} */ (event.target);
+  const help = /** @type {HTMLDialogElement} */ (part("help"));
+  if (help.open || target.matches?.("select, input")) return;
+  const inside = target.closest?.(".matrix-box");
+  const stage = STAGES[Number(event.key) - 1]?.[0];
+  if (event.key === "[") otherHead(-1);
+  else if (event.key === "]") otherHead(1);
+  else if (event.key === "{" || (inside && event.key === "PageUp")) otherLayer(-1);
+  else if (event.key === "}" || (inside && event.key === "PageDown")) otherLayer(1);
+  else if (event.key === "Escape") app.change({ cell: null, pins: [] });
+  else if (event.key === "?") help.showModal();
+  else if (stage && app.state.view !== "rollout") app.change({ stage });
+  else return;
+  event.preventDefault();
+}
+
+function darken() {
+  app.dark = theme === "auto" ? system.matches : theme === "dark";
+  document.documentElement.dataset.theme = app.dark ? "dark" : "light";
+  part("theme").textContent = { auto: "◐ auto", light: "○ light", dark: "● dark" }[theme] ?? "";
+}
+
+introduce(app);
+darken();
+part("help-open").addEventListener("click", () => {
+  /** @type {HTMLDialogElement} */ (part("help")).showModal();
+});
+for (const [id, factor] of /** @type {[string, number][]} */ ([["in", 1.5], ["out", 1 / 1.5]])) {
+  part(`zoom-${id}`).addEventListener("click", () => {
+    for (const view of views) {
+      view.zoom = Math.min(24, Math.max(0.25, view.zoom * factor));
+      view.fit();
+    }
+  });
+}
+part("zoom-fit").addEventListener("click", () => {
+  for (const view of views) {
+    view.zoom = 1;
+    view.fit();
+  }
+});
+part("theme").addEventListener("click", () => {
+  theme = { auto: "light", light: "dark", dark: "auto" }[theme] ?? "auto";
+  darken();
+  render();
+});
+system.addEventListener("change", () => {
+  darken();
+  render();
+});
+addEventListener("keydown", onKey);
+addEventListener("hashchange", () => {
+  if (location.hash.slice(1) === toHash(app.state)) return;
+  app.state = fromHash(location.hash, start, subjects);
+  render();
+});
+render();

@@ -1,0 +1,118 @@
+// @ts-check
+// What the page's parts share: making elements, and the object through which they see each other's
+// state. Text becomes text only: nothing here reads markup.
+
+/** @typedef {import("./data.js").Payload} Payload */
+/** @typedef {import("./data.js").Subject} Subject */
+/** @typedef {import("./data.js").Matrix} Matrix */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
+/**
+ * @typedef {object} App
+ * @property {Payload} data
+ * @property {Subject[]} subjects
+ * @property {State} state
+ * @property {Panel[]} panels what the matrix shows: two side by side, or one
+ * @property {Matrix | string} weights of the same, for the text
+ * @property {[number, number] | null} pointed the matrix's cell under the mouse or the keyboard
+ * @property {number | null} reading the text's character under the mouse or the keyboard
+ * @property {boolean} dark
+ * @property {number} digits that the numbers carry
+ * @property {(patch: Partial<State>) => void} change
+ * @property {(cell: [number, number] | null) => void} point
+ * @property {(position: number | null) => void} read
+ */
+
+export const MONO = '"DejaVu Sans Mono", ui-monospace, Menlo, Consolas, monospace';
+
+/**
+ * The page's element of this id.
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function part(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/**
+ * A new element. `attributes` may be null; children are elements or texts.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, string | number | boolean> | null} attributes
+ * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children);
+  return element;
+}
+
+/**
+ * A row of buttons of which one is chosen.
+ * @param {HTMLElement} host
+ * @param {readonly (readonly [string, string, string])[]} choices value, text, explanation
+ * @param {(value: string) => void} choose
+ * @returns {(chosen: string, disabled?: (value: string) => boolean) => void} shows the choice
+ */
+export function segments(host, choices, choose) {
+  const buttons = choices.map(([value, text, explained]) => {
+    const button = make("button", { type: "button", title: explained }, text);
+    button.addEventListener("click", () => choose(value));
+    return button;
+  });
+  host.replaceChildren(...buttons);
+  return (chosen, disabled = () => false) => {
+    buttons.forEach((button, n) => {
+      button.setAttribute("aria-pressed", String(choices[n][0] === chosen));
+      button.disabled = disabled(choices[n][0]);
+    });
+  };
+}
+
+/**
+ * A bar of the given share of its full width, to the right for what is positive.
+ * @param {number} share −1 … 1
+ * @param {boolean} [both] whether 0 lies in the middle
+ */
+export function bar(share, both = false) {
+  const fill = make("span", { class: share < 0 ? "fill negative" : "fill" });
+  const size = Math.min(1, Math.abs(share)) * (both ? 50 : 100);
+  fill.style.width = `${size}%`;
+  fill.style.left = both ? `${share < 0 ? 50 - size : 50}%` : "0";
+  return make("span", { class: both ? "bar both" : "bar", "aria-hidden": "true" }, fill);
+}
+
+/** @param {App} app @param {number} position */
+export function named(app, position) {
+  return `${position} '${app.data.labels[position]}'`;
+}
+
+/**
+ * Whether a font here has the character: it looks other than one that no font has.
+ * @param {string} character
+ */
+export function drawable(character) {
+  const [here, missing] = [character, "\u2427"].map((text) => {
+    const canvas = make("canvas", { width: 24, height: 24 });
+    const pen = context(canvas);
+    pen.font = `16px ${MONO}`;
+    pen.fillText(text, 2, 18);
+    return canvas.toDataURL();
+  });
+  return here !== missing;
+}
+
+/** The position that predictions are of: read, pointed at, pinned, or the last. @param {App} app */
+export function positionOf(app) {
+  const { state: { pins, cell }, pointed, reading } = app;
+  return reading ?? pointed?.[0] ?? pins.at(-1) ?? cell?.[0] ?? app.data.codes.length - 1;
+}
+
+/** @param {HTMLCanvasElement} canvas */
+export function context(canvas) {
+  return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+}

@@ -1,0 +1,88 @@
+// @ts-check
+// What is shown, as one object that the address carries: so it can be linked, and gone back to.
+
+import { LAYER_STAGES, STAGES } from "./data.js";
+
+/** @typedef {import("./data.js").Subject} Subject */
+/**
+ * @typedef {object} State
+ * @property {"a" | "b" | "diff" | "both"} of
+ * @property {"head" | "mean" | "rollout"} view
+ * @property {number} layer
+ * @property {number} head
+ * @property {string} stage
+ * @property {import("./colours.js").Mode} scale
+ * @property {[number, number] | null} cell pinned row and column
+ * @property {number[]} pins positions of the text
+ */
+
+const CHOICES = {
+  of: ["a", "b", "diff", "both"],
+  view: ["head", "mean", "rollout"],
+  stage: STAGES.map(([name]) => /** @type {string} */ (name)),
+  scale: ["fixed", "root", "row"],
+};
+
+/** @param {State} state */
+export function toHash(state) {
+  const parts = Object.entries(state).map(([name, value]) => {
+    if (value === null || (Array.isArray(value) && !value.length)) return "";
+    return `${name}=${value}`;
+  });
+  return parts.filter(Boolean).join("&");
+}
+
+/**
+ * A state from an address; what it does not say, or says wrongly, is as at the start.
+ * @param {string} hash
+ * @param {State} start
+ * @param {Subject[]} subjects
+ * @returns {State}
+ */
+export function fromHash(hash, start, subjects) {
+  const said = new URLSearchParams(hash.replace(/^#/, ""));
+  const most = (/** @type {"layers" | "heads"} */ of) => Math.max(...subjects.map((s) => s[of]));
+  /** @param {keyof CHOICES} name */
+  const choice = (name) => {
+    const value = said.get(name);
+    return value !== null && CHOICES[name].includes(value) ? value : start[name];
+  };
+  /** @param {string} name */
+  const numbers = (name) => {
+    const value = said.get(name);
+    return value !== null && /^\d{1,7}(,\d{1,7})*$/.test(value) ? value.split(",").map(Number) : [];
+  };
+  const [layer = start.layer] = numbers("layer");
+  const [head = start.head] = numbers("head");
+  const T = subjects[0].length;
+  const cell = numbers("cell");
+  const state = /** @type {State} */ ({
+    of: subjects.length > 1 ? choice("of") : "a",
+    view: choice("view"),
+    layer: Math.min(layer, most("layers") - 1),
+    head: Math.min(head, most("heads") - 1),
+    stage: choice("stage"),
+    scale: choice("scale"),
+    cell: cell.length === 2 && cell[0] < T ? cell : null,
+    pins: [...new Set(numbers("pins"))].filter((pin) => pin < T),
+  });
+  return settled(state, subjects);
+}
+
+/**
+ * The state without contradictions: a pinned cell lies within the stage, the rollout is of weights.
+ * @param {State} state
+ * @param {Subject[]} subjects
+ * @returns {State}
+ */
+export function settled(state, subjects) {
+  const subject = subjects[state.of === "b" ? 1 : 0];
+  const stage = state.view === "rollout" ? "weights" : state.stage;
+  let columns = subject.length;
+  if (stage === "context") columns = subject.headSize;
+  if (LAYER_STAGES.includes(stage)) columns = subject.width;
+  let { cell } = state;
+  const causal = stage === "weights" || stage === "masked";
+  if (cell && (cell[1] >= columns || (causal && cell[1] > cell[0]))) cell = null;
+  return { ...state, stage, cell };
+}

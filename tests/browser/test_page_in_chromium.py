@@ -1,0 +1,490 @@
+"""The page as a reader meets it: what is pointed at, clicked and saved is the map's numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from pages import HOSTILE, random_subject
+
+from gpt.config import Stage
+from gpt.reading.reader import Array
+from gpt.view.characters import label
+from gpt.view.exports import to_csv
+from gpt.view.page import Start, Subject, build_page
+from gpt.view.selection import Look, select
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Download, Page
+
+Open = Any  # see browsing.Open
+TEXT = "the cat"
+T = len(TEXT)
+CELL = 46  # CSS pixels, of a short text on a wide screen
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return random_subject(TEXT)
+
+
+@pytest.fixture(scope="module")
+def later() -> Subject:
+    """Another checkpoint's view of the same text, with a layer more and wider heads."""
+    return random_subject(TEXT, n_layer=3, n_embd=32, seed=1)
+
+
+def number(text: str) -> float:
+    """A number as the page writes it."""
+    return float(text.replace("−", "-").replace("∞", "inf").replace("–", "nan"))
+
+
+def near(text: str, value: float) -> bool:
+    """Whether a text is the value, rounded to about four digits."""
+    return math.isclose(number(text), value, rel_tol=6e-4, abs_tol=6e-5) or (
+        abs(value) < 1e-3 and math.isclose(number(text), value, rel_tol=6e-2)
+    )
+
+
+def hover(page: Page, row: int, column: int, box: int = 0) -> None:
+    """Moves the mouse to a cell, counted from the last one, which ends where the matrix ends."""
+    frame = page.locator(".matrix-space").nth(box).bounding_box()
+    assert frame
+    x = frame["x"] + frame["width"] - 1 - (T - column - 0.5) * CELL
+    page.mouse.move(x, frame["y"] + frame["height"] - 1 - (T - row - 0.5) * CELL)
+
+
+def click(page: Page, row: int, column: int) -> None:
+    hover(page, row, column)
+    page.mouse.down()
+    page.mouse.up()
+
+
+def said(page: Page) -> str:
+    return page.locator("#readout").inner_text()
+
+
+def parts(readout: str) -> dict[str, str]:
+    """ "query … · weight .5 · score 2" -> {"weight": ".5", "score": "2"}."""
+    return dict(part.rsplit(" ", 1) for part in readout.split(" · ")[1:])  # type: ignore[misc]
+
+
+def chosen(page: Page, group: str) -> str:
+    return page.locator(f'#{group} [aria-pressed="true"]').inner_text()
+
+
+def here(page: Page) -> str:
+    """The heads that are marked as shown."""
+    return ", ".join(page.locator('#heads [aria-pressed="true"] .name').all_inner_texts())
+
+
+def saved(page: Page, form: str) -> Path:
+    with page.expect_download() as waiting:
+        page.locator(f"#save-{form}").click()
+    download: Download = waiting.value
+    return Path(download.path())
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(path.read_text("utf-8"), newline=""), strict=True))
+
+
+def matrix_of(page: Page) -> Array:
+    """The saved CSV's weights as a matrix, NaN where it has none."""
+    lines = lines_of(saved(page, "csv"))[1:]
+    values = np.full((T, T), np.nan)
+    for line in lines:
+        values[int(line[2]), int(line[4])] = float(line[-1])
+    return values
+
+
+def test_every_cell_that_is_pointed_at_says_the_maps_numbers(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject], Start(layer=1, head=1))
+    stages = subject.attention.layers[1]
+    for row in range(T):
+        for column in range(row + 1):
+            hover(page, row, column)
+            readout = said(page)
+            query, key = label(TEXT[row]), label(TEXT[column])
+            assert re.match(rf"query {row} '.' → key {column} '.' · ", readout)
+            if " " not in (TEXT[row], TEXT[column]):  # ␣ where no font has ␠
+                assert readout.startswith(f"query {row} '{query}' → key {column} '{key}'")
+            shown = parts(readout)
+            assert near(shown["weight"], stages.weights[1, row, column])
+            assert near(shown["score"], stages.scores[1, row, column])
+            assert near(shown["scaled"], stages.scaled[1, row, column])
+    hover(page, 2, 5)
+    assert said(page).startswith("Point at a cell")  # masked: there is no number
+
+
+@pytest.mark.parametrize("limit", [5_000_000, 0])
+def test_a_saved_csv_is_the_commands_and_has_the_maps_numbers(
+    open_page: Open, subject: Subject, limit: int
+) -> None:
+    page = open_page([subject], Start(layer=1, head=1), limit=limit)
+    for number_, stage in enumerate(get_args(Stage), start=1):
+        page.keyboard.press(str(number_))
+        lines = lines_of(saved(page, "csv"))
+        selection = select(subject.attention, "1", "1", stage, None, None)
+        written = to_csv([Look(subject.name, subject.attention, selection)])
+        expected = list(csv.reader(io.StringIO(written, newline="")))
+        assert [line[:-1] for line in lines] == [line[:-1] for line in expected]
+        ours = np.array([float(line[-1]) for line in lines[1:]])
+        theirs = np.array([float(line[-1]) for line in expected[1:]])
+        if limit and stage in ("weights", "proj", "residual"):
+            assert np.array_equal(ours.astype(np.float32), theirs.astype(np.float32))
+        else:
+            largest = np.abs(theirs[np.isfinite(theirs)]).max()
+            tolerance = (2e-6 if limit else 2e-3) * max(1.0, largest)
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
+def test_the_products_of_a_clicked_cell_sum_to_its_score(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    stages = subject.attention.layers[0]
+    click(page, 5, 3)
+    page.mouse.move(0, 0)
+    terms = page.locator("#cell .terms li")
+    products = [float(text) for text in terms.evaluate_all("all => all.map(e => e.dataset.value)")]
+    np.testing.assert_allclose(
+        products, stages.q[0, 5].astype(float) * stages.k[0, 3].astype(float), rtol=1e-12
+    )
+    assert math.isclose(sum(products), stages.scores[0, 5, 3], rel_tol=1e-5, abs_tol=1e-6)
+    steps = {name: page.locator(f'[data-step="{name}"]').inner_text() for name in ("sum", "scaled")}
+    assert near(steps["sum"], stages.scores[0, 5, 3])
+    assert near(steps["scaled"], stages.scaled[0, 5, 3])
+    assert near(page.locator('[data-step="weight"]').inner_text(), stages.weights[0, 5, 3])
+    page.locator("#terms-order").select_option("size")
+    sizes = [
+        abs(float(text)) for text in terms.evaluate_all("all => all.map(e => e.dataset.value)")
+    ]
+    assert sizes == sorted(map(abs, products), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("stage", "column"), [("context", 3), ("concat", 11), ("residual", 9), ("masked", 2)]
+)
+def test_a_cell_of_any_stage_is_the_sum_of_its_terms(
+    open_page: Open, subject: Subject, stage: str, column: int
+) -> None:
+    page = open_page([subject], hash=f"stage={stage}&cell=4,{column}")
+    terms = page.locator("#cell .terms li")
+    values = [float(text) for text in terms.evaluate_all("all => all.map(e => e.dataset.value)")]
+    name = "scores" if stage == "masked" else stage
+    expected = subject.attention.stage(name, 0, 0)[4, column]  # type: ignore[arg-type]
+    assert math.isclose(sum(values), expected, rel_tol=1e-5, abs_tol=1e-5)
+
+
+def test_the_keyboard_goes_everywhere(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    weights = subject.attention.layers[0].weights[0]
+    page.locator(".matrix-box").focus()
+    page.keyboard.press("Home")
+    for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert said(page).startswith(f"query {T - 3} ")
+    assert near(parts(said(page))["weight"], weights[T - 3, 2])
+    page.keyboard.press("End")  # as far as the mask allows
+    assert f"→ key {T - 3} " in said(page)
+    page.keyboard.press("Enter")
+    assert f"cell={T - 3},{T - 3}" in page.url
+    page.keyboard.press("]")
+    assert here(page) == "L0 H1"
+    page.keyboard.press("}")
+    assert here(page) == "L1 H1"
+    page.keyboard.press("PageUp")
+    assert here(page) == "L0 H1"
+    page.keyboard.press("[")
+    assert here(page) == "L0 H0"
+    for number_, name in enumerate(get_args(Stage), start=1):
+        page.keyboard.press(str(number_))
+        assert f"stage={name}" in page.url
+    page.keyboard.press("4")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    assert f"cell={T - 3},{T - 4}" in page.url
+    page.keyboard.press("Escape")
+    assert "cell=" not in page.url
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#help").is_hidden()
+    page.locator("#text .character").nth(T - 1).focus()
+    page.locator('#text [tabindex="0"]').focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "pins=1" in page.url
+    page.locator('#heads [tabindex="0"]').focus()
+    page.keyboard.press("ArrowDown")
+    assert here(page) == "L1 H0"
+
+
+def test_the_address_brings_a_view_back_and_so_does_going_back(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject], hash="layer=1&head=1&stage=scaled&scale=row&pins=2,4&cell=3,6")
+    assert (here(page), chosen(page, "stages"), chosen(page, "scale")) == (
+        "L1 H1",
+        "/√d",
+        "by row",
+    )
+    assert page.locator('#text [aria-selected="true"]').count() == 2
+    assert near(parts(said(page))["scaled"], subject.attention.layers[1].scaled[1, 3, 6])
+    page.locator("#stages button").nth(4).click()
+    assert (chosen(page, "stages"), "cell=" in page.url) == ("context", True)
+    page.locator("#heads button").first.click()
+    assert here(page) == "L0 H0"
+    page.go_back()
+    page.wait_for_function("location.hash.includes('layer=1')")
+    assert (here(page), chosen(page, "stages")) == ("L1 H1", "context")
+    page.go_back()
+    assert chosen(page, "stages") == "/√d"
+    page.go_forward()
+    assert chosen(page, "stages") == "context"
+
+
+def test_an_address_that_makes_no_sense_shows_what_there_is(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject], hash="%%%&=&layer")
+    for hash, head in {
+        "layer=99&head=99": "L1 H1",
+        "stage=evil&view=__proto__&of=b&scale=": "L0 H0",
+        "layer=1&cell=9,9&pins=99,-1,x": "L1 H0",
+        "head=1&cell=2,5": "L0 H1",
+    }.items():
+        page.evaluate("hash => location.hash = hash", hash)
+        page.locator('#heads [aria-pressed="true"] .name', has_text=head).wait_for()
+        assert chosen(page, "stages") == "softmax"
+        assert page.locator('#text [aria-selected="true"]').count() == 0
+        assert "Click a cell" in page.locator("#cell").inner_text()
+
+
+def test_any_text_is_shown_as_text(open_page: Open) -> None:
+    hostile = random_subject(HOSTILE)
+    page = open_page([hostile], title=HOSTILE)
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    shown = page.locator("#text .character").all_inner_texts()
+    labels = [label(character) for character in HOSTILE]
+    assert [text.replace("␣", "␠") for text in shown] == labels
+    assert page.locator("img, script:not([type])").count() == 0
+    lines = lines_of(saved(page, "csv"))
+    first = [line for line in lines[1:] if line[4] == "0"]
+    assert "".join(line[3] for line in first) == HOSTILE
+    ElementTree.fromstring(saved(page, "svg").read_text("utf-8"))
+
+
+def test_heads_and_the_table_sort_by_a_measure(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    sink = subject.measures[0].values
+    order = [f"L{i} H{j}" for i, j in sorted(np.ndindex(2, 2), key=lambda place: -sink[place])]
+    page.locator("#order").select_option(label="sink")
+    assert page.locator("#heads .name").all_inner_texts() == order
+    shown = page.locator("#heads .value").all_inner_texts()
+    assert [number(text) for text in shown] == pytest.approx(sorted(sink.ravel())[::-1], abs=6e-4)
+    assert set(page.locator("#heads .even").all_inner_texts()) == {"/ .40"}
+    page.locator("#measures thead button", has_text="sink").click()
+    assert page.locator("#measures tbody button").all_inner_texts() == order
+    page.locator("#measures tbody button").first.click()
+    assert here(page) == order[0]
+    page.locator("#order").select_option(label="layer and head")
+    assert page.locator("#heads .name").all_inner_texts()[0] == "L0 H0"
+
+
+def test_a_character_shows_what_it_attends_to_and_what_attends_to_it(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject])
+    weights = subject.attention.layers[0].weights[0]
+    characters, text = page.locator("#text .character"), page.locator("#text-said")
+    characters.nth(4).hover()
+    best = int(weights[4].argmax())
+    start, top = text.inner_text().split(" → ")
+    assert start == f"4 '{TEXT[4]}'"
+    assert top.startswith(f"{best} ")
+    assert near(top.split(" · ")[0].split(" ")[-1], weights[4, best])
+    page.locator("#direction button").nth(1).click()
+    characters.nth(1).hover()
+    best = int(weights[:, 1].argmax())
+    assert text.inner_text().split(" ← ")[1].startswith(f"{best} ")
+    page.locator("#direction button").nth(0).click()
+    characters.nth(2).click()
+    characters.nth(6).click()
+    page.mouse.move(0, 0)
+    mean = (weights[2] + weights[6]) / 2
+    best = int(mean.argmax())
+    start, top = text.inner_text().split(" → ")
+    assert start == f"mean of 2 '{TEXT[2]}', 6 '{TEXT[6]}'"
+    assert top.startswith(f"{best} ")
+    assert near(top.split(" · ")[0].split(" ")[-1], mean[best])
+
+
+def test_the_mean_of_heads_and_the_rollout(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject], Start(layer=1, head="mean"))
+    means = [layer.weights.mean(axis=0) for layer in subject.attention.layers]
+    below = np.tri(T, dtype=bool)
+    np.testing.assert_allclose(matrix_of(page)[below], means[1][below], rtol=0, atol=1e-6)
+    page.locator("#view button").nth(2).click()
+    rolled = subject.attention.stage("weights", 1, "rollout")
+    np.testing.assert_allclose(matrix_of(page)[below], rolled[below], rtol=0, atol=1e-6)
+    assert page.locator("#stages button").first.is_disabled()
+
+
+def test_predictions_and_the_lens(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    lens = subject.lens
+    guesses = page.locator("#next li")
+    for position in (T - 1, 2):
+        if position != T - 1:
+            page.locator("#lens td").nth(position).click()
+        values = guesses.evaluate_all("all => all.map(e => Number(e.dataset.value))")
+        expected = lens.probabilities[-1, position]
+        assert values[:4] == [float(value) for value in expected]
+        assert math.isclose(sum(values), 1, abs_tol=1e-5)
+        for n in range(4):
+            assert near(guesses.nth(n).locator(".number").inner_text(), expected[n])
+    depths = page.locator("#lens tbody tr")
+    depths.nth(1).locator("td").nth(3).hover()
+    title = depths.nth(1).locator("td").nth(3).get_attribute("title")
+    assert near(title.split(" · ")[0].rsplit(" ", 1)[1], lens.probabilities[1, 3, 0])
+    assert depths.locator("th").all_inner_texts() == ["layer 1", "layer 0", "embedding"]
+    for line, depth in enumerate((2, 1, 0)):
+        shown = [
+            text.replace("␣", "␠") for text in depths.nth(line).locator("td").all_inner_texts()
+        ]
+        likeliest = [subject.characters[id] for id in lens.ids[depth, :, 0]]
+        assert shown == [label(character) for character in likeliest]
+
+
+def test_a_figure_is_saved_as_svg_and_as_png(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    svg = saved(page, "svg").read_text("utf-8")
+    root = ElementTree.fromstring(svg)
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f"{space}rect")) == 1 + T * (T + 1) // 2
+    texts = [element.text for element in root.findall(f"{space}text")]
+    assert "layer 0 · head 0 · weights" in texts
+    assert "6 t" in texts
+    assert not re.search(r"href|script|url\(", svg)
+    assert saved(page, "png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_what_was_left_out_is_said_with_the_option_that_brings_it(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject], Start(layer=1), limit=0)
+    assert "float16" in page.locator("#precision").inner_text()
+    assert "--layer 0" in page.locator("#left-out").inner_text()
+    assert page.locator(".matrix-box").is_visible()
+    page.locator("#heads button").first.click()
+    hover(page, 4, 1)
+    weight = subject.attention.layers[0].weights[0, 4, 1]
+    assert list(parts(said(page))) == ["weight"]
+    assert math.isclose(number(parts(said(page))["weight"]), weight, rel_tol=5e-3, abs_tol=6e-4)
+    page.keyboard.press("1")
+    assert "--layer 0" in page.locator(".refusal").inner_text()
+    assert page.locator("#save-csv").is_disabled()
+
+
+def test_two_checkpoints_side_by_side_and_their_difference(
+    open_page: Open, subject: Subject, later: Subject
+) -> None:
+    page = open_page([subject, later])
+    first = subject.attention.layers[0].weights[0]
+    second = later.attention.layers[0].weights[0]
+    below = np.tri(T, dtype=bool)
+    np.testing.assert_allclose(matrix_of(page)[below], (second - first)[below], rtol=0, atol=1e-7)
+    hover(page, 5, 2)
+    shown = parts(said(page))
+    assert near(shown["weight"].replace("+", ""), second[5, 2] - first[5, 2])
+    assert near(shown["A"], first[5, 2])
+    assert near(shown["B"], second[5, 2])
+    assert page.locator("#heads button").count() == 4  # those that both have
+    choices = page.locator("#of button")
+    choices.nth(1).click()
+    assert page.locator("#heads button").count() == 6
+    page.locator("#heads button").last.click()
+    choices.nth(2).click()
+    assert "has no layer 2" in page.locator(".refusal").first.inner_text()
+    page.locator("#heads button").first.click()
+    choices.nth(3).click()
+    assert page.locator(".matrix-box:visible").count() == 2
+    with page.expect_download(), page.expect_download():
+        page.locator("#save-csv").click()
+    page.locator("#stages button").nth(4).click()
+    choices.nth(2).click()
+    assert "no difference" in page.locator(".refusal").first.inner_text()
+
+
+@pytest.mark.parametrize("length", [1, 90])
+def test_nothing_is_wider_than_a_telephone(open_page: Open, length: int) -> None:
+    texts = [random_subject(("the cat sat on " * 6)[:length], seed=seed) for seed in (0, 1)]
+    for subjects in (texts[:1], texts):
+        page = open_page(subjects, title="x" * 200, width=360)
+        for stage in ("weights", "concat"):
+            page.evaluate(f"location.hash = 'stage={stage}&cell={length - 1},0'")
+            page.wait_for_function("document.querySelector('#cell').textContent.includes('Σ')")
+            assert page.evaluate("document.documentElement.scrollWidth") == 360
+        box = page.locator(".matrix-box").first.bounding_box()
+        assert box
+        assert box["x"] + box["width"] <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(open_page: Open, subject: Subject, scheme: str) -> None:
+    page = open_page([subject], scheme=scheme)
+
+    def lightness() -> float:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3])) / 765
+
+    def pixels() -> str:
+        return page.evaluate("document.querySelector('.matrix-box canvas').toDataURL()")  # type: ignore[no-any-return]
+
+    assert (lightness() > 0.5) == (scheme == "light")
+    page.locator("#theme").click()
+    light = lightness(), pixels()
+    page.locator("#theme").click()
+    dark = lightness(), pixels()
+    assert light[0] > 0.9
+    assert dark[0] < 0.1
+    assert light[1] != dark[1]
+
+
+def test_the_policy_lets_nothing_out_and_nothing_else_run(
+    chromium: Browser, subject: Subject, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(build_page([subject], Start(), "title"), encoding="utf-8")
+    page = chromium.new_page()
+    answered, blocked = [], []
+    page.on("requestfinished", lambda request: answered.append(request.url))
+    page.on("requestfailed", lambda request: blocked.append((request.url, request.failure)))
+    page.goto(path.as_uri())
+    assert page.evaluate("fetch('https://example.org').then(() => 'out', () => 'blocked')") == (
+        "blocked"
+    )
+    page.evaluate(
+        """() => {
+            const add = (tag, attributes) =>
+                document.body.append(Object.assign(document.createElement(tag), attributes));
+            add("script", { textContent: "window.ran = 1" });
+            add("img", { src: "https://example.org/a.png" });
+            document.body.setAttribute("onclick", "window.ran = 1");
+            document.body.click();
+        }"""
+    )
+    assert page.evaluate("window.ran") is None
+    page.wait_for_function("document.querySelector('body > img').complete")
+    page.close()
+    assert {address for address in answered if not address.startswith("data:")} == {path.as_uri()}
+    assert blocked == [("https://example.org/a.png", "csp")]

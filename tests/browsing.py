@@ -1,0 +1,88 @@
+"""A real Chromium, one for all tests. Whatever a page fetches or complains of fails its test.
+
+Without Chromium these tests are skipped, unless GPTX_NEEDS_BROWSER=1 says that they may not be.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpt.view.page import Start, Subject, build_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+#: Builds a page of subjects and opens it: open_page(subjects, hash="layer=1", width=360, …).
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The one browser."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if not found:
+        if os.environ.get("GPTX_NEEDS_BROWSER") == "1":
+            pytest.fail("GPTX_NEEDS_BROWSER=1, and no chromium on the PATH")
+        pytest.skip("no chromium on the PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens pages; afterwards none of them may have asked for anything, or complained."""
+    complaints: list[str] = []
+    context = chromium.new_context(accept_downloads=True)
+    addresses: set[str] = set()
+
+    def seen(address: str) -> None:
+        own = address.split("#")[0] in addresses or address.startswith(("data:", "blob:"))
+        if not own:
+            complaints.append(f"asked for {address[:200]}")
+
+    def dismiss(dialog: Any) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def open_(
+        subjects: Sequence[Subject],
+        start: Start | None = None,
+        title: str = "title",
+        limit: int = 5_000_000,
+        hash: str = "",
+        width: int = 1280,
+        scheme: Any = "light",
+    ) -> Page:
+        path = tmp_path / f"{len(addresses)}.html"
+        path.write_text(build_page(subjects, start or Start(), title, limit), encoding="utf-8")
+        addresses.add(path.as_uri())
+        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        page.set_default_timeout(5_000)
+        page.on("request", lambda request: seen(request.url))
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        page.on("dialog", dismiss)
+        page.goto(path.as_uri() + (f"#{hash}" if hash else ""))
+        return page
+
+    yield open_
+    context.close()
+    assert complaints == []

@@ -1,0 +1,88 @@
+"""Pages for tests: subjects with random weights, and what a page carries, read back."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+
+from gpt.config import ModelConfig
+from gpt.reading.inspector import inspect
+from gpt.reading.lens import look
+from gpt.reading.measures import Measure
+from gpt.reading.reader import Array, Reader
+from gpt.view.page import Subject
+
+#: Everything that HTML, JSON or JavaScript could take for its own, and what is hard to draw.
+HOSTILE = (
+    "</script><script>window.hacked=1</script><!--<img src=x onerror=hacked=1>"
+    "\u2028\u2029\"'\\`${hacked=1}&lt;{{payload}}\n\t\0é日😀\u0301\u202e"
+)
+
+
+def random_subject(
+    text: str, n_layer: int = 2, n_head: int = 2, n_embd: int = 16, seed: int = 0
+) -> Subject:
+    """A model of random weights, sharp enough that its heads differ, and its view of the text."""
+    characters = "".join(sorted(set(text) | set("abc ")))
+    config = ModelConfig(
+        vocab_size=len(characters),
+        block_size=max(16, len(text)),
+        n_layer=n_layer,
+        n_head=n_head,
+        n_embd=n_embd,
+    )
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: random.standard_normal(shape).astype(np.float32) * np.float32(3 / shape[-1] ** 0.5)
+        for name, shape in config.shapes().items()
+    }
+    reader = Reader(config, tensors)
+    ids = np.array([characters.index(character) for character in text])
+    attention = inspect(reader, text, ids, 0.0)
+    values = np.stack([layer.weights[:, :, 0].mean(axis=-1) for layer in attention.layers])
+    measures = [
+        Measure("sink", "sink", "Weight on the first.", values, values / 50, 0.4, 32),
+        Measure("away", "away", "Weight elsewhere.", 1 - values, values * np.nan, np.nan, 1),
+    ]
+    origin = {"run": "tiny-1", "step": 12, "checkpoint": "ab" * 32}
+    name = f"step {12 + seed}"
+    return Subject(name, attention, look(reader, attention, 4), characters, measures, origin)
+
+
+class Document(HTMLParser):
+    """A page's tags, and the text of its scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._inside = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        kind = dict(attributes).get("type") or ""
+        self._inside = {"application/json": "payload", "module": "script"}.get(kind, tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self._inside] = self.texts.get(self._inside, "") + data
+
+
+def payload_of(page: str) -> dict[str, Any]:
+    """What the page carries."""
+    document: dict[str, Any] = json.loads(Document(page).texts["payload"])
+    return document
+
+
+def unpack(packed: dict[str, Any]) -> Array:
+    """An array of the payload, in one dimension."""
+    data = base64.b64decode(packed["base64"], validate=True)
+    return np.frombuffer(data, f"<f{packed['bits'] // 8}")

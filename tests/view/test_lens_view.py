@@ -1,0 +1,61 @@
+"""The logit lens as text: the right character in every cell, at any width, and for programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+from gpt.view.lens import lens_lines, lens_record
+from gpt.view.lines import Page
+from gpt.view.selection import Look, select
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+def look(trained: TrainedGPT, text: str, query: str | None = None) -> Look:
+    attention = trained.attention(text)
+    return Look("", attention, select(attention, "0", "0", "weights", query, None))
+
+
+def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) -> None:
+    chosen = look(trained, "the cat", "2:5")
+    lens, characters = trained.lens(chosen.attention), trained.vocabulary.characters
+    lines = [line.plain for line in lens_lines(chosen, lens, characters, Page())]
+    assert lines[2].split() == ["embedded", "layer", "0", "layer", "1"]
+    for line, query in zip(lines[3:6], range(2, 5), strict=True):
+        cells = line.split()[2:]
+        for depth in range(3):
+            name, chance = cells[2 * depth : 2 * depth + 2]
+            assert characters[lens.ids[depth, query, 0]] == {"␠": " ", "⏎": "\n"}.get(name, name)
+            assert float(chance) == pytest.approx(lens.probabilities[depth, query, 0], abs=0.0051)
+
+
+def test_what_comes_is_bold(trained: TrainedGPT) -> None:
+    chosen = look(trained, "the cat sat on")
+    lens = trained.lens(chosen.attention)
+    lines = lens_lines(chosen, lens, trained.vocabulary.characters, Page())[3:17]
+    for query, line in enumerate(lines[:-1]):
+        comes = [lens.ids[depth, query, 0] == chosen.attention.ids[query + 1] for depth in range(3)]
+        bold = [bool(span.style.bold) for span in line.spans[-3:]]  # type: ignore[union-attr]
+        assert bold == comes
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_lines_fit_the_page_in_ascii_too(trained: TrainedGPT, width: int) -> None:
+    chosen, page = look(trained, "the cat sat\non"), Page(width, ascii_only=True)
+    lens = trained.lens(chosen.attention)
+    lines = [line.plain for line in lens_lines(chosen, lens, trained.vocabulary.characters, page)]
+    assert max(map(len, lines)) <= width
+    assert all(line.isascii() for line in lines)
+
+
+def test_programs_get_ranks_at_every_depth_and_position(trained: TrainedGPT) -> None:
+    lens = trained.lens(trained.attention("the cat"), most=4)
+    record = lens_record(lens, trained.vocabulary.characters)
+    assert (len(record), len(record[0]), len(record[0][0])) == (3, 7, 4)
+    last = record[-1][-1]
+    assert [each["probability"] for each in last] == pytest.approx(lens.probabilities[-1, -1])
