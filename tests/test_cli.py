@@ -41,7 +41,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus and one tiny run, as a user would have it."""
     folder = tmp_path_factory.mktemp("home")
     text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
+    text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
+    (folder / "repeats.txt").write_text(text, encoding="utf-8")
     return folder
 
 
@@ -49,6 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
     """Runs the program in `home`, in this process; trains its tiny run when first asked."""
     monkeypatch.chdir(home)
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
     for variable in ("GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "COLUMNS"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -372,7 +375,7 @@ def test_every_command_of_the_readme_works(gptx: Gptx, command: str) -> None:
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
-    assert answer.out or arguments[0] == "train" or "-o" in arguments
+    assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
 
 
 def test_version_and_help(gptx: Gptx) -> None:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
 Form = Literal["svg", "png", "pdf"]
-#: Of a character: the text to draw, and the file of the font that has it.
-Labels = Mapping[str, tuple[str, str]]
 
 DPI = 300
 NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their numbers
