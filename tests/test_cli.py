@@ -174,7 +174,7 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
         (["train", "--resume", "--preset", "best"], 2, "--preset: this run has default"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
         (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
-        (["attn", "the", "-o", "picture.png"], 2, "--output: .png is not one of .txt, .json"),
+        (["attn", "the", "-o", "picture.gif"], 2, "--output: .gif is not one of .txt, .json"),
         (["train", "nowhere.txt"], 3, "cannot read corpus"),
         (["train", "empty.txt"], 3, "corpus is empty"),
         (["train", "short.txt"], 3, "--block-size"),

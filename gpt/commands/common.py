@@ -38,7 +38,7 @@ def open_run(
 def validation_ids(checkpoints: Path, run: str | None, step: str, data: Path) -> Ids:
     """The validation split of a run's corpus. Raises TextError if that is not to be found."""
     from gpt.run import find_run
-    from gpt.training.plan import find_corpus
+    from gpt.training.finding import find_corpus
 
     manifest = find_run(checkpoints, run).at(step).manifest
     corpus = find_corpus(manifest, (), data, sys.stdin.buffer)

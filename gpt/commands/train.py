@@ -72,7 +72,8 @@ def train(
     """
     share_cores()
     from gpt.run import check_run_name, discard_if_empty, find_run, new_run
-    from gpt.training.plan import find_corpus, make_plan, read_corpus, resume_plan, usable_device
+    from gpt.training.finding import find_corpus, read_corpus
+    from gpt.training.plan import make_plan, resume_plan, usable_device
     from gpt.training.sources import corpus_name, printable
     from gpt.training.trainer import Trainer
 

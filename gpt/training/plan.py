@@ -6,27 +6,24 @@ A plan is a manifest at step 0, or at a checkpoint, with everything that the pre
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import choose
-from gpt.errors import ConfigError, TextError
+from gpt.errors import ConfigError
 from gpt.manifest import Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
-from gpt.training.corpus import Corpus, character_counts, encode, reopen
+from gpt.training.corpus import Corpus, character_counts
 from gpt.training.fit import Recipe, fit_shape, fit_to_corpus
 from gpt.training.ngrams import witten_bell
-from gpt.training.sources import discard_spooled, find_sources
 from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import environment
-from gpt.vocabulary import Vocabulary
 
 RARE = 10  # a character that occurs less often has hardly been learned
 
@@ -59,17 +56,6 @@ class Plan:
         """Every option that repeats this run."""
         model = {name: v for name, v in vars(self.manifest.model).items() if name != "vocab_size"}
         return {"preset": self.manifest.preset, **model, **vars(self.manifest.train)}
-
-
-def read_corpus(
-    names: Sequence[str], data: Path, stdin: BinaryIO, known: Vocabulary | None = None
-) -> Corpus:
-    """Finds and encodes the texts. Raises TextError, StorageError."""
-    sources = find_sources(names, data, stdin)
-    try:
-        return encode(sources, data, known)
-    finally:
-        discard_spooled(sources)
 
 
 def make_plan(
@@ -189,39 +175,6 @@ def usable_device(device: str) -> str:
         require(device == "auto", "device", "this torch was built without CUDA; use --device cpu")
         return "cpu"
     return chosen
-
-
-def find_corpus(
-    manifest: Manifest,
-    names: Sequence[str],
-    data: Path,
-    stdin: BinaryIO,
-    changed: bool = False,
-) -> Corpus:
-    """The text that a run was trained on: encoded in `data`, or read again from its sources.
-
-    Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
-    run's vocabulary has all of its characters.
-    """
-    identity, known = manifest.corpus, Vocabulary(manifest.characters)
-    if not names and not changed:
-        corpus = reopen(identity, data)
-        if corpus is not None and corpus.vocabulary == known:
-            return corpus
-        if corpus is None and "-" in identity.sources:
-            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    corpus = read_corpus(names or identity.sources, data, stdin, known)
-    if corpus.identity.sha256 != identity.sha256 and not changed:
-        raise TextError(
-            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
-            "was trained on; restore it, train a new run, or go on with it: --changed-corpus"
-        )
-    if unknown := known.unknown(corpus.vocabulary.characters):
-        raise TextError(
-            f"{unknown[0]!a} (U+{ord(unknown[0]):04X}) is not in this run's vocabulary, which "
-            "cannot grow; leave it out of the text, or train a new run"
-        )
-    return corpus
 
 
 def _measure(corpus: Corpus, recipe: Recipe, device: str, seconds: float = 1.0) -> Measurement:

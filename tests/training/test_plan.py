@@ -19,12 +19,11 @@ from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training.corpus import Corpus
+from gpt.training.finding import find_corpus, read_corpus
 from gpt.training.ngrams import witten_bell
 from gpt.training.plan import (
     CHANGEABLE,
-    find_corpus,
     make_plan,
-    read_corpus,
     resume_plan,
     usable_device,
 )

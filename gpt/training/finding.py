@@ -1,0 +1,57 @@
+"""The corpus of a command or of a run: found, read, encoded. Knows no torch: readers need it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from gpt.errors import TextError
+from gpt.manifest import Manifest
+from gpt.training.corpus import Corpus, encode, reopen
+from gpt.training.sources import discard_spooled, find_sources
+from gpt.vocabulary import Vocabulary
+
+
+def read_corpus(
+    names: Sequence[str], data: Path, stdin: BinaryIO, known: Vocabulary | None = None
+) -> Corpus:
+    """Finds and encodes the texts. Raises TextError, StorageError."""
+    sources = find_sources(names, data, stdin)
+    try:
+        return encode(sources, data, known)
+    finally:
+        discard_spooled(sources)
+
+
+def find_corpus(
+    manifest: Manifest,
+    names: Sequence[str],
+    data: Path,
+    stdin: BinaryIO,
+    changed: bool = False,
+) -> Corpus:
+    """The text that a run was trained on: encoded in `data`, or read again from its sources.
+
+    Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
+    run's vocabulary has all of its characters.
+    """
+    identity, known = manifest.corpus, Vocabulary(manifest.characters)
+    if not names and not changed:
+        corpus = reopen(identity, data)
+        if corpus is not None and corpus.vocabulary == known:
+            return corpus
+        if corpus is None and "-" in identity.sources:
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
+    corpus = read_corpus(names or identity.sources, data, stdin, known)
+    if corpus.identity.sha256 != identity.sha256 and not changed:
+        raise TextError(
+            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
+            "was trained on; restore it, train a new run, or go on with it: --changed-corpus"
+        )
+    if unknown := known.unknown(corpus.vocabulary.characters):
+        raise TextError(
+            f"{unknown[0]!a} (U+{ord(unknown[0]):04X}) is not in this run's vocabulary, which "
+            "cannot grow; leave it out of the text, or train a new run"
+        )
+    return corpus
