@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from gpt.config import Drawing, Scale
-from gpt.reading.inspector import LAYER_STAGES, AttentionMap
+from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Array
 from gpt.view.characters import label, legend, pad, quoted
 from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, number, own_words, painted, ruler
@@ -152,7 +152,7 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     step = math.ceil(max(values.shape) / THUMBNAIL)
     shades = _shades(selection, values, shown, page.scale)
     rows, columns = (range(0, size, step) for size in values.shape)
-    lines = [Text(_where(selection, panel), DIM)]
+    lines = [Text(panel.where(), DIM)]
     for row in rows:
         covered = [shades[row : row + step, column : column + step] for column in columns]
         largest = [np.nan if np.isnan(part).all() else np.nanmax(part) for part in covered]
@@ -165,7 +165,7 @@ def title_of(
 ) -> list[str]:
     """What is drawn: which head, stage, axes, T, head_size, scale."""
     size = attention.layers[panel.layer].q.shape[-1]
-    parts = [_where(selection, panel), selection.stage, _axes(selection)]
+    parts = [panel.where(), selection.stage, _axes(selection)]
     parts += [f"T={len(attention.text)}", f"head_size={size}"]
     if view == "heat":
         if page.scale == "row":
@@ -176,16 +176,6 @@ def title_of(
             low, high = _extent(panel.values)
             parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
-
-
-def _where(selection: Selection, panel: Panel) -> str:
-    if selection.stage in LAYER_STAGES:
-        return f"layer {panel.layer} all heads"
-    if panel.head == "rollout":
-        return f"rollout through layer {panel.layer}, a heuristic"
-    return (
-        f"layer {panel.layer} {'mean of heads' if panel.head == 'mean' else f'head {panel.head}'}"
-    )
 
 
 def _axes(selection: Selection) -> str:

@@ -24,6 +24,18 @@ class Panel:
     head: HeadName
     values: Array
 
+    @property
+    def of(self) -> str:
+        """Which head or heads."""
+        names = {"mean": "mean of heads", "all": "all heads", "rollout": "rollout, a heuristic"}
+        return names.get(str(self.head), f"head {self.head}")
+
+    def where(self, joint: str = " ") -> str:
+        """Layer and head."""
+        if self.head == "rollout":
+            return f"rollout through layer {self.layer}, a heuristic"
+        return f"layer {self.layer}{joint}{self.of}"
+
 
 @dataclass(frozen=True)
 class Selection:

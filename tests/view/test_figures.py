@@ -29,7 +29,7 @@ from gpt.config import Stage
 from gpt.errors import ConfigError
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Stages
-from gpt.view import figures
+from gpt.view import fonts
 from gpt.view.attention import numbers
 from gpt.view.figures import DPI, Form, draw, to_figure
 from gpt.view.lines import Page
@@ -97,9 +97,9 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     monkeypatch.setattr(
         font_manager, "findSystemFonts", lambda folders=None: list(map(str, tmp_path.iterdir()))
     )
-    figures._fonts.cache_clear()
+    fonts.files_for.cache_clear()
     yield tmp_path
-    figures._fonts.cache_clear()
+    fonts.files_for.cache_clear()
 
 
 def make_font(path: Path, characters: str, outline: bool = True) -> str:
@@ -312,6 +312,9 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
     assert ["".join(labels(axes)[1]) for axes in figure.axes[:6]] == [""] * 3 + ["abcdefgh"] * 3
     one, _ = draw(attention, chosen(attention, head="mean"))
     assert one.get_suptitle() == "layer 0 · mean of heads · weights"
+    rolled, _ = draw(attention, chosen(attention, head="rollout", layer="all"))
+    assert rolled.get_suptitle() == "layers 0–1 · rollout, a heuristic · weights"
+    assert rolled.axes[1].get_title() == "rollout through layer 1, a heuristic"
     residual, _ = draw(attention, chosen(attention, stage="residual", layer="all"))
     assert residual.get_suptitle() == "layers 0–1 · all heads · residual"
     many = map_of("ab", heads=12)

@@ -1,0 +1,111 @@
+"""Fonts that have the characters of a figure, and which to install for those that none has.
+
+Knows names of characters and matplotlib's list of fonts; draws nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpt.view.characters import NAMED, label
+
+if TYPE_CHECKING:
+    from matplotlib.ft2font import FT2Font
+
+SPACE = "␣"  # for ␠, which no common font has
+
+
+def drawable(character: str, ascii_only: bool) -> str:
+    """The terminal's label, in signs that fonts have."""
+    name = label(character, ascii_only)
+    if name == NAMED[" "][0]:
+        return SPACE
+    # Pictures of control characters are as rare in fonts as the characters in texts.
+    return f"U+{ord(character):04X}" if "\u2400" <= name < "\u2422" else name
+
+
+@cache
+def files_for(names: frozenset[str]) -> Mapping[str, str]:
+    """The file of a font that draws it, for every name that has one; for "", our own font.
+
+    Matplotlib's own font first. Only if that lacks something, all that are installed are looked
+    at: the one that has most, then the one that has most of the rest, and so on.
+    """
+    from matplotlib import font_manager
+
+    ours = str(font_manager.findfont("DejaVu Sans"))
+    found = dict.fromkeys(["", *_drawn_by(ours, names)], ours)
+    missing = names - found.keys()
+    if missing:
+        # Matplotlib's list is as old as its cache: a font installed since is not in it.
+        folders = font_manager.OSXFontDirectories if sys.platform == "darwin" else None
+        files = {entry.fname for entry in font_manager.fontManager.ttflist}
+        files.update(font_manager.findSystemFonts(folders))
+        drawn = {file: _drawn_by(file, missing) for file in files}
+        while missing:
+            best = max(sorted(drawn), key=lambda file: (len(drawn[file] & missing), _plain(file)))
+            if not drawn[best] & missing:
+                break
+            found.update(dict.fromkeys(drawn[best] & missing, best))
+            missing -= drawn[best]
+    return found
+
+
+def _plain(file: str) -> tuple[bool, bool]:
+    """How well a font's style goes with ours."""
+    name = Path(file).stem.lower()
+    styled = re.search("bold|black|heavy|light|thin|medium|italic|oblique|condensed", name)
+    return not styled, not re.search("serif|mincho|song|ming|mono|math", name.replace("sans", ""))
+
+
+def _drawn_by(file: str, names: Iterable[str]) -> frozenset[str]:
+    """Those of the names for whose every character the font has an outline."""
+    from matplotlib.ft2font import FT2Font
+
+    if "lastresort" in Path(file).stem.lower():  # it draws boxes for everything
+        return frozenset()
+    try:
+        font = FT2Font(file)
+    except (OSError, RuntimeError):  # pictures only, or damaged
+        return frozenset()
+    return frozenset(name for name in names if all(_has_ink(font, sign) for sign in name))
+
+
+def _has_ink(font: FT2Font, sign: str) -> bool:
+    """Colour fonts have glyphs without an outline, which would be drawn as nothing."""
+    if not font.get_char_index(ord(sign)):
+        return False
+    if sign == " ":
+        return True
+    try:
+        font.set_size(10, 72)
+        font.load_char(ord(sign))
+    except RuntimeError:
+        return False
+    return len(font.get_path()[0]) > 0
+
+
+def warning(missing: Sequence[str]) -> str:
+    """Which characters have no font, how they are labelled, and what to install."""
+    shown = ", ".join(label(character) for character in missing[:8])
+    shown += f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    remedies = dict.fromkeys(_remedy(character) for character in missing)
+    return (
+        f"no installed font draws {shown}: labelled like U+{ord(missing[0]):04X}; "
+        f"install {', '.join(remedies)}"
+    )
+
+
+def _remedy(character: str) -> str:
+    name = unicodedata.name(character, "")
+    if re.match("CJK|HIRAGANA|KATAKANA|HANGUL|IDEOGRAPHIC|FULLWIDTH|BOPOMOFO", name):
+        return "Noto Sans CJK"
+    if unicodedata.category(character)[0] == "S":
+        return "Noto Emoji (the one without colours) or Noto Sans Symbols"
+    return f"the Noto Sans font for {name.split()[0].title()}" if name else "a font that has it"
