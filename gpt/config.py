@@ -204,6 +204,7 @@ class TrainConfig:
     eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
     eval_chars: Annotated[int, "Most validation characters to evaluate on; 0 = all."] = 0
     patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
+    keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
     seed: Annotated[int, "Of initialisation, batches and dropout."] = 1
 
     def __post_init__(self) -> None:

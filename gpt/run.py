@@ -195,7 +195,8 @@ class Run:
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a step, whole or not at all, then lets go of what is not worth keeping.
 
-        Kept are the newest two and the best. Raises StorageError, and then nothing has changed.
+        Kept are the newest two and the best, or all. Raises StorageError, and then nothing has
+        changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -209,6 +210,8 @@ class Run:
                 files.replace(target / MANIFEST, manifest.to_json())
             else:
                 files.commit_folder(target, [*contents.items(), (MANIFEST, manifest.to_json())])
+        if manifest.train.keep_all:
+            return Checkpoint(target, manifest)
         keep = {path.name for path in self.step_paths()[-2:]}
         if manifest.best_step is not None:
             keep.add(step_folder(manifest.best_step))

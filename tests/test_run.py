@@ -101,7 +101,12 @@ def test_a_run_keeps_the_newest_two_and_the_best(tmp_path: Path, tiny: Checkpoin
     assert kept(saved(run, tiny.manifest, 6, 12, best=6)) == [6, 12]
     assert kept(saved(run, tiny.manifest, 18, 24, 30, best=6)) == [6, 24, 30]
     assert kept(saved(run, tiny.manifest, 36, best=36)) == [30, 36]
-    assert sorted(path.name for path in run.path.iterdir()) == ["step-00000030", "step-00000036"]
+    keeping = replace(tiny.manifest, train=replace(tiny.manifest.train, keep_all=True))
+    assert kept(saved(run, keeping, 42, 48, 54, best=42)) == [30, 36, 42, 48, 54]
+    assert kept(saved(run, tiny.manifest, 60, best=42)) == [42, 54, 60]
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        f"step-000000{step}" for step in (42, 54, 60)
+    ]
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
