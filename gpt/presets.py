@@ -77,7 +77,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 #: What the default preset leaves to gpt/training/fit.py on a CPU: corpus and time decide.
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
-    *("steps", "warmup_steps", "dropout", "ngram_dropout"),
+    *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout"),
 )
 Preset = Literal["default", "best", "classic"]
 

@@ -7,7 +7,7 @@ not what the text says.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +85,18 @@ def fit_shape(
         why = f"a context of {longest_context}, as the validation text is no longer"
         best = best.changed({"block_size": longest_context}, given, why)
     return best
+
+
+def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float]) -> Recipe:
+    """N-grams no longer than the text can teach, by counting's loss for the orders 1, 2, …
+
+    On a short text, or with a large alphabet, the longer ones were seen too seldom.
+    """
+    order = 1 + counted.index(min(counted))
+    if "ngram" in given or order >= recipe.model.ngram:
+        return recipe
+    what = f"n-grams up to {order}" if order > 1 else "no n-grams"
+    return recipe.changed({"ngram": order}, given, f"{what}: counting gains nothing by longer ones")
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:

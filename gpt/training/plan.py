@@ -6,7 +6,7 @@ A plan is a manifest at step 0, or at a checkpoint, with everything that the pre
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from gpt.manifest import Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
-from gpt.training.fit import Recipe, fit_shape, fit_to_corpus
+from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
 from gpt.training.ngrams import witten_bell
 from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import environment
@@ -28,7 +28,7 @@ from gpt.training.trainer import environment
 RARE = 10  # a character that occurs less often has hardly been learned
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
-CHANGEABLE = frozenset({"steps", "eval_interval", "eval_chars", "patience"})
+CHANGEABLE = frozenset({"steps", "eval_interval", "eval_chars", "patience", "keep_all"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,10 @@ def make_plan(
         ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         TrainConfig(**only_fields(TrainConfig, values)),
     )
+    counted = _count(corpus, recipe.train)
     fitted = preset_name == "default" and device == "cpu"
+    if fitted:
+        recipe = fit_ngrams(recipe, given, counted)
     recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted)
     recipe = recipe.changed(
         {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
@@ -97,7 +100,7 @@ def make_plan(
         seconds=0.0,
         environment=environment(device),
     )
-    return replace(_assess(corpus, manifest, device, measurement), why=recipe.why)
+    return replace(_assess(corpus, manifest, device, counted, measurement), why=recipe.why)
 
 
 def _suit(
@@ -162,7 +165,7 @@ def resume_plan(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
     going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
-    plan = _assess(corpus, going_on, device)
+    plan = _assess(corpus, going_on, device, _count(corpus, train))
     if corpus.identity.sha256 != stored.corpus.sha256:
         warnings.append("the corpus has changed: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
@@ -187,10 +190,19 @@ def _measure(corpus: Corpus, recipe: Recipe, device: str, seconds: float = 1.0) 
     return measure(model, train, train_ids, evaluated, device, seconds)
 
 
+def _count(corpus: Corpus, train: TrainConfig) -> list[float]:
+    """What counting n-grams of the training split reaches on the other, for the orders 1, 2, …"""
+    return witten_bell(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
+
+
 def _assess(
-    corpus: Corpus, manifest: Manifest, device: str, measurement: Measurement | None = None
+    corpus: Corpus,
+    manifest: Manifest,
+    device: str,
+    counted: Sequence[float],
+    measurement: Measurement | None = None,
 ) -> Plan:
-    """Counts characters and n-grams; measures a step, unless that is done."""
+    """Counts characters; measures a step, unless that is done."""
     model, train = manifest.model, manifest.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     in_train = character_counts(train_ids, model.vocab_size)
@@ -201,7 +213,7 @@ def _assess(
         manifest=manifest,
         device=device,
         measurement=measurement or _measure(corpus, Recipe(model, train), device),
-        ngrams=tuple(witten_bell(train_ids, val_ids, model.vocab_size)),
+        ngrams=tuple(counted),
         train_characters=len(train_ids),
         val_characters=len(val_ids),
         rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),

@@ -15,6 +15,7 @@ from gpt.training.fit import (
     MOST_NGRAM_DROPOUT,
     SHAPES,
     Recipe,
+    fit_ngrams,
     fit_shape,
     fit_to_corpus,
 )
@@ -108,6 +109,26 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
     assert found == sorted(found)
     assert found[0] == (0.0, 0.0)
     assert found[-1] == (DROPOUT, MOST_NGRAM_DROPOUT)
+
+
+@pytest.mark.parametrize(
+    ("counted", "order"),
+    [
+        ([3.3, 2.5, 2.0, 1.8, 1.7], 5),
+        ([3.4, 2.5, 2.0, 1.89, 1.95], 4),
+        ([3.9, 3.0, 2.7, 2.8, 2.9], 3),
+        ([3.1, 3.2, 3.3, 3.4, 3.5], 1),
+        ([0.0] * 5, 1),
+    ],
+)
+def test_ngrams_are_as_long_as_counting_finds_useful(counted: list[float], order: int) -> None:
+    fitted = fit_ngrams(recipe_of(), (), counted)
+    assert fitted.model.ngram == order
+    assert bool(fitted.why) == (order < 5)
+    for given in (1, 2, 5, 7):
+        kept = fit_ngrams(recipe_of(ngram=given), {"ngram"}, counted)
+        assert (kept.model.ngram, kept.why) == (given, ())
+    assert fit_to_corpus(fitted, (), 1000).model.ngram_dropout == (0 if order == 1 else 0.7)
 
 
 def test_there_is_nothing_to_drop_without_ngrams() -> None:

@@ -129,6 +129,7 @@ def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
     given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "eval_chars": 9, "patience": 3}
+    given["keep_all"] = True
     assert given.keys() == CHANGEABLE
     plan = resume_plan(tiny, corpus, given, "cpu")
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
