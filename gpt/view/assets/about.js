@@ -17,16 +17,15 @@ const KEYS = [
 /** @param {App} app */
 export function introduce({ data, subjects }) {
   part("title").textContent = data.title;
-  const shapes = subjects.map((subject) => {
-    const shape = `${subject.layers} layers × ${subject.heads} heads × ${subject.headSize}`;
-    return `${subject.name} · ${shape}`;
-  });
-  const tags = subjects.length > 1 ? ["A  ", "B  "] : [""];
-  const lines = shapes.map((shape, n) => make("p", null, tags[n] + shape));
-  part("subjects").replaceChildren(...lines);
+  const shapes = subjects.map((subject) =>
+    `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
+  );
+  const lines = subjects.length > 1 // the title names a single one
+    ? shapes.map((shape, n) => `${"AB"[n]}  ${subjects[n].name} · ${shape}`)
+    : shapes;
+  part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
   part("symbols").textContent = data.legend.join(" · ");
-  const T = data.codes.length;
-  part("precision").textContent = `${T} character${T > 1 ? "s" : ""} · ` +
+  part("precision").textContent = `${count(data.codes.length, "character")} · ` +
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
   const left = [
     ...new Set(
@@ -64,4 +63,12 @@ export function introduce({ data, subjects }) {
   part("help-keys").replaceChildren(
     ...KEYS.flatMap(([keys, does]) => [make("dt", null, keys), make("dd", null, does)]),
   );
+}
+
+/**
+ * @param {number} n
+ * @param {string} thing
+ */
+function count(n, thing) {
+  return `${n} ${thing}${n === 1 ? "" : "s"}`;
 }
