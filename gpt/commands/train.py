@@ -48,7 +48,7 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        presets.Preset, typer.Option(help="classic: nanoGPT's recipe; best: slow, untuned yet.")
+        presets.Preset, typer.Option(help="classic: nanoGPT's recipe; best: lowest loss, slow.")
     ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,

@@ -1,4 +1,4 @@
-"""What suits a corpus and a time: the default preset's decisions, each with its reason.
+"""What suits a corpus and a time: decisions for the presets default and best, with reasons.
 
 The numbers come from tables (benchmarks/LOG.md). Knows how long a text is and how fast the machine,
 not what the text says.

@@ -17,7 +17,7 @@ from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import choose
 from gpt.errors import ConfigError
 from gpt.manifest import Manifest
-from gpt.presets import preset
+from gpt.presets import FITTED_PRESETS, preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
 from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
@@ -67,7 +67,7 @@ def make_plan(
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
-    On a CPU the default preset is fitted to the corpus, too.
+    On a CPU the presets default and best are fitted to the corpus, too.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -83,7 +83,7 @@ def make_plan(
         TrainConfig(**only_fields(TrainConfig, values)),
     )
     counted = _count(corpus, recipe.train)
-    fitted = preset_name == "default" and device == "cpu"
+    fitted = preset_name in FITTED_PRESETS and device == "cpu"
     if fitted:
         recipe = fit_ngrams(recipe, given, counted)
     recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted)
