@@ -74,7 +74,7 @@ class Reader:
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self._tensors[f"{output}.weight"].T)  # (C, vocab_size)
         self._added = _added_positions(config, self._tensors, self.dtype)
-        self._rotary = _rotary_tables(config, self.dtype)
+        self.rotary = _rotary_tables(config, self.dtype)
 
     def forward(
         self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
@@ -101,7 +101,7 @@ class Reader:
             if cache:
                 cache.ids[:, start:end] = ids
                 known = cache.ids[:, max(0, start - self.config.ngram + 1) : end]
-            rows = ngram_rows(self.config, known)[:, -ids.shape[1] :]  # (B, T, N)
+            rows = ngram_rows(self.config, known, new=ids.shape[1])  # (B, T, N)
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
         return x if self._added is None else x + self._added[start:end]
 
@@ -155,8 +155,8 @@ class Reader:
         if self.config.qk_norm:
             q, k = rms_norm(q), rms_norm(k)
         end = start + T
-        if self._rotary is not None:
-            cosines, sines = self._rotary[:, start:end]  # two (T, D/2)
+        if self.rotary is not None:
+            cosines, sines = self.rotary[:, start:end]  # two (T, D/2)
             q, k = _turn(q, cosines, sines), _turn(k, cosines, sines)
         if cache:
             cache.keys[layer, :, :, start:end], cache.values[layer, :, :, start:end] = k, v
@@ -181,41 +181,29 @@ class Reader:
         return y if bias is None else y + bias
 
 
-class CachedDecoder:
-    """Decodes B streams at once, one character a step. `start` fixes B."""
+def ngram_rows(
+    config: ModelConfig, ids: npt.NDArray[Any], new: int | None = None
+) -> npt.NDArray[np.int64]:
+    """(B, T) ids -> (B, new, N) rows of the n-gram table, for the orders 2 … N + 1.
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.config = reader.config
-        self._cache = Cache(reader.config, 0, reader.dtype)
-
-    def start(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
-        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
-        self._cache = Cache(self.config, len(ids), self._reader.dtype)
-        return self._reader.logits(self._reader.forward(ids, self._cache)[:, -1])
-
-    def step(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
-        return self._reader.logits(self._reader.forward(ids[:, None], self._cache)[:, -1])
-
-
-def ngram_rows(config: ModelConfig, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """(B, T) ids -> (B, T, N) rows of the n-gram table, for the orders 2 … N + 1.
-
-    A polynomial in the characters' codes (id + 1; 0 before the text), the last one's first. Its
-    base is the number of codes where all n-grams of the order fit the table; else it is a hash.
+    Of the last `new` characters, or of all. A polynomial in the characters' codes (id + 1; 0 before
+    the text), the last one's first. Its base is the number of codes where all n-grams of the order
+    fit the table; else it is a hash.
     """
-    T, kinds = ids.shape[1], config.vocab_size + 1
-    codes = np.pad(ids.astype(np.int64) + 1, ((0, 0), (config.ngram - 1, 0)))
-    back = [codes[:, config.ngram - 1 - n :][:, :T] for n in range(config.ngram)]  # each (B, T)
-    firsts = np.cumsum([0, *config.ngram_tables])
-    rows = np.empty((*ids.shape, config.ngram - 1), np.int64)
+    new, reach = new or ids.shape[1], config.ngram - 1
+    codes = ids[:, -new - reach :].astype(np.int64) + 1
+    if codes.shape[1] < new + reach:
+        codes = np.pad(codes, ((0, 0), (new + reach - codes.shape[1], 0)))
+    back = [codes[:, reach - n :][:, :new] for n in range(reach + 1)]  # each (B, new)
+    firsts, kinds = np.cumsum([0, *config.ngram_tables]), config.vocab_size + 1
+    row, used = back[0], 0
+    rows = np.empty((len(ids), new, reach), np.int64)
     for n, table in enumerate(config.ngram_tables):
         base = kinds if kinds ** (n + 2) <= table else 1_000_003
-        row = back[0]
-        for code in back[1 : n + 2]:
+        row, more = (row, back[n + 1 : n + 2]) if base == used else (back[0], back[1 : n + 2])
+        for code in more:
             row = (row * base + code) % (2**31 - 1)
-        rows[..., n] = row % table + firsts[n]
+        rows[..., n], used = row % table + firsts[n], base
     return rows
 
 

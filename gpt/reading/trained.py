@@ -12,11 +12,12 @@ import numpy as np
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, TextError
 from gpt.reading.ablation import Ablation
+from gpt.reading.decoding import CachedDecoder
 from gpt.reading.following import Following, following
 from gpt.reading.heads import Survey, survey
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.lens import Lens, look
-from gpt.reading.reader import CachedDecoder, Reader
+from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, before_all, sample_texts
 from gpt.reading.scoring import Score, score
 from gpt.stored import StoredModel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpt.model.decoder import TorchDecoder
-from gpt.reading.reader import CachedDecoder
+from gpt.reading.decoding import CachedDecoder
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.training.checkpoint import load_gpt

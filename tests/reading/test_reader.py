@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gpt.config import ModelConfig, Position
-from gpt.reading.reader import Cache, CachedDecoder, Reader, Stages, rms_norm, softmax
+from gpt.config import Activation, ModelConfig, Position
+from gpt.reading.decoding import CachedDecoder
+from gpt.reading.reader import Cache, Reader, Stages, rms_norm, softmax
 
 BLOCK = 8
-POSITIONS = get_args(Position)
+POSITIONS, ACTIVATIONS = get_args(Position), get_args(Activation)
 WEIGHTS = [
     f"blocks.{layer}.attention.{part}.weight" for layer in (0, 1) for part in ("qkv", "proj")
 ]
@@ -60,6 +61,32 @@ def test_cached_equals_uncached_at_every_length(
             fresh = reader.logits(reader.forward(ids[:, :length]))[:, -1]
             np.testing.assert_allclose(cached, fresh, rtol=0, atol=tolerance)
             np.testing.assert_allclose(cached, whole[:, length - 1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("options", [{"qk_norm": True}, {"tied": True}, {"bias": True}])
+def test_a_step_equals_the_whole_with_every_option(activation: str, options: Any) -> None:
+    reader, ids = reader_of(activation=activation, norm="layer", **options), ids_of()
+    whole = reader.logits(reader.forward(ids))
+    decoder = CachedDecoder(reader)
+    decoder.start(ids[:, :1])
+    for at in range(1, BLOCK):
+        np.testing.assert_allclose(decoder.step(ids[:, at]), whole[:, at], rtol=0, atol=1e-12)
+
+
+def test_a_step_answers_with_an_array_of_its_own_and_a_start_forgets() -> None:
+    reader, ids = reader_of(), ids_of()
+    decoder = CachedDecoder(reader)
+    decoder.start(ids[:, :2])
+    first = decoder.step(ids[:, 2])
+    before = first.copy()
+    decoder.step(ids[:, 3])
+    assert np.array_equal(first, before)
+    decoder.start(ids[:, :2])
+    assert np.array_equal(decoder.step(ids[:, 2]), before)
+    decoder.start(ids[:1, :5])
+    one = decoder.step(ids[:1, 5])
+    np.testing.assert_allclose(one, reader.logits(reader.forward(ids[:1, :6]))[:, -1], atol=1e-12)
 
 
 @pytest.mark.parametrize("position", POSITIONS)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import ModelConfig, Position, SampleConfig
-from gpt.reading.reader import CachedDecoder, Reader
+from gpt.reading.decoding import CachedDecoder
+from gpt.reading.reader import Reader
 from gpt.reading.sampler import (
     StopFilter,
     draw,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.reading.reader import CachedDecoder
+from gpt.reading.decoding import CachedDecoder
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.stored import StoredModel
