@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from gpt import console
-from gpt.commands.attn import attn
-from gpt.commands.evaluate import evaluate
-from gpt.commands.following import following
-from gpt.commands.heads import heads
-from gpt.commands.runs import runs
-from gpt.commands.sample import sample
-from gpt.commands.train import train
-from gpt.version import __version__
+    from gpt import console
+    from gpt.commands.attn import attn
+    from gpt.commands.evaluate import evaluate
+    from gpt.commands.following import following
+    from gpt.commands.heads import heads
+    from gpt.commands.runs import runs
+    from gpt.commands.sample import sample
+    from gpt.commands.train import train
+    from gpt.version import __version__
+except KeyboardInterrupt:  # while modules load: nothing to tell, nothing to save
+    raise SystemExit(130) from None
 
 app = typer.Typer(
     name="gptx",

@@ -69,7 +69,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, ClickException):
         message: str = error.format_message()  # type: ignore[attr-defined]
         # An empty one means that no command was given, and the help has been shown.
-        return (2, f"{message} (see gptx --help)") if message else (0, "")
+        context = getattr(error, "ctx", None)
+        command = f" {context.info_name}" if context and context.parent else ""
+        return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
@@ -146,8 +148,12 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
 
 
 def deliver(data: bytes, output: Path | None) -> None:
-    """Bytes to the file, replaced as a whole, or to stdout. Raises StorageError, ConfigError."""
+    """Bytes to the file, replaced as a whole, or to stdout. Raises StorageError, ConfigError.
+
+    A link stays: what it points to is replaced.
+    """
     if output is not None:
+        output = Path(os.path.realpath(output))
         with files.storage_errors(f"write {output}"):
             if output.exists() and not output.is_file():
                 output.write_bytes(data)  # a device or a pipe is written to, not replaced

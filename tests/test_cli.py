@@ -454,8 +454,10 @@ def test_two_steps_of_a_run_are_compared(gptx: Gptx) -> None:
         gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--format", "json").out
     )["compared"]
     assert compared[0]["step"] == 4
-    same = gptx("attn", "the cat", "--diff", "corpus-1", "--run", "corpus-1")
-    assert "mean change .00 · largest .00" in same.out
+    for same in (["--diff", "corpus-1"], ["--step", "best:8"]):
+        answer = gptx("attn", "the cat", *same, "--run", "corpus-1")
+        assert (answer.code, answer.out) == (2, "")
+        assert f"{same[0]}: both are step 8 of the same run" in answer.err
     assert gptx("attn", "x", "--diff", "none").code == 4
 
 
@@ -465,11 +467,62 @@ def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
     assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
     rollout = gptx("attn", "the cat", "--view", "rollout")
     assert rollout.out.startswith("rollout through layer 1, a heuristic")
+    assert gptx("attn", "the cat", "--head", "rollout").out == rollout.out
     answer = gptx("attn", "the cat", "--view", "rollout", "--stage", "q")
     assert answer.code == 2
     answer = gptx("attn", "the cat", "--head", "rollout", "--stage", "scores")
     assert (answer.code, answer.out) == (2, "")
     assert "--stage: rollout is of weights, not of scores" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--view rollout --head 1", "--view rollout: is of all heads together"),
+        ("--stage proj --head 1", "--stage proj: is of all heads together"),
+        ("--view lens -o lens.csv", "--view lens: goes into text, json and html, not into csv"),
+        ("--view lens --layer 1", "--view lens: shows every layer, and no head"),
+        ("--view lens --stage scores", "--view lens: shows every layer, and no head"),
+        ("--query 3:1", "--query: '3:1' is empty"),
+        ("--top x", "(see gptx attn --help)"),
+    ],
+)
+def test_what_attn_would_have_to_ignore_is_refused(
+    gptx: Gptx, home: Path, arguments: str, problem: str
+) -> None:
+    answer = gptx("attn", "the cat", *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert not (home / "lens.csv").exists()
+
+
+def test_what_is_left_out_is_told(gptx: Gptx) -> None:
+    for command in (["attn"], ["next"], ["sample", "--length", "3"]):
+        answer = gptx(*command, "thé cät", "--unknown", "skip")
+        assert answer.code == 0
+        assert "left out 2 of 7 characters, which the model does not know: 'ä' 'é'" in answer.err
+    long = "ä" * 30 + "the cat sat on t"
+    assert gptx("attn", long, "--window", "last").code == 0
+    assert gptx("attn", long[:-1], "--window", "last").code == 3
+
+
+def test_a_dash_is_standard_output_and_a_link_stays_one(gptx: Gptx, home: Path) -> None:
+    assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
+    assert not (home / "-").exists()
+    (home / "link.json").symlink_to(home / "real.json")
+    assert gptx("attn", "the cat", "-o", "link.json").code == 0
+    assert (home / "link.json").is_symlink()
+    assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
+
+
+def test_the_newest_run_is_named_where_there_are_several(gptx: Gptx, home: Path) -> None:
+    from shutil import copytree
+
+    copytree(home / "checkpoints/corpus-1", home / "several/a")
+    copytree(home / "checkpoints/corpus-1", home / "several/b")
+    newest = gptx("next", "the", "--checkpoints", "several").err
+    assert re.fullmatch(r"run: [ab], the newest \(--run takes another\)\n", newest)
+    assert gptx("next", "the", "--checkpoints", "several", "--run", "a").err == ""
 
 
 def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
@@ -505,8 +558,19 @@ def test_open_shows_the_page_in_the_browser(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    assert gptx("attn", "the cat", "--open").code == 0
-    assert opened == [(home / "attention.html").as_uri()]
+    page = home / "attention.html"
+    page.unlink(missing_ok=True)
+    answer = gptx("attn", "the cat", "--open")
+    assert (answer.code, opened) == (0, [page.as_uri()])
+    assert answer.err == "page: attention.html (no browser found to open it)\n"
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    assert gptx("attn", "the cat", "--open").err == "page: attention.html\n"
+    page.write_text("mine")
+    answer = gptx("attn", "the cat", "--open")
+    assert (answer.code, page.read_text()) == (2, "mine")
+    assert "attention.html is there and not from gptx" in answer.err
+    page.unlink()
+    monkeypatch.setattr("webbrowser.open", opened.append)
     answer = gptx("attn", "the cat", "--open", "-o", "figure.svg")
     assert (answer.code, len(opened)) == (2, 1)
     assert "--open: opens the HTML page, not svg" in answer.err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, subject_of, text_or_example
+from gpt.commands.common import known_text, open_run, origin, subject_of, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Unknown
 from gpt.config import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
@@ -73,15 +73,20 @@ def attn(
     from gpt.view.lines import Page
     from gpt.view.selection import Look, select
 
-    output = output or (Path("attention.html") if show else None)
+    output = None if output == Path("-") else output
+    if show and output is None:
+        output = _own_page()
     form = format or exports.form_of(output)
     if show and form != "html":
         raise ConfigError(f"--open: opens the HTML page, not {form}")
+    _refuse_what_would_be_ignored(view, form, layer, head, stage, key)
     models = _models(checkpoints, run, diff, step)
     chosen = text_or_example(models[0], {"TEXT": text, "--file": file})
+    if unknown == "skip":
+        chosen = known_text(models[0], chosen, unknown)
     drawing: Drawing | Literal["lens"] = "auto" if view == "rollout" else view
-    if view == "rollout":
-        head, layer = head or "rollout", layer or str(models[0].config.n_layer - 1)
+    if "rollout" in (view, head):
+        head, layer = "rollout", layer or str(models[0].config.n_layer - 1)
     default = "all" if view == "heads" else "0"
     looks = []
     for name, model in zip(_names(models), models, strict=True):
@@ -100,11 +105,39 @@ def attn(
     else:
         console.deliver(_written(models, looks, form, view, scale, ascii_only), output)
     if show and output:
-        webbrowser.open(output.resolve().as_uri())
+        opened = webbrowser.open(output.resolve().as_uri())
+        console.say(f"page: {output}" + ("" if opened else " (no browser found to open it)"))
     failed = {check.name for look in looks for check in look.attention.checks if not check.passed}
     if failed:
         raise NumericsError(
             f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
+        )
+
+
+def _own_page() -> Path:
+    """Where --open writes without -o: over nothing but a page of ours. Raises ConfigError."""
+    page = Path("attention.html")
+    if page.exists() and b"gptx attention</title>" not in page.read_bytes()[:4096]:
+        raise ConfigError(f"--open: {page} is there and not from gptx; name another file with -o")
+    return page
+
+
+def _refuse_what_would_be_ignored(
+    view: View, form: str, layer: str | None, head: str | None, stage: Stage, key: str | None
+) -> None:
+    """Raises ConfigError for options that contradict each other."""
+    from gpt.reading.inspector import LAYER_STAGES
+
+    if view == "rollout" and head not in (None, "rollout"):
+        raise ConfigError("--view rollout: is of all heads together; leave out --head")
+    if stage in LAYER_STAGES and head not in (None, "all"):
+        raise ConfigError(f"--stage {stage}: is of all heads together; leave out --head")
+    if view == "lens" and form not in ("text", "json", "html"):
+        raise ConfigError(f"--view lens: goes into text, json and html, not into {form}")
+    narrowed = any((layer, head, key)) or stage != "weights"
+    if view == "lens" and form == "text" and narrowed:
+        raise ConfigError(
+            "--view lens: shows every layer, and no head; leave out --layer, --head, --stage, --key"
         )
 
 
@@ -114,10 +147,14 @@ def _models(checkpoints: Path, run: str | None, diff: str | None, step: str) -> 
     if not colon and diff is None:
         return [open_run(checkpoints, run, step)]
     first = first or "best"
-    return [
+    models = [
         open_run(checkpoints, run, first),
         open_run(checkpoints, diff or run, (second or "best") if colon else first),
     ]
+    if models[0].stored.source == models[1].stored.source:
+        option = "--step" if diff is None else "--diff"
+        raise ConfigError(f"{option}: both are step {models[0].stored.step:,} of the same run")
+    return models
 
 
 def _names(models: list[TrainedGPT]) -> list[str]:
@@ -190,7 +227,9 @@ def _page(models: list[TrainedGPT], looks: list[Look]) -> str:
     chosen = looks[0].selection
     head = chosen.heads[0]
     start = Start(chosen.layers[0], 0 if head == "all" else head, chosen.stage)
-    return build_page(subjects, start, " and ".join(look.name for look in looks))
+    title = " and ".join(look.name for look in looks)
+    run = origin(models[0])["run"]
+    return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
 
 
 def _figure(looks: list[Look], form: Figure, scale: Scale, ascii_only: bool) -> bytes:

@@ -26,9 +26,12 @@ def open_run(
     """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch."""
     from gpt.devices import choose
     from gpt.loading import open_model
-    from gpt.run import find_run
+    from gpt.run import all_runs, find_run
 
-    stored = find_run(checkpoints, run).model(step)
+    found = find_run(checkpoints, run)
+    stored = found.model(step)
+    if run is None and len(all_runs(checkpoints)) > 1:
+        console.say(f"run: {found.name}, the newest (--run takes another)")
     if device == "auto":
         large = stored.config.parameters() * characters >= TORCH_PAYS
         device = choose("auto") if large else "cpu"
@@ -61,6 +64,21 @@ def one_text(given: dict[str, str | Path | None]) -> str | None:
         is_file = isinstance(value, Path) or value == "-"
         return console.read_text(str(value)) if is_file else str(value)
     return None
+
+
+def known_text(model: TrainedGPT, text: str, unknown: str) -> str:
+    """What of a text the model knows; what is left out is told. Raises TextError."""
+    known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
+    if len(known) < len(text):
+        from gpt.view.characters import quoted
+
+        names = [quoted(each, not console.speaks_utf8()) for each in model.vocabulary.unknown(text)]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        console.say(
+            f"note: left out {len(text) - len(known):,} of {len(text):,} characters, which the "
+            f"model does not know: {' '.join(names[:8])}{more}"
+        )
+    return known
 
 
 def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, validation_ids
+from gpt.commands.common import known_text, open_run, origin, validation_ids
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 
 
@@ -31,7 +31,8 @@ def evaluate(
     from gpt.view import reports
 
     model = open_run(checkpoints, run, step)
-    scores = {name: model.score(console.read_text(name), unknown=unknown) for name in files or ()}
+    texts = {name: known_text(model, console.read_text(name), unknown) for name in files or ()}
+    scores = {name: model.score(text) for name, text in texts.items()}
     if not files:
         val = validation_ids(checkpoints, run, step, data)
         scores["validation split"] = score(model.reader, val)

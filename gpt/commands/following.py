@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, text_or_example
+from gpt.commands.common import known_text, open_run, origin, text_or_example
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -48,8 +48,8 @@ def following(
 
     settings = SampleConfig(**only_given(given))
     model = open_run(checkpoints, run, step)
-    chosen = text_or_example(model, {"TEXT": text, "--file": file})
-    found = model.following(chosen, unknown=unknown, **only_given(given))
+    chosen = known_text(model, text_or_example(model, {"TEXT": text, "--file": file}), unknown)
+    found = model.following(chosen, **only_given(given))
     characters = model.vocabulary.characters
     if as_json:
         made_by = {"text": chosen, **origin(model)}

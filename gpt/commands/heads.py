@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import open_run, origin, subject_of, validation_ids
+from gpt.commands.common import known_text, open_run, origin, subject_of, validation_ids
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
@@ -30,7 +30,10 @@ def heads(
     windows: Annotated[int, typer.Option(help="Most pieces of text to measure on.", min=1)] = 32,
     sort: Annotated[
         str | None,
-        typer.Option(help="A measure's name.", show_default="ablation, else what stands out"),
+        typer.Option(
+            help="By a measure, as --json names them: previous, sink_valued, ablation …",
+            show_default="ablation, else what stands out",
+        ),
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None,
     every: Annotated[bool, typer.Option("--all", help="All measures.")] = False,
@@ -54,10 +57,11 @@ def heads(
     from gpt.view.lines import Page
     from gpt.view.page import Start, build_page
 
+    output = None if output == Path("-") else output
     model = open_run(checkpoints, run, step)
     if file is not None:
         source = "standard input" if file == "-" else file
-        ids = model.vocabulary.encode(console.read_text(file), unknown)
+        ids = model.vocabulary.encode(known_text(model, console.read_text(file), unknown))
     else:
         source = "the validation split"
         try:

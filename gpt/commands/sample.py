@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gpt import console
-from gpt.commands.common import one_text, open_run, origin
+from gpt.commands.common import known_text, one_text, open_run, origin
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -47,7 +47,7 @@ def sample(
     options = SampleConfig(**only_given(given))
     begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
     model = open_run(checkpoints, run, step, device, options.length * options.n)
-    begin = model.vocabulary.decode(model.vocabulary.encode(begin, unknown))
+    begin = known_text(model, begin, unknown)
     if len(begin) > model.config.block_size:
         console.say(
             f"note: the prompt has {len(begin):,} characters; the model sees the last "

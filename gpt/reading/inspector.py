@@ -92,8 +92,8 @@ def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> Attentio
         _worst("scores, scaled, masked", [(_score_error(stages), 1e-5) for stages in kept]),
         _worst("q·k again in float64", [_recomputed(stages) for stages in kept]),
         _worst("weights·v = context", [_context(stages) for stages in kept]),
-        _worst("concat·proj = output", [_projected(reader, n, s) for n, s in enumerate(kept)]),
-        _worst("residual = stream + output", [_added(stages) for stages in kept]),
+        _worst("concat·W = proj", [_projected(reader, n, s) for n, s in enumerate(kept)]),
+        _worst("residual = stream + proj", [_added(stages) for stages in kept]),
         Check("logits = torch's at saving", probe_error, PROBE_TOLERANCE),
     )
     return AttentionMap(text, ids, tuple(kept), checks)

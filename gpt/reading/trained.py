@@ -82,6 +82,8 @@ class TrainedGPT:
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
+        if window == "last" and unknown == "error":  # what is left out need not be known
+            text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
         if window == "last":
             ids = ids[-self.config.block_size :]

@@ -6,7 +6,6 @@ Labels are data, never markup.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -23,6 +22,7 @@ from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, number, own_wo
 from gpt.view.selection import Panel, Selection
 
 THUMBNAIL = 24  # most cells a side of a head in the overview
+FAINT = 0.15  # a weight up to which the fixed scale shows little
 
 
 def render(attention: AttentionMap, selection: Selection, view: Drawing, page: Page) -> list[Text]:
@@ -97,7 +97,10 @@ def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page
 
 
 def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """A line for each query: its strongest keys, and what is left for the rest."""
+    """A line for each query: its strongest keys, and what is left for the rest.
+
+    Dimensions by their size, whatever the sign; keys by their value.
+    """
     arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
     digits = len(str(selection.queries.stop - 1))
     lines = []
@@ -105,7 +108,8 @@ def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page)
     for query, values in zip(selection.queries, panel.values, strict=True):
         allowed = query + 1 - first if selection.stage in ("masked", "weights") else len(values)
         values = values[: max(0, allowed)]
-        order = np.argsort(-values, kind="stable")[: page.top].tolist()
+        strength = values if selection.square else np.abs(values)
+        order = np.argsort(-strength, kind="stable")[: page.top].tolist()
         items = []
         for column in order:
             key = first + column
@@ -130,6 +134,9 @@ def overview(
 ) -> list[Text]:
     """Small pictures of every head side by side, each cell the largest of what it covers."""
     title = [f"{selection.stage} of every head", _axes(selection), f"T={len(attention.text)}"]
+    step = _thinned(panels[0])
+    title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
+    title += ["each from its least to its largest"] if selection.stage != "weights" else []
     lines = [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
     pictures = [_thumbnail(selection, panel, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
@@ -147,9 +154,15 @@ def overview(
     return lines
 
 
+def _thinned(panel: Panel) -> int:
+    """How many rows and columns of a matrix a cell of its small picture covers."""
+    longest: int = max(panel.values.shape)
+    return -(-longest // THUMBNAIL)
+
+
 def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     values, shown = panel.values, _shown(selection, panel)
-    step = math.ceil(max(values.shape) / THUMBNAIL)
+    step = _thinned(panel)
     shades = _shades(selection, values, shown, page.scale)
     rows, columns = (range(0, size, step) for size in values.shape)
     lines = [Text(panel.where(), DIM)]
@@ -171,7 +184,8 @@ def title_of(
         if page.scale == "row":
             parts.append("scale: each row's largest = full")
         elif selection.stage == "weights":
-            parts.append("scale 0–1")
+            faint = np.median(panel.values.max(axis=1)) < FAINT
+            parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
         else:
             low, high = _extent(panel.values)
             parts.append(f"scale {low:.2f} … {high:.2f}")

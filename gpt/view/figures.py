@@ -194,7 +194,8 @@ class _Sheet:
         axes.yaxis.set_label_position("right")
         axes.yaxis.set_offset_position("right")
         axes.yaxis.get_offset_text().set_fontsize(6)
-        axes.set_ylabel(meaning, size=7)
+        room = 72 * self.middle / DPI / (0.55 * len(meaning))
+        axes.set_ylabel(meaning, size=min(7.0, room))
 
     def words(self, title: str, facts: str, explained: str) -> None:
         """Above everything and, for the symbols, below."""
@@ -205,10 +206,9 @@ class _Sheet:
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
         from matplotlib.font_manager import FontProperties
 
-        text = cut(text, self.width // points(GLYPH * 6))
         fonts = files_for(frozenset({text}))
         font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
-        text = text if text in fonts else ascii(text)[1:-1]
+        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
         self.figure.text(0.5, y, text, fontproperties=font, color=_GREY, ha="center", va=side)
 
 

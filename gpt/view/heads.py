@@ -19,7 +19,7 @@ from gpt.view.lines import BOLD, DIM, Page, flow, number, own_words
 SCHEMA = 1
 #: Measures that everybody sees; the others with --all.
 FIRST = ("previous", "duplicate", "induction", "sink", "entropy", "distance", "ablation")
-CAVEAT = "weights show where a head looks, not what that causes: --ablate mean tells"
+CAVEAT = "weights show where a head looks, not what that causes"
 
 
 def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
@@ -30,7 +30,7 @@ def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
     """
     known = {measure.name: measure.values for measure in survey.measures}
     if by is not None and by not in known:
-        raise ConfigError(f"--sort: {by!a} is not one of {', '.join(known)}")
+        raise ConfigError(f"--sort: {by!r} is not one of {', '.join(known)}")
     values = known.get(by or "ablation")
     values = strengths(survey.measures) if values is None else values
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")
@@ -62,7 +62,8 @@ def heads_table(
                 lines[-1].stylize(BOLD)
             lines[-1].rstrip()
     explained = [f"{measure.title}: {measure.explained}" for measure in shown]
-    texts = [*explained, "±: standard error", CAVEAT]
+    ablated = any(measure.name == "ablation" for measure in shown)
+    texts = [*explained, "±: standard error", CAVEAT + (": --ablate mean tells" * (not ablated))]
     return [*lines, Text(), *(Text(part, DIM) for text in texts for part in _folded(text, page))]
 
 

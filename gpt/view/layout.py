@@ -150,4 +150,7 @@ def sides(
             title += " position" if title != "dimension" else ""
         sides.append(Side(title, places, texts, files, size, pitch))
     explained = " · ".join(legend(shown, ascii_only)).replace(NAMED[" "][0], SPACE)
+    if not lettered:  # positions are written: the text itself goes below
+        signs = (" " if each == " " else drawable(each, ascii_only) for each in attention.text)
+        explained = f'"{"".join(signs)}"'
     return sides[0], sides[1], explained, missing

@@ -23,8 +23,8 @@ SUM, DIAGONAL, SCORES, AGAIN, CONTEXT, OUTPUT, ADDED, PROBE = (
     "scores, scaled, masked",
     "q·k again in float64",
     "weights·v = context",
-    "concat·proj = output",
-    "residual = stream + output",
+    "concat·W = proj",
+    "residual = stream + proj",
     "logits = torch's at saving",
 )
 Damage = Callable[[Array], None]

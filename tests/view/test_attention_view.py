@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
 
@@ -313,3 +314,37 @@ def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
     lines = render(attention, chosen(attention), view, Page(80))
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
     assert [count for count in cells if count] == list(range(1, 9))
+
+
+def test_dimensions_are_ranked_by_their_size_and_keys_by_their_value() -> None:
+    attention = map_of("to be or not")
+    shown = {
+        stage: drawn(attention, "top", Page(top=2), stage=stage) for stage in ("proj", "scaled")
+    }
+    negative = 0
+    for line, row in zip(shown["proj"][2:], attention.layers[0].proj, strict=False):
+        ranked = np.argsort(-np.abs(row), kind="stable")[:2]
+        assert [int(number) for number in re.findall(r"[←·] (\d+) ", line)] == ranked.tolist()
+        negative += (row[ranked] < 0).sum()
+    assert negative
+    scaled = attention.layers[0].scaled[0, 3]
+    keys = [int(number) for number in re.findall(r"[←·] (\d+) '", shown["scaled"][2 + 3])]
+    assert keys == np.argsort(-scaled, kind="stable")[:2].tolist()
+
+
+def test_an_overview_says_what_a_cell_stands_for() -> None:
+    attention = map_of("to be or not to be that is the question")
+    assert "a cell = the largest of 2 × 2" in drawn(attention, "heads", Page())[0]
+    assert "a cell" not in drawn(map_of("to be"), "heads", Page())[0]
+    signed = drawn(map_of("to be"), "heads", Page(), stage="scores")[0]
+    assert signed.endswith("each from its least to its largest")
+
+
+def test_a_faint_picture_names_the_scale_that_shows_more() -> None:
+    even = np.tri(40) / np.arange(1, 41)[:, None]
+    attention = map_of("x" * 40)
+    layer = replace(attention.layers[0], weights=np.stack([even, np.eye(40)]))
+    attention = replace(attention, layers=(layer,))
+    assert "faint: --scale row shows more" in drawn(attention, "heat", Page())[0]
+    assert "faint" not in drawn(attention, "heat", Page(), head="1")[0]
+    assert "faint" not in drawn(attention, "heat", Page(scale="row"))[0]

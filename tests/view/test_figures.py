@@ -482,3 +482,24 @@ def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) 
     attention = map_of("abc")
     with pytest.raises(ConfigError, match=re.escape("pip install 'gptx[plot]'")):
         to_figure(attention, chosen(attention), "svg")
+
+
+def test_where_positions_are_written_the_text_stands_below() -> None:
+    text = "To be,\nor not to be: that is the question. " * 3
+    attention = map_of(text[:120], heads=4)
+    figure, _ = draw(attention, chosen(attention, head="all"))
+    below = [each.get_text() for each in figure.texts]
+    assert any(each.startswith('"To be,⏎or not to be: that is') for each in below)
+    small = map_of("To be")
+    figure, _ = draw(small, chosen(small))
+    assert not any('"' in each.get_text() for each in figure.texts)
+
+
+@pytest.mark.parametrize("stage", get_args(Stage))
+def test_what_the_colours_mean_fits_beside_them(stage: Stage) -> None:
+    attention = map_of("To be or not to")
+    figure, _ = draw(attention, chosen(attention, stage=stage, query="3:5"), "row")
+    figure.draw_without_rendering()
+    words = figure.axes[-1].yaxis.label.get_window_extent()
+    assert words.y0 >= 0
+    assert words.y1 <= figure.bbox.y1

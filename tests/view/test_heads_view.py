@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,7 +52,9 @@ def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> N
     assert last == 9
     uniform = next(each.uniform for each in found.measures if each.name == "previous")
     assert lines[last].split()[:2] == ["uniform", f"{uniform:.2f}"[1:]]
-    assert lines[-1].endswith("--ablate mean tells")
+    assert lines[-1] == "weights show where a head looks, not what that causes"
+    looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
+    assert drawn(looks, Page())[-1].endswith("not what that causes: --ablate mean tells")
 
 
 def test_all_shows_every_measure(found: Survey) -> None:
