@@ -319,10 +319,10 @@ def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
 def test_dimensions_are_ranked_by_their_size_and_keys_by_their_value() -> None:
     attention = map_of("to be or not")
     shown = {
-        stage: drawn(attention, "top", Page(top=2), stage=stage) for stage in ("proj", "scaled")
+        stage: drawn(attention, "top", Page(top=2), stage=stage) for stage in ("context", "scaled")
     }
     negative = 0
-    for line, row in zip(shown["proj"][2:], attention.layers[0].proj, strict=False):
+    for line, row in zip(shown["context"][2:], attention.layers[0].context[0], strict=False):
         ranked = np.argsort(-np.abs(row), kind="stable")[:2]
         assert [int(number) for number in re.findall(r"[←·] (\d+) ", line)] == ranked.tolist()
         negative += (row[ranked] < 0).sum()
