@@ -89,6 +89,8 @@ def heads(
     else:
         text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         name = f"{origin(model)['run']} step {model.stored.step:,}"
-        subject = subject_of(model, name, model.attention(text), found.measures)
-        written = build_page([subject], Start(*order[0]), name)
+        measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
+        subject = subject_of(model, name, model.attention(text), measures)
+        told = view.measured(found, source)
+        written = build_page([subject], Start(*order[0]), name, measured=told)
     console.deliver(written.encode(), output)

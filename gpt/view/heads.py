@@ -63,15 +63,21 @@ def heads_table(
             lines[-1].rstrip()
     explained = [f"{measure.title}: {measure.explained}" for measure in shown]
     ablated = any(measure.name == "ablation" for measure in shown)
-    texts = [*explained, "±: standard error", CAVEAT + (": --ablate mean tells" * (not ablated))]
+    evidence = "±: standard error" if survey.windows > 1 else "one window: little evidence"
+    texts = [*explained, evidence, CAVEAT + (": --ablate mean tells" * (not ablated))]
     return [*lines, Text(), *(Text(part, DIM) for text in texts for part in _folded(text, page))]
 
 
 def title(survey: Survey, source: str, page: Page) -> list[Text]:
     """What was measured, on what."""
+    words = own_words(["heads", measured(survey, source)], page)
+    return [*(Text(part, BOLD) for part in words), Text()]
+
+
+def measured(survey: Survey, source: str) -> str:
+    """How much of which text."""
     many = "s" * (survey.windows != 1)
-    text = f"{survey.windows} window{many} of {survey.characters} characters of {source}"
-    return [*(Text(part, BOLD) for part in own_words(["heads", text], page)), Text()]
+    return f"{survey.windows} window{many} of {survey.characters} characters of {source}"
 
 
 def heads_record(survey: Survey, source: str, origin: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gpt.config import Stage
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.lens import Lens
-from gpt.reading.measures import Measure
+from gpt.reading.measures import Measure, kinds
 from gpt.reading.reader import Array, Stages
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
@@ -80,13 +80,18 @@ class Start:
 
 
 def build_page(
-    subjects: Sequence[Subject], start: Start, title: str, limit: int = 5_000_000
+    subjects: Sequence[Subject],
+    start: Start,
+    title: str,
+    limit: int = 5_000_000,
+    measured: str = "on this text",
 ) -> str:
     """One subject, or two of the same text to compare: one HTML file, at most `limit` bytes.
 
     Numbers are float32 if all fit, else float16. If these do not fit, only as many layers keep
     their DETAILS as do, the start's first. The weights of every layer and the details of the
-    start's always stay, whatever the limit. Raises ValueError for other subjects.
+    start's always stay, whatever the limit. `measured` says what the measures are of. Raises
+    ValueError for other subjects.
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
@@ -97,6 +102,7 @@ def build_page(
         "schema": SCHEMA,
         "version": __version__,
         "title": escape(title),
+        "measured": escape(measured),
         "start": {"layer": start.layer, "head": start.head, "stage": start.stage},
         "codes": [ord(character) for character in text],
         "labels": [label(character) for character in text],
@@ -145,6 +151,8 @@ def _described(subject: Subject) -> dict[str, Any]:
             }
             for measure in subject.measures
         ],
+        # What a single text shows is no kind of head yet.
+        "kinds": kinds(subject.measures) if _several(subject.measures) else None,
         "lens": {
             "depths": depths,
             "most": most,
@@ -154,6 +162,10 @@ def _described(subject: Subject) -> dict[str, Any]:
             "probabilities": _base64(lens.probabilities.astype("<f4")),
         },
     }
+
+
+def _several(measures: Sequence[Measure]) -> bool:
+    return any(measure.windows > 1 and measure.name != "induction" for measure in measures)
 
 
 def _plan(maps: Sequence[AttentionMap], start: Start, room: int) -> tuple[Bits, set[int]]:

@@ -11,9 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
+from gpt.reading.heads import survey
 from gpt.reading.inspector import Check
+from gpt.reading.measures import kinds
 from gpt.view.characters import label
 from gpt.view.exports import to_npz
 from gpt.view.page import ASSETS, DETAILS, SCRIPTS, Start, Subject, build_page
@@ -209,3 +212,16 @@ def test_two_subjects_may_differ_in_shape_but_not_in_text(subject: Subject) -> N
 
 def read(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
+
+
+def test_a_page_says_what_was_measured_and_kinds_only_if_several_texts_were(
+    subject: Subject,
+) -> None:
+    ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
+    several, one = (survey(hand_built(), part) for part in (ids, ids[: SIZE + 1]))
+    assert (several.windows, one.windows) == (8, 1)
+    for found, shown in ((several, True), (one, False)):
+        described = replace(subject, measures=found.measures)
+        document = payload_of(build_page([described], Start(), "title", measured="<b>on it</b>"))
+        assert document["measured"] == "<b>on it</b>"
+        assert document["subjects"][0]["kinds"] == (kinds(found.measures) if shown else None)

@@ -25,6 +25,7 @@ import { bytes, unpack } from "./numbers.js";
  * @property {number} headSize
  * @property {Check[]} checks
  * @property {Measure[]} measures
+ * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
  * @property {{depths: number, most: number, codes: number[], labels: string[], ids: string,
  *   probabilities: string}} lens
  * @property {Packed[]} weights lower triangles, by layer
@@ -34,6 +35,7 @@ import { bytes, unpack } from "./numbers.js";
  * @typedef {object} Payload
  * @property {string} version
  * @property {string} title
+ * @property {string} measured what the measures are of
  * @property {number} bits
  * @property {{layer: number, head: number | "mean" | "rollout", stage: string}} start
  * @property {number[]} codes

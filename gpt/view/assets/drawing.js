@@ -129,19 +129,24 @@ export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) 
   pen.textBaseline = "middle";
   pen.textAlign = "right";
   const written = height >= 11;
-  const wide = labels.some((text) => text.length > 2); // U+XXXX
   for (let i = top; i < bottom; i++) {
     const middle = y + (i + 0.5) * height;
-    if (middle < view.top || i % every(height, 11) && i !== row) continue;
-    paint(i === row, false);
-    if (written || i === row) pen.fillText(labels[i], view.left - 6, middle);
-    paint(i === row, true);
-    if (written || i !== row) {
-      pen.fillText(String(i), written ? 4 + numberWidth(matrix.rows) : view.left - 6, middle);
+    if (middle < view.top) continue;
+    if (written) {
+      paint(i === row, false);
+      pen.fillText(labels[i], view.left - 6, middle);
+      paint(i === row, true);
+      pen.fillText(String(i), 4 + numberWidth(matrix.rows), middle);
+    } else if (i === row) {
+      paint(true, false);
+      pen.fillText(`${i} ${labels[i]}`, view.left - 6, middle);
+    } else if (i % every(height, 11) === 0 && (row < 0 || Math.abs(i - row) * height >= 12)) {
+      paint(false, true);
+      pen.fillText(String(i), view.left - 6, middle);
     }
   }
   pen.textAlign = "center";
-  const sized = matrix.keys && width >= (wide ? 44 : 9);
+  const fits = (/** @type {string} */ text) => width >= (text.length > 2 ? 44 : 9); // U+XXXX
   const step = every(width, numberWidth(matrix.columns) + 8);
   for (let j = left; j < right; j++) {
     const middle = x + (j + 0.5) * width;
@@ -151,7 +156,9 @@ export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) 
       pen.fillText(String(j), middle, 10);
     }
     paint(j === column, false);
-    if (sized || (matrix.keys && j === column)) pen.fillText(labels[j], middle, view.top - 11);
+    if (matrix.keys && (j === column || fits(labels[j]))) {
+      pen.fillText(labels[j], middle, view.top - 11);
+    }
   }
 }
 

@@ -60,11 +60,12 @@ export function makeMeasures(app) {
       places.sort((x, y) => size(y) - size(x));
     }
     const lines = places.map(([layer, h]) => {
+      const kind = subject.payload.kinds?.[layer]?.[h];
       const open = make("button", { type: "button" }, `L${layer} H${h}`);
       const line = make(
         "tr",
         { "data-layer": layer, "data-head": h },
-        make("th", { scope: "row" }, open),
+        make("th", { scope: "row" }, open, kind ? make("small", null, ` ${kind}`) : ""),
       );
       open.addEventListener(
         "click",
@@ -79,8 +80,15 @@ export function makeMeasures(app) {
       return line;
     });
     host.replaceChildren(make("thead", null, head), make("tbody", null, even, ...lines));
+    part("measures-explained").replaceChildren(
+      ...subject.measures.flatMap(({ title, explained }) => [
+        make("dt", null, title),
+        make("dd", null, explained),
+      ]),
+    );
     const shown = { a: a.name, b: b?.name, both: a.name, diff: `${b?.name} − ${a.name}` }[of];
-    part("measures-of").textContent = app.subjects.length > 1 ? String(shown) : "";
+    const compared = app.subjects.length > 1 ? [String(shown)] : [];
+    part("measures-of").textContent = [...compared, app.data.measured].join(" · ");
   }
 
   /** @param {string} title @param {string} explained @param {number} n */
