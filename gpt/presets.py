@@ -10,6 +10,7 @@ from typing import Any, Literal
 from gpt.config import require
 
 _DEFAULT: dict[str, Any] = {
+    "windows": "epochs",
     "block_size": 128,
     "batch_size": 16,
     "norm": "layer",
@@ -48,7 +49,6 @@ _GPU_SHAPE: dict[str, Any] = {
 _BEST: dict[str, Any] = {
     **_DEFAULT,
     "weight_decay": 0.5,
-    "windows": "epochs",
     "average": 0.998,
 }
 _BEST_CPU_SHAPE: dict[str, Any] = {

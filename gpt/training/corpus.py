@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from gpt.vocabulary import Ids, Vocabulary, code_points
 
 CHUNK = 2**22  # bytes
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
+ROUNDS = 4  # that mix an epoch's windows
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"\x89PNG": "a PNG picture",
@@ -234,23 +234,37 @@ def _epoch_starts(
     Where the first window begins is drawn for each epoch, so that borders move.
     """
     count = max(1, (length - block_size) // block_size)  # windows in an epoch
+    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
     numbers = step * batch_size + np.arange(batch_size)
     starts = np.empty(batch_size, np.int64)
     for epoch in np.unique(numbers // count).tolist():
-        first, order = _epoch(length, seed, epoch, block_size, count)
+        first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
         now = numbers // count == epoch
-        starts[now] = first + order[numbers[now] % count] * block_size
+        starts[now] = first % spare + shuffled(numbers[now] % count, count, keys) * block_size
     return starts
 
 
-@lru_cache(maxsize=2)
-def _epoch(
-    length: int, seed: int, epoch: int, block_size: int, count: int
-) -> tuple[int, npt.NDArray[np.int64]]:
-    """Where an epoch's first window begins, and the order of its windows."""
-    generator = np.random.Generator(philox(seed, epoch, EPOCH))
-    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
-    return int(generator.integers(spare)), generator.permutation(count)
+def shuffled(
+    numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """Where a permutation of 0 … count − 1 takes these numbers; no list of all is needed.
+
+    A Feistel network (Luby & Rackoff 1988), a round a key, over the next power of four; what falls
+    outside walks on (Black & Rogaway 2002).
+    """
+    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    places = numbers.astype(np.uint64)
+    outside = np.ones(len(places), np.bool_)
+    while outside.any():
+        left, right = places[outside] >> half, places[outside] & low
+        for key in keys:
+            mixed = (right + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            left, right = right, left ^ ((mixed >> np.uint64(32)) & low)
+        places[outside] = (left << half) | right
+        outside = places >= count
+    return places.astype(np.int64)
 
 
 STARTS = {"random": _random_starts, "epochs": _epoch_starts}

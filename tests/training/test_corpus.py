@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from gpt.errors import TextError
 from gpt.training import corpus as module
-from gpt.training.corpus import Corpus, batch, character_counts, encode, philox, reopen
+from gpt.training.corpus import (
+    Corpus,
+    batch,
+    character_counts,
+    encode,
+    philox,
+    reopen,
+    shuffled,
+)
 from gpt.training.sources import Source
 from gpt.vocabulary import Vocabulary
 
@@ -271,6 +279,26 @@ def test_an_epoch_has_each_window_once(
         assert 0 <= found[0] <= found[-1] < len(ids) - block_size
     inputs, targets = batch(ids, seed, steps, batch_size, block_size, "epochs")
     assert np.array_equal(targets, inputs + 1)
+
+
+@pytest.mark.parametrize("count", [*range(1, 40), 64, 1000, 4097])
+def test_a_shuffle_has_each_number_once(count: int) -> None:
+    orders = {tuple(shuffled(np.arange(count), count, [k, 2, 3, 4]).tolist()) for k in range(9)}
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    assert len(orders) > 1 or count < 3
+    assert len(orders) == 9 or count < 64
+    if count >= 1000:
+        for order in orders:
+            assert abs(np.corrcoef(np.arange(count), order)[0, 1]) < 5 / count**0.5
+            steps = np.diff(order)
+            assert abs(np.corrcoef(steps[:-1], steps[1:])[0, 1] + 0.5) < 5 / count**0.5
+
+
+def test_a_shuffle_of_a_terabyte_needs_no_list() -> None:
+    numbers = np.array([0, 1, 10**12 - 1])
+    places = shuffled(numbers, 10**12, [5, 6, 7, 8])
+    assert ((places >= 0) & (places < 10**12)).all()
+    assert len(set(places.tolist())) == 3
 
 
 def test_epochs_begin_elsewhere_and_go_in_another_order() -> None:
