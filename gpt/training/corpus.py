@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from gpt.vocabulary import Ids, Vocabulary, code_points
 
 CHUNK = 2**22  # bytes
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-ROUNDS = 4  # that mix an epoch's windows
+LISTED = 2**20  # most windows of an epoch whose order is a list, as it was from the beginning
+ROUNDS = 4  # that mix a longer epoch's windows
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"\x89PNG": "a PNG picture",
@@ -234,14 +236,28 @@ def _epoch_starts(
     Where the first window begins is drawn for each epoch, so that borders move.
     """
     count = max(1, (length - block_size) // block_size)  # windows in an epoch
-    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
     numbers = step * batch_size + np.arange(batch_size)
     starts = np.empty(batch_size, np.int64)
     for epoch in np.unique(numbers // count).tolist():
-        first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
         now = numbers // count == epoch
-        starts[now] = first % spare + shuffled(numbers[now] % count, count, keys) * block_size
+        if count <= LISTED:
+            first, order = _epoch(length, seed, epoch, block_size, count)
+            windows = order[numbers[now] % count]
+        else:
+            first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
+            first, windows = first % block_size, shuffled(numbers[now] % count, count, keys)
+        starts[now] = first + windows * block_size
     return starts
+
+
+@lru_cache(maxsize=2)
+def _epoch(
+    length: int, seed: int, epoch: int, block_size: int, count: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Where an epoch's first window begins, and the order of its windows."""
+    generator = np.random.Generator(philox(seed, epoch, EPOCH))
+    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
+    return int(generator.integers(spare)), generator.permutation(count)
 
 
 def shuffled(

@@ -7,6 +7,7 @@ import gzip
 import itertools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gpt.errors import TextError
+from gpt.training import corpus as corpus_module
 from gpt.training import corpus as module
 from gpt.training.corpus import (
     Corpus,
@@ -259,11 +261,17 @@ def test_every_window_is_reachable_and_one_is_enough() -> None:
     assert batch(np.arange(5), 7, 0, 2, 4)[1].tolist() == [[1, 2, 3, 4]] * 2
 
 
+@pytest.mark.parametrize("listed", [0, 2**20])
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**63 - 1), st.integers(1, 9), st.integers(1, 20), st.integers(0, 200))
 def test_an_epoch_has_each_window_once(
-    seed: int, batch_size: int, block_size: int, spare: int
+    listed: int, seed: int, batch_size: int, block_size: int, spare: int
 ) -> None:
+    with mock.patch.object(corpus_module, "LISTED", listed):
+        _check_epochs(seed, batch_size, block_size, spare)
+
+
+def _check_epochs(seed: int, batch_size: int, block_size: int, spare: int) -> None:
     ids = np.arange(2 * block_size + 1 + spare, dtype="u1")
     count = (len(ids) - block_size) // block_size
     steps = -(-3 * count // batch_size)
