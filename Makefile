@@ -40,7 +40,7 @@ layers: $(INSTALLED)
 	$(BIN)/lint-imports
 
 tests: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Trainings killed at random moments; minutes, so not among the tests.
 soak: $(INSTALLED)
