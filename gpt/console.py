@@ -22,7 +22,7 @@ from gpt import files
 from gpt.errors import ConfigError, GptxError, StorageError, TextError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 WIDE = 200  # cells of a line that no terminal limits
@@ -194,14 +194,27 @@ def _drawn(
     soft_wrap: bool = False,
 ) -> str:
     """What rich would write to the stream, as text; NO_COLOR is honoured."""
+    canvas = StringIO()
+    console = _console(canvas, stream, color, width)
+    for renderable in renderables:
+        console.print(renderable, soft_wrap=soft_wrap)
+    return canvas.getvalue()
+
+
+def colours(color: str) -> bool:
+    """Whether what goes to stdout will have colours."""
+    console = _console(StringIO(), sys.stdout, color)
+    return console.color_system is not None and not console.no_color
+
+
+def _console(canvas: StringIO, stream: Any, color: str, width: int | None = None) -> Console:
+    """rich's, writing to `canvas` as it would to the stream."""
     from rich.console import Console
 
-    terminal = {"always": True, "never": False}.get(color, stream.isatty())
-    canvas = StringIO()
-    console = Console(
+    return Console(
         file=canvas,
         width=width,
-        force_terminal=terminal,
+        force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
         color_system="truecolor" if color == "always" else "auto",
         no_color=False if color == "always" else None,
         legacy_windows=False,
@@ -209,9 +222,6 @@ def _drawn(
         highlight=False,
         emoji=False,
     )
-    for renderable in renderables:
-        console.print(renderable, soft_wrap=soft_wrap)
-    return canvas.getvalue()
 
 
 def read_text(path: str) -> str:

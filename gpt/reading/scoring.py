@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.config import ModelConfig
+from gpt.errors import TextError
 from gpt.reading.reader import Array, Reader
 from gpt.vocabulary import Ids
 
@@ -32,15 +35,86 @@ class Score:
         return math.exp(self.nats)
 
 
-def score(reader: Reader, ids: Ids) -> Score:
-    """The loss over (n,) ids, n ≥ 2, in non-overlapping windows of block_size.
-
-    The first character is context only; the last window may be shorter.
+@dataclass(frozen=True)
+class Surprises:
+    """What a model made of each of the (n − 1,) characters after the first: −ln p in nats, the id
+    that it thought likeliest, and that one's probability.
     """
+
+    nats: Array
+    likeliest: npt.NDArray[np.int64]
+    chances: Array
+
+    @property
+    def score(self) -> Score:
+        """Their mean."""
+        return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The same text under two models: mean nats of each, and of the difference, second less first.
+
+    error: the difference's standard error over `pieces` of `size` characters that follow each
+    other, since the surprises of neighbours are no independent draws; NaN for fewer than two.
+    """
+
+    first: float
+    second: float
+    error: float
+    pieces: int
+    size: int
+    characters: int
+
+    @property
+    def difference(self) -> float:
+        """Below 0 where the second model predicts better."""
+        return self.second - self.first
+
+
+def score(reader: Reader, ids: Ids) -> Score:
+    """The loss over (n,) ids in non-overlapping windows of block_size.
+
+    The first character is context only; the last window may be shorter. Raises TextError if n < 2.
+    """
+    total = 0.0
+    for logits, expected in _windows(reader, ids):
+        total += float(surprises(logits, expected).sum(dtype=np.float64))
+    return Score(total / (len(ids) - 1), len(ids) - 1)
+
+
+def surprise_of_each(reader: Reader, ids: Ids) -> Surprises:
+    """As `score`, for each character. Raises TextError for fewer than two."""
+    nats, likeliest, chances = [], [], []
+    for logits, expected in _windows(reader, ids):
+        most = logits.argmax(axis=-1)
+        nats.append(surprises(logits, expected).ravel())
+        likeliest.append(most.ravel())
+        chances.append(np.exp(-surprises(logits, most)).ravel())
+    return Surprises(np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances))
+
+
+def paired(first: Array, second: Array, size: int) -> Paired:
+    """Compares the surprises of the same (n,) characters under two models, n ≥ 1."""
+    a, b = (nats.astype(np.float64) for nats in (first, second))
+    borders = np.arange(0, len(a), size)
+    counts = np.diff([*borders, len(a)])
+    means = np.add.reduceat(b - a, borders) / counts
+    pieces, error = len(borders), math.nan
+    if pieces > 1:  # of a mean of means that weigh as much as they have characters
+        weights = counts / len(a)
+        spread = means - np.dot(weights, means)
+        error = math.sqrt(pieces / (pieces - 1) * np.dot(weights**2, spread**2))
+    return Paired(float(a.mean()), float(b.mean()), error, pieces, size, len(a))
+
+
+def _windows(reader: Reader, ids: Ids) -> Iterator[tuple[Array, Ids]]:
+    """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order."""
+    if len(ids) < 2:
+        raise TextError("the text is too short to score: it needs two characters")
     config, targets = reader.config, len(ids) - 1
     block = config.block_size
     rows = windows_at_once(config)
-    total = 0.0
     for first in range(0, targets, rows * block):
         last = min(targets, first + rows * block)
         whole = (last - first) // block * block
@@ -49,9 +123,7 @@ def score(reader: Reader, ids: Ids) -> Score:
                 width = min(block, end - start)
                 inputs = np.asarray(ids[start:end]).reshape(-1, width)
                 expected = np.asarray(ids[start + 1 : end + 1]).reshape(-1, width)
-                losses = surprises(reader.logits(reader.forward(inputs)), expected)
-                total += float(losses.sum(dtype=np.float64))
-    return Score(total / targets, targets)
+                yield reader.logits(reader.forward(inputs)), expected
 
 
 def windows_at_once(config: ModelConfig) -> int:

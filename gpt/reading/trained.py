@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpt.config import SampleConfig
-from gpt.errors import CheckpointError, TextError
+from gpt.errors import CheckpointError
 from gpt.reading.ablation import Ablation
 from gpt.reading.decoding import CachedDecoder
 from gpt.reading.following import Following, following
@@ -19,7 +19,7 @@ from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.lens import Lens, look
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, before_all, sample_texts
-from gpt.reading.scoring import Score, score
+from gpt.reading.scoring import Score, Surprises, score, surprise_of_each
 from gpt.stored import StoredModel
 
 
@@ -127,7 +127,8 @@ class TrainedGPT:
 
     def score(self, text: str, *, unknown: str = "error") -> Score:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
-        ids = self.vocabulary.encode(text, unknown)
-        if len(ids) < 2:
-            raise TextError("the text is too short to score: it needs two characters")
-        return score(self.reader, ids)
+        return score(self.reader, self.vocabulary.encode(text, unknown))
+
+    def surprises(self, text: str, *, unknown: str = "error") -> Surprises:
+        """What the model made of every character after the first. Raises TextError as `score`."""
+        return surprise_of_each(self.reader, self.vocabulary.encode(text, unknown))

@@ -58,8 +58,13 @@ def painted(values: Array, width: int) -> Text:
             line.append(" " * width)
         else:
             glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
-            line.append(glyph * width, _HEAT_STYLES[min(99, int(value * 100))])
+            line.append(glyph * width, shade(value))
     return line
+
+
+def shade(value: float) -> Style:
+    """The colour of a value in 0 … 1; what is larger looks like 1."""
+    return _HEAT_STYLES[min(99, int(value * 100))]
 
 
 def _heat_style(value: float) -> Style:

@@ -11,7 +11,7 @@ import pytest
 from gpt.errors import TextError
 from gpt.reading import scoring
 from gpt.reading.reader import Reader
-from gpt.reading.scoring import Score, score, surprises
+from gpt.reading.scoring import Score, paired, score, surprise_of_each, surprises
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
@@ -78,3 +78,51 @@ def test_a_text_is_scored_by_its_characters(trained: TrainedGPT) -> None:
 def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
     with pytest.raises(TextError, match="two characters"):
         trained.score(text)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_surprises_of_characters_make_up_the_score(trained: TrainedGPT, length: int) -> None:
+    ids = ids_of(trained, length)
+    found = surprise_of_each(trained.reader, ids)
+    assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
+    assert found.score.nats == pytest.approx(score(trained.reader, ids).nats, rel=1e-6)
+    for at in {0, (length - 1) // 2, length - 2}:
+        start = at // 16 * 16
+        logits = trained.reader.logits(trained.reader.forward(ids[None, start : at + 1]))[0, -1]
+        chances = np.exp(logits.astype(np.float64))
+        chances /= chances.sum()
+        assert found.nats[at] == pytest.approx(-math.log(chances[ids[at + 1]]), abs=1e-4)
+        assert found.likeliest[at] == chances.argmax()
+        assert found.chances[at] == pytest.approx(chances.max(), abs=1e-5)
+
+
+def test_one_character_cannot_be_scored(trained: TrainedGPT) -> None:
+    for function in (score, surprise_of_each):
+        with pytest.raises(TextError, match="needs two characters"):
+            function(trained.reader, np.array([1]))
+
+
+def test_the_error_of_a_difference_is_that_of_its_pieces() -> None:
+    random = np.random.default_rng(4)
+    a, noise = random.random(1200), random.normal(size=1200)
+    found = paired(a, a + 0.3 + noise, 100)
+    means = noise.reshape(12, 100).mean(1)
+    assert found.difference == pytest.approx(0.3 + noise.mean())
+    assert found.error == pytest.approx(means.std(ddof=1) / math.sqrt(12))
+    assert (found.pieces, found.size, found.characters) == (12, 100, 1200)
+    uneven = paired(a[:250], (a + noise)[:250], 100)
+    assert (uneven.pieces, math.isnan(uneven.error)) == (3, False)
+    assert math.isnan(paired(a, a, 2000).error)
+    assert (paired(a, a, 100).difference, paired(a, a, 100).error) == (0, 0)
+
+
+def test_the_stated_error_is_how_far_differences_scatter() -> None:
+    """Neighbours that depend on one another: pieces see it, single characters would not."""
+    random = np.random.default_rng(5)
+    found = []
+    for _ in range(300):
+        steps = np.repeat(random.normal(size=400), 10)  # ten characters share each surprise
+        found.append(paired(np.zeros(4000), steps, 200))
+    scatter = np.std([each.difference for each in found])
+    stated = np.mean([each.error for each in found])
+    assert stated == pytest.approx(scatter, rel=0.1)

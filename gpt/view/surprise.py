@@ -1,0 +1,133 @@
+"""A text whose every character shows how much it surprised the model, and where it did most."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
+
+from gpt.reading.scoring import Paired, Surprises
+from gpt.view.characters import label, pad, quoted
+from gpt.view.lines import BOLD, DIM, Page, number, own_words, shade
+
+FULL = 8.0  # bits that have the ramp's last colour
+BEFORE, AFTER = 20, 8  # characters of context beside a surprise
+PLAIN = {" ": " "}  # what reads better as itself than by its label
+
+
+def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text]:
+    """The text in lines that fit; `digits`: under each line the whole bits of its characters.
+
+    The first character is context, of which the model said nothing. A newline is shown and ends the
+    line; 9 means nine bits or more.
+    """
+    bits = [math.nan, *(found.nats / math.log(2)).tolist()]
+    width = math.inf if page.width is None else max(2, page.width)
+    lines: list[Text] = []
+    line, below = Text(), ""
+    for character, surprise in zip(text, bits, strict=True):
+        shown = PLAIN.get(character) or label(character, page.ascii_only)
+        if line.cell_len + cell_len(shown) > width:
+            lines += _finished(line, below, digits)
+            line, below = Text(), ""
+        known = not math.isnan(surprise)
+        line.append(shown, shade(surprise / FULL) if known else DIM)
+        below += pad(str(min(9, round(surprise))) if known else "", cell_len(shown))
+        if character == "\n":
+            lines += _finished(line, below, digits)
+            line, below = Text(), ""
+    return lines + (_finished(line, below, digits) if line else [])
+
+
+def scale(page: Page, digits: bool) -> list[Text]:
+    """What colours or digits mean."""
+    if digits:
+        words = own_words(["digits: bits of surprise", "9: nine or more"], page)
+        return [Text(line, DIM) for line in words]
+    line = Text("bits of surprise: ", DIM)
+    for bits in range(int(FULL) + 1):
+        line.append(f" {bits}{'+' if bits == FULL else ''} ", shade(bits / FULL))
+    return [line]
+
+
+def worst(text: str, characters: str, found: Surprises, most: int, page: Page) -> list[Text]:
+    """The largest surprises: bits, character, position, what was expected, what stands around."""
+    order = np.argsort(-found.nats, kind="stable")[:most].tolist()
+    lines = [Text(line, BOLD) for line in own_words(["most surprising"], page)] if order else []
+    for place in order:
+        at = place + 1
+        before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
+        expected = quoted(characters[found.likeliest[place]], page.ascii_only)
+        facts = [
+            f"{number(float(found.nats[place] / math.log(2)), page):>5} bits",
+            f"{quoted(text[at], page.ascii_only)} at {at:,}",
+            f"expected {expected} {number(float(found.chances[place]), page)}",
+            f"{_flat(before, page)}[{label(text[at], page.ascii_only)}]{_flat(after, page)}",
+        ]
+        lines += [Text(line) for line in own_words(facts, page)]
+    return lines
+
+
+def surprise_record(text: str, characters: str, found: Surprises) -> list[dict[str, Any]]:
+    """For programs: every character after the first."""
+    return [
+        {
+            "position": at,
+            "character": character,
+            "bits": float(f"{nats / math.log(2):.9g}"),
+            "expected": characters[likeliest],
+            "probability": float(f"{chance:.9g}"),
+        }
+        for at, (character, nats, likeliest, chance) in enumerate(
+            zip(
+                text[1:],
+                found.nats.tolist(),
+                found.likeliest.tolist(),
+                found.chances.tolist(),
+                strict=True,
+            ),
+            start=1,
+        )
+    ]
+
+
+def paired_line(name: str, against: str, found: Paired) -> str:
+    """Both means, their difference with its standard error, and what that rests on."""
+    error = "" if math.isnan(found.error) else f" ± {found.error:.4f}"
+    rests = (
+        f"{found.pieces} pieces of {found.size} characters"
+        if found.pieces > 1
+        else "one piece, so without an error"
+    )
+    sure = not math.isnan(found.error) and abs(found.difference) > 2 * found.error
+    better = name if found.difference > 0 else against
+    verdict = f"{better} predicts better" if sure else "too close to tell"
+    return (
+        f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
+        f"{found.difference:+.4f}{error} ({rests}) · {verdict}"
+    )
+
+
+def paired_record(found: Paired) -> dict[str, float | int | None]:
+    """For programs; error null where there is none."""
+    return {
+        "first": found.first,
+        "second": found.second,
+        "difference": found.difference,
+        "error": None if math.isnan(found.error) else found.error,
+        "pieces": found.pieces,
+        "size": found.size,
+        "characters": found.characters,
+    }
+
+
+def _finished(line: Text, below: str, digits: bool) -> list[Text]:
+    return [line, Text(below.rstrip(), DIM)] if digits else [line]
+
+
+def _flat(text: str, page: Page) -> str:
+    """A piece of the text on one line."""
+    return "".join(PLAIN.get(each) or label(each, page.ascii_only) for each in text)
