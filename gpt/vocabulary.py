@@ -51,6 +51,10 @@ class Vocabulary:
         table[points] = np.arange(len(points), dtype=np.int32)
         return table
 
+    @cached_property
+    def _points(self) -> npt.NDArray[np.uint32]:
+        return code_points(self.characters)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest unsigned integer that holds every id."""
@@ -78,8 +82,9 @@ class Vocabulary:
 
     def decode(self, ids: Ids | Iterable[int]) -> str:
         """The text that the ids stand for."""
-        characters = self.characters
-        return "".join([characters[index] for index in np.asarray(ids).tolist()])
+        places = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, np.intp)
+        points = self._points[places]
+        return points.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def unknown_message(character: str, position: int) -> str:

@@ -326,6 +326,21 @@ def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
     assert evaluated["bits"] == pytest.approx(evaluated["nats"] / np.log(2))
 
 
+def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
+    answer = gptx("sample", "--length", "60", "--novelty", "--temperature", "0.1")
+    assert answer.code == 0
+    assert re.search(r"novelty: \d+ of 60 characters .* at most\n", answer.err)
+    lines = gptx("sample", "-n", "2", "--length", "30", "--novelty", "--json").out.splitlines()
+    corpus = Path("corpus.txt").read_text(encoding="utf-8")
+    for record in map(json.loads, lines):
+        found = record["novelty"]
+        copied = record["text"][found["start"] : found["start"] + found["copied"]]
+        assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
+        assert found["times"] >= 1
+        assert found["validation"]["median"] <= found["validation"]["largest"] <= 30
+    assert gptx("sample", "--length", "0", "--novelty").err.startswith("novelty: 0 of 0")
+
+
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     text = Path("corpus.txt").read_text(encoding="utf-8")
     answer = gptx("eval", "corpus.txt", "--chars", "--worst", "3")

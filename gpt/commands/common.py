@@ -38,15 +38,14 @@ def open_run(
     return open_model(stored, device)
 
 
-def validation_ids(checkpoints: Path, run: str | None, step: str, data: Path) -> Ids:
-    """The validation split of a run's corpus. Raises TextError if that is not to be found."""
+def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
+    """What a run was trained and validated on. Raises TextError if its corpus is not found."""
     from gpt.run import find_run
     from gpt.training.finding import find_corpus
 
     manifest = find_run(checkpoints, run).at(step).manifest
     corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
-    _, val = corpus.split(manifest.train.val_fraction, manifest.model.block_size)
-    return val
+    return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
 
 
 def origin(model: TrainedGPT) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, validation_ids
+from gpt.commands.common import known_text, open_run, origin, splits
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError
 
@@ -61,7 +61,7 @@ def evaluate(
         name: encode(known_text(model, console.read_text(name), unknown)) for name in files or ()
     }
     if not files:
-        texts["validation split"] = validation_ids(checkpoints, run, step, data)
+        _, texts["validation split"] = splits(checkpoints, run, step, data)
     for name, ids in texts.items():
         record = {"text": name, **origin(model)}
         if other is not None:

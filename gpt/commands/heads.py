@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, subject_of, validation_ids
+from gpt.commands.common import known_text, open_run, origin, splits, subject_of
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
@@ -65,7 +65,7 @@ def heads(
     else:
         source = "the validation split"
         try:
-            ids = validation_ids(checkpoints, run, step, data)
+            _, ids = splits(checkpoints, run, step, data)
         except TextError as error:
             source = "the validation split's start"
             ids = model.vocabulary.encode(model.stored.excerpt)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, one_text, open_run, origin
+from gpt.commands.common import known_text, one_text, open_run, origin, splits
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
+    Data,
     Json,
     OnDevice,
     RunName,
@@ -22,6 +24,10 @@ from gpt.commands.options import (
     options_from,
 )
 from gpt.config import SampleConfig
+
+if TYPE_CHECKING:
+    from gpt.reading.trained import TrainedGPT
+    from gpt.vocabulary import Ids
 
 
 @options_from(SampleConfig)
@@ -34,11 +40,15 @@ def sample(
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; repeatable.")
     ] = None,
+    novelty: Annotated[
+        bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
+    ] = False,
     unknown: Unknown = "error",
     run: RunName = None,
     step: Step = "best",
     device: OnDevice = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
+    data: Data = Path("data"),
     config: ConfigFile = None,
     as_json: Json = False,
     **given: Any,
@@ -53,17 +63,44 @@ def sample(
             f"note: the prompt has {len(begin):,} characters; the model sees the last "
             f"{model.config.block_size} at most"
         )
-    pieces = model.stream(begin, options, stop or ())
+    corpus = splits(checkpoints, run, step, data) if novelty else None
+    texts = [""] * options.n
+
+    def written() -> Iterator[str]:
+        """What the first sample gains; all are collected."""
+        for gained in model.stream(begin, options, stop or ()):
+            texts[:] = [so_far + new for so_far, new in zip(texts, gained, strict=True)]
+            yield gained[0]
+
     if options.n == 1 and not as_json:
-        console.stream(begin, (gained[0] for gained in pieces))
-        return
-    texts = [begin] * options.n
-    for gained in pieces:
-        texts = [so_far + new for so_far, new in zip(texts, gained, strict=True)]
+        console.stream(begin, written())
+    else:
+        for _ in written():
+            pass
+        if not as_json:
+            console.stream("\n---\n".join(begin + text for text in texts))
+    copied = _copied(model, texts, *corpus) if corpus else []
     if not as_json:
-        console.stream("\n---\n".join(texts))
+        for number, (line, _) in enumerate(copied):
+            console.say(f"sample {number}: {line}" if options.n > 1 else line)
         return
     made_by = {"prompt": begin, "seed": options.seed, **origin(model)}
-    for number, written in enumerate(texts):
-        record = {"sample": number, "text": written, **made_by}
+    for number, text in enumerate(texts):
+        record = {"sample": number, "text": begin + text, **made_by}
+        if copied:
+            _, record["novelty"] = copied[number]
         console.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _copied(
+    model: TrainedGPT, texts: list[str], train: Ids, val: Ids
+) -> list[tuple[str, dict[str, Any]]]:
+    """How new each text is, as a line and for programs."""
+    from gpt.reading.novelty import MOST, novelty
+    from gpt.view.novelty import novelty_line, novelty_record
+
+    if len(train) > MOST:
+        console.say(f"note: copies are looked for in the first {MOST:,} characters")
+    decode = model.vocabulary.decode
+    found = novelty(texts, decode(train[:MOST]), decode(val[:MOST]))
+    return [(novelty_line(each), novelty_record(each)) for each in found]

@@ -1,0 +1,56 @@
+"""The longest copied run is the one that a search of all runs finds, in any script."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pydivsufsort")
+
+from gpt.errors import ConfigError
+from gpt.reading.novelty import Copies, usual
+
+LETTERS = st.text(alphabet="abé東\U0001f600\u0301\n\0", max_size=40)
+
+
+def plainly(text: str, other: str) -> tuple[int, int, int, int]:
+    """Length, start, first place and number of the longest run, by trying all."""
+    for length in range(len(text), 0, -1):
+        for start in range(len(text) - length + 1):
+            run = text[start : start + length]
+            if run in other:
+                times = sum(other.startswith(run, at) for at in range(len(other)))
+                return length, start, other.index(run), times
+    return 0, 0, 0, 0
+
+
+@settings(deadline=None, max_examples=300)
+@given(LETTERS, LETTERS)
+@example("", "")
+@example("abc", "")
+@example("", "abc")
+@example("é", "\u0129")  # they share their last byte
+@example("東", "条")  # they share their first
+@example("aaaa", "aaaaaaa")
+@example("\ud800a", "b\ud800a")
+def test_the_longest_copy_is_what_trying_all_finds(text: str, other: str) -> None:
+    found = Copies(other).longest(text)
+    assert (len(found), found.start, found.at, found.times) == plainly(text, other)
+    assert found.text == text[found.start : found.start + len(found)]
+    assert other[found.at : found.at + len(found)] == found.text
+
+
+def test_what_is_usual_is_looked_for_all_over_the_text() -> None:
+    copies = Copies("to be or not to be")
+    assert usual(copies, "x" * 1000 + "not to be", 9) == (0, 9)
+    assert usual(copies, "to be or", 100) == (8, 8)
+    assert usual(copies, "zzz", 1) == (0, 0)
+
+
+def test_without_the_library_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydivsufsort", None)
+    with pytest.raises(ConfigError, match=r"pip install 'gptx\[novelty\]'"):
+        Copies("abc")
