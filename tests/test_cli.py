@@ -341,6 +341,21 @@ def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
     assert gptx("sample", "--length", "0", "--novelty").err.startswith("novelty: 0 of 0")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("", "-i: needs a terminal; without one, give the text as --prompt"),
+        ("-n 2", "-i: goes without -n"),
+        ("--json", "-i: goes without --json"),
+        ("--novelty", "-i: goes without --novelty"),
+    ],
+)
+def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: str) -> None:
+    answer = gptx("sample", "-i", *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+
+
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     text = Path("corpus.txt").read_text(encoding="utf-8")
     answer = gptx("eval", "corpus.txt", "--chars", "--worst", "3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from gpt.commands.options import (
     options_from,
 )
 from gpt.config import SampleConfig
+from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
@@ -40,6 +42,9 @@ def sample(
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; repeatable.")
     ] = None,
+    interactive: Annotated[
+        bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
+    ] = False,
     novelty: Annotated[
         bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
     ] = False,
@@ -55,6 +60,8 @@ def sample(
 ) -> None:
     """Continue a prompt, character by character."""
     options = SampleConfig(**only_given(given))
+    if interactive:
+        _needs_a_person(options, as_json, novelty)
     begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
     model = open_run(checkpoints, run, step, device, options.length * options.n)
     begin = known_text(model, begin, unknown)
@@ -63,6 +70,12 @@ def sample(
             f"note: the prompt has {len(begin):,} characters; the model sees the last "
             f"{model.config.block_size} at most"
         )
+    if interactive:
+        from gpt.commands.talk import Talk, talk
+
+        place = origin(model)
+        talk(Talk(model, options, stop or (), begin), f"{place['run']} step {place['step']:,}")
+        return
     corpus = splits(checkpoints, run, step, data) if novelty else None
     texts = [""] * options.n
 
@@ -90,6 +103,15 @@ def sample(
         if copied:
             _, record["novelty"] = copied[number]
         console.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None:
+    """Raises ConfigError for what does not go with -i."""
+    given = {"-n": options.n > 1, "--json": as_json, "--novelty": novelty}
+    for option in (name for name, is_given in given.items() if is_given):
+        raise ConfigError(f"-i: goes without {option}")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError("-i: needs a terminal; without one, give the text as --prompt")
 
 
 def _copied(
