@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
     from gpt.view.lines import Page
 
+# Pieces that --against compares: ten of a short text, but longer than words.
+FEWEST, SHORTEST = 10, 16
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
 
 
@@ -118,6 +120,7 @@ def _compared(
     text = known_text(other, text, unknown)
     first, second = model.surprises(text), other.surprises(text)
     size = max(model.config.block_size, other.config.block_size)
+    size = min(size, max(SHORTEST, len(first.nats) // FEWEST))
     found = paired(first.nats, second.nats, size)
     places = [origin(each) for each in (model, other)]
     names = [place["run"] for place in places]
