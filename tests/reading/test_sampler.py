@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any, get_args
 
 import numpy as np
@@ -105,25 +105,45 @@ def test_uniforms_are_each_samples_own_and_never_change() -> None:
     assert first[:2] == [0.9196162942606468, 0.9844011843586706]
 
 
-OPTIONS: list[dict[str, Any]] = [
-    {"temperature": 1.0},
-    {"temperature": 0.5},
-    {"temperature": 2.0},
-    {"top_k": 4},
-    {"top_p": 0.7},
-    {"min_p": 0.1},
-    {"temperature": 1.3, "top_k": 8, "top_p": 0.95, "min_p": 0.05},
+FILTERS: dict[str, Any] = {"top_k": 8, "top_p": 0.9, "min_p": 0.05}
+OPTIONS = [
+    {"temperature": temperature, **{name: FILTERS[name] for name in names}}
+    for count in range(4)
+    for names in combinations(FILTERS, count)
+    for temperature in (0.5, 1.3)
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_100_000_draws_follow_the_probabilities(options: dict[str, Any]) -> None:
+def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
+    """The distribution by the filters' definitions, one id after the other, in plain numbers."""
+    weights = [math.exp(logit / options["temperature"]) for logit in logits]
+    chances = {token: weight / sum(weights) for token, weight in enumerate(weights)}
+    order = sorted(chances, key=lambda token: (-chances[token], token))
+    if "top_k" in options:  # the k likeliest (Fan et al. 2018)
+        chances = {token: chances[token] for token in order[: options["top_k"]]}
+    if "top_p" in options:  # the fewest of the likeliest that hold p (Holtzman et al. 2020)
+        whole, held, kept = sum(chances.values()), 0.0, {}
+        for token in (token for token in order if token in chances):
+            if held / whole < options["top_p"]:
+                kept[token] = chances[token]
+            held += chances[token]
+        chances = kept
+    if "min_p" in options:  # at least min_p times the likeliest (Nguyen et al. 2024)
+        least = options["min_p"] * max(chances.values())
+        chances = {token: chance for token, chance in chances.items() if chance >= least}
+    return [chances.get(token, 0.0) / sum(chances.values()) for token in range(len(logits))]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_100_000_draws_follow_the_exact_distribution(options: dict[str, Any]) -> None:
+    exactly = np.array(exact(LOGITS[0].tolist(), options))
     weights = probabilities(LOGITS, SampleConfig(**options))
+    np.testing.assert_allclose(weights[0], exactly, rtol=0, atol=1e-12)
     chances = np.fromiter(islice(uniforms(4, 0), 100_000), float)
     counts = np.bincount(draw(np.broadcast_to(weights, (100_000, 12)), chances), minlength=12)
-    possible = weights[0] > 0
+    possible = exactly > 0
     assert counts[~possible].sum() == 0
-    expected = 100_000 * weights[0][possible]
+    expected = 100_000 * exactly[possible]
     chi_square = float(((counts[possible] - expected) ** 2 / expected).sum())
     freedom = len(expected) - 1  # the bound is exceeded by chance once in 10,000 (Wilson–Hilferty)
     assert freedom > 1
