@@ -3,8 +3,8 @@
 The same model in another arithmetic. Every array but the logits is allocated once. The weights and
 biases of layer norms, and their centring, are folded into the matrices before and after them, since
 whatever reads the stream reads it through a norm (after Elhage et al. 2021). Queries and keys turn
-as complex numbers. The characters given at the start go through the reader itself, the one that
-every checkpoint's probe proves, and both fill the same cache. Tensor names as in reader.py.
+as complex numbers. Tests hold it to the reader, which every checkpoint's probe proves. Tensor
+names as in reader.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config import ModelConfig
 from gpt.reading.reader import EPSILON, Array, Cache, Reader
 
+ROWS = 384  # of activations that a core's own cache holds
 Integers = npt.NDArray[np.integer[Any]]
 
 
@@ -34,31 +36,78 @@ class CachedDecoder:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
         if len(ids) != len(self._cache.ids):
             self._cache, self._buffers = _room_for(self._reader, len(ids))
-        self._cache.length = 0
-        return self._reader.logits(self._reader.forward(ids, self._cache)[:, -1])
+        self._cache.length = ids.shape[1]
+        self._cache.ids[:, : ids.shape[1]] = ids
+        at_once = max(1, ROWS // ids.shape[1])  # streams whose activations stay near the core
+        groups = [slice(first, first + at_once) for first in range(0, len(ids), at_once)]
+        return np.concatenate([self._read(ids[group], group) for group in groups])
 
     def step(self, ids: Integers) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
         weights, buffers, cache = self._weights, self._buffers, self._cache
-        x = self._reader.embed(ids[:, None], cache)[:, 0]  # (B, C)
+        x = buffers.stream
+        x[:] = self._reader.embed(ids[:, None], cache)[:, 0]
+        if weights.centred:
+            x -= np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
+        for number, layer in enumerate(weights.layers):
+            buffers.normalise()
+            layer.qkv(buffers.normed, buffers.packed)
+            self._attend(number)
+            layer.proj(buffers.concat, buffers.written)
+            x += buffers.written
+            buffers.normalise()
+            layer.up(buffers.normed, buffers.hidden)
+            self._activation(buffers.hidden, buffers.scratch)
+            layer.down(buffers.hidden, buffers.written)
+            x += buffers.written
+        cache.length += 1
+        buffers.normalise()
+        logits = np.empty((len(x), self.config.vocab_size), x.dtype)
+        weights.output(buffers.normed, logits)
+        return logits
+
+    def _read(self, ids: Integers, streams: slice) -> Array:
+        """(b, T) first characters of some streams -> (b, vocab_size) logits of what follows.
+
+        Of the last layer, only what the last position receives is computed.
+        """
+        weights, config, T = self._weights, self.config, ids.shape[1]
+        shape = (len(ids), T, 3, config.n_head, config.head_size)
+        future = np.triu(np.full((T, T), -np.inf, self._reader.dtype), k=1)
+        x = self._reader.embed(ids).reshape(-1, config.n_embd)  # (b·T, C)
         if weights.centred:
             x = x - x.mean(axis=-1, keepdims=True)
         for number, layer in enumerate(weights.layers):
-            _normed(x, buffers)
-            layer.qkv.apply(buffers.normed, buffers.packed)
-            self._attend(number)
-            layer.proj.apply(buffers.concat, buffers.written)
-            x += buffers.written
-            _normed(x, buffers)
-            layer.up.apply(buffers.normed, buffers.hidden)
-            self._activation(buffers.hidden, buffers.scratch)
-            layer.down.apply(buffers.hidden, buffers.written)
-            x += buffers.written
-        cache.length += 1
-        _normed(x, buffers)
-        logits = np.empty((len(x), self.config.vocab_size), x.dtype)
-        weights.output.apply(buffers.normed, logits)
-        return logits
+            qkv = layer.qkv(_normed(x)).reshape(len(ids), T, -1)
+            self._turn(qkv, slice(0, T))
+            packed = qkv.reshape(shape)
+            keys, values = (packed[:, :, n].swapaxes(1, 2) for n in (1, 2))  # (b, H, T, D)
+            self._cache.keys[number, streams, :, :T] = keys
+            self._cache.values[number, streams, :, :T] = values
+            first = T - 1 if number == config.n_layer - 1 else 0
+            queries = packed[:, first:, 0].swapaxes(1, 2)
+            scores = queries @ keys.swapaxes(2, 3)  # (b, H, T or 1, T)
+            scores += future[first:]
+            scores -= scores.max(axis=-1, keepdims=True)
+            np.exp(scores, out=scores)
+            context = scores @ values  # (b, H, T or 1, D)
+            context /= scores.sum(axis=-1, keepdims=True)
+            concat = context.swapaxes(1, 2).reshape(-1, config.n_embd)
+            x = x.reshape(len(ids), T, -1)[:, first:].reshape(concat.shape) + layer.proj(concat)
+            hidden = layer.up(_normed(x))
+            self._activation(hidden, np.empty_like(hidden))
+            x += layer.down(hidden)
+        return weights.output(_normed(x))
+
+    def _turn(self, packed: Array, positions: int | slice) -> None:
+        """(…, 3C) queries, keys and values: the first two as they enter the products."""
+        if self.config.qk_norm:
+            by_head = (*packed.shape[:-1], 3, self.config.n_head, self.config.head_size)
+            both = packed.reshape(by_head)[..., :2, :, :]
+            mean_square = np.einsum("...d,...d->...", both, both)[..., None] / both.shape[-1]
+            both /= np.sqrt(mean_square + EPSILON, dtype=both.dtype)
+        turns = self._weights.turns
+        packed.view(turns.dtype)[..., : turns.shape[-1]] *= turns[positions]
 
     @cached_property
     def _weights(self) -> _Weights:
@@ -71,23 +120,16 @@ class CachedDecoder:
     def _attend(self, layer: int) -> None:
         """Packed queries, keys and values -> the heads' contexts, side by side in `concat`."""
         cache, buffers, end = self._cache, self._buffers, self._cache.length + 1
-        both = buffers.queries_and_keys  # (B, 2, H, D)
-        if self.config.qk_norm:
-            size = self.config.head_size
-            mean_square = np.einsum("bshd,bshd->bsh", both, both)[..., None] / size
-            both /= np.sqrt(mean_square + EPSILON, dtype=both.dtype)
-        if self._weights.turns is not None:
-            buffers.turning *= self._weights.turns[end - 1]
+        self._turn(buffers.packed, end - 1)
         queries, keys, values = buffers.heads
         cache.keys[layer, :, :, end - 1] = keys
         cache.values[layer, :, :, end - 1] = values
-        queries *= self._weights.scale
         scores = buffers.scores[:, :, :end]  # (B, H, S, 1)
         np.matmul(cache.keys[layer, :, :, :end], queries[..., None], out=scores)
-        np.max(scores, axis=2, keepdims=True, out=buffers.largest)
+        np.maximum.reduce(scores, axis=2, keepdims=True, out=buffers.largest)
         scores -= buffers.largest
         np.exp(scores, out=scores)
-        np.sum(scores, axis=2, keepdims=True, out=buffers.total)
+        np.add.reduce(scores, axis=2, keepdims=True, out=buffers.total)
         weights, context = scores[..., 0][:, :, None], buffers.context  # (B, H, 1, S or D)
         np.matmul(weights, cache.values[layer, :, :, :end], out=context)
         context /= buffers.total
@@ -100,11 +142,12 @@ class _Linear:
     matrix: Array
     bias: Array | None
 
-    def apply(self, x: Array, out: Array) -> None:
+    def __call__(self, x: Array, out: Array | None = None) -> Array:
         """(B, columns) -> (B, rows)"""
-        np.matmul(x, self.matrix, out=out)
+        y: Array = np.matmul(x, self.matrix, out=out)
         if self.bias is not None:
-            out += self.bias
+            y += self.bias
+        return y
 
 
 @dataclass(frozen=True)
@@ -121,8 +164,7 @@ class _Weights:
 
     layers: tuple[_Layer, ...]
     output: _Linear
-    turns: Array | None  # (block_size, D/2) complex, where positions turn
-    scale: float
+    turns: npt.NDArray[Any]  # (block_size, C complex or 2C) that queries and keys are multiplied by
     centred: bool  # whether the stream's mean is left out
 
 
@@ -131,7 +173,7 @@ def _fold(reader: Reader) -> _Weights:
     config, centred = reader.config, reader.config.norm == "layer"
 
     def reads(name: str, norm: str) -> _Linear:
-        """W(n·w + b) = (W∘w)n + Wb, where n is the stream centred and of length 1."""
+        """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length √C."""
         weight, bias = reader.linear(name)
         if centred:
             gain, shift = reader.linear(norm)
@@ -139,7 +181,8 @@ def _fold(reader: Reader) -> _Weights:
                 shift = weight @ shift
                 bias = shift if bias is None else bias + shift
             weight = weight * gain
-        return _Linear(np.ascontiguousarray(weight.T), bias)
+        matrix = np.multiply(weight.T, config.n_embd**0.5, order="C", dtype=weight.dtype)
+        return _Linear(matrix, bias)
 
     def writes(name: str) -> _Linear:
         """Without what moves all coordinates alike: no norm lets it pass."""
@@ -159,30 +202,40 @@ def _fold(reader: Reader) -> _Weights:
         for block in (f"blocks.{number}" for number in range(config.n_layer))
     ]
     output = reads("token_embedding" if config.tied else "lm_head", "norm")
-    rotary = reader.rotary
     return _Weights(
         layers=tuple(layers),
         output=output,
-        turns=None if rotary is None else rotary[0] + 1j * rotary[1],
-        scale=config.head_size**-0.5,
+        turns=_turns(config, reader.rotary, reader.dtype),
         centred=centred,
     )
+
+
+def _turns(config: ModelConfig, rotary: Array | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What all heads' queries, then keys, are multiplied by at each position, 1/√D with it.
+
+    Complex where positions turn: coordinates 2d and 2d + 1 are one number.
+    """
+    scale = dtype.type(config.head_size**-0.5)
+    if rotary is None:
+        both = np.ones((config.block_size, 2, config.n_embd), dtype)
+    else:
+        both = np.tile((rotary[0] + 1j * rotary[1])[:, None], (1, 2, config.n_head))
+    both[:, 0] *= scale
+    return both.reshape(config.block_size, -1)
 
 
 class _Buffers:
     """What a step writes: arrays, and views of them."""
 
-    def __init__(self, config: Any, batch: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, config: ModelConfig, batch: int, dtype: np.dtype[Any]) -> None:
         heads, size, width = config.n_head, config.head_size, config.n_embd
+        self.stream = np.empty((batch, width), dtype)
+        self._row, self._column = self.stream[:, None], self.stream[:, :, None]
+        self._square = np.empty((batch, 1, 1), dtype)
+        self._length = self._square[:, 0]
         self.normed = np.empty((batch, width), dtype)
-        self.square = np.empty((batch, 1), dtype)
         self.packed = np.empty((batch, 3 * width), dtype)
         by_head = self.packed.reshape(batch, 3, heads, size)
-        self.queries_and_keys = by_head[:, :2]
-        if size % 2 == 0:
-            complex_type = np.result_type(dtype, np.complex64)
-            turning = self.packed.view(complex_type).reshape(batch, 3, heads, size // 2)
-            self.turning = turning[:, :2]
         self.heads = by_head[:, 0], by_head[:, 1], by_head[:, 2]  # each (B, H, D)
         self.scores = np.empty((batch, heads, config.block_size, 1), dtype)
         self.largest = np.empty((batch, heads, 1, 1), dtype)
@@ -193,20 +246,24 @@ class _Buffers:
         self.hidden = np.empty((batch, 4 * width), dtype)
         self.scratch = np.empty((batch, 4 * width), dtype)
 
+    def normalise(self) -> None:
+        """The stream, of length 1, into `normed`: x / sqrt(x·x + C·epsilon)."""
+        np.matmul(self._row, self._column, out=self._square)
+        self._square += EPSILON * self.stream.shape[1]
+        np.sqrt(self._square, out=self._square)
+        np.divide(self.stream, self._length, out=self.normed)
+
 
 def _room_for(reader: Reader, batch: int) -> tuple[Cache, _Buffers]:
     cache = Cache(reader.config, batch, reader.dtype)
     return cache, _Buffers(reader.config, batch, reader.dtype)
 
 
-def _normed(x: Array, buffers: _Buffers) -> None:
-    """x / sqrt(mean(x²) + epsilon) into `normed`."""
-    square = buffers.square
-    np.einsum("bc,bc->b", x, x, out=square[:, 0])
-    square /= x.shape[-1]
-    square += EPSILON
-    np.sqrt(square, out=square)
-    np.divide(x, square, out=buffers.normed)
+def _normed(x: Array) -> Array:
+    """(n, C), each row of length 1, as `_Buffers.normalise` does."""
+    square = np.einsum("nc,nc->n", x, x)[:, None] + x.dtype.type(EPSILON * x.shape[1])
+    normed: Array = x / np.sqrt(square)
+    return normed
 
 
 def _relu(x: Array, scratch: Array) -> None:
