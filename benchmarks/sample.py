@@ -108,7 +108,7 @@ def _gptx(config: Any, batch: int) -> Any:
     import numpy as np
 
     from gpt.config import SampleConfig
-    from gpt.reading.decoding import CachedDecoder
+    from gpt.reading.parallel import ParallelDecoder
     from gpt.reading.reader import Reader
     from gpt.reading.sampler import sample_ids
 
@@ -119,7 +119,7 @@ def _gptx(config: Any, batch: int) -> Any:
         else (0.02 * random.normal(size=shape)).astype(np.float32)
         for name, shape in config.shapes().items()
     }
-    decoder = CachedDecoder(Reader(config, tensors))
+    decoder = ParallelDecoder(Reader(config, tensors))
     options = SampleConfig(length=100_000 // batch + 1000, n=batch)
 
     def draw(prompt: int) -> Any:

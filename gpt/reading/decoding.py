@@ -32,6 +32,12 @@ class CachedDecoder:
         self.config = reader.config
         self._cache, self._buffers = _room_for(reader, 0)
 
+    def twin(self) -> CachedDecoder:
+        """Another decoder of the same weights."""
+        other = CachedDecoder(self._reader)
+        other._weights = self._weights
+        return other
+
     def start(self, ids: Integers) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
         if len(ids) != len(self._cache.ids):

@@ -12,11 +12,11 @@ import numpy as np
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError
 from gpt.reading.ablation import Ablation
-from gpt.reading.decoding import CachedDecoder
 from gpt.reading.following import Following, following
 from gpt.reading.heads import Survey, survey
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.lens import Lens, look
+from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, before_all, sample_texts
 from gpt.reading.scoring import Score, Surprises, score, surprise_of_each
@@ -54,7 +54,7 @@ class TrainedGPT:
     @cached_property
     def decoder(self) -> Decoder:
         """numpy's with a KV cache, unless another was given at opening."""
-        return self._decoder or CachedDecoder(self.reader)
+        return self._decoder or ParallelDecoder(self.reader)
 
     def generate(
         self, prompt: str = "", *, stop: Sequence[str] = (), unknown: str = "error", **options: Any

@@ -1,0 +1,76 @@
+"""Many streams on several cores: each core decodes its share, from the first character to the last.
+
+A single product gives a core little to do; whole shares need not meet in between. Few streams are
+left to one decoder, whose large products BLAS spreads by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpt.reading.decoding import CachedDecoder, Integers
+from gpt.reading.reader import Array, Reader
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import ThreadpoolController
+
+SHARE = 8  # streams from which a core is worth waking
+
+
+class ParallelDecoder:
+    """CachedDecoders side by side. `start` fixes B, and how many there are."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.config = reader.config
+        self._decoders = [CachedDecoder(reader)]
+        self._sizes = [0]
+
+    def start(self, ids: Integers) -> Array:
+        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        shares = max(1, min(len(ids) // SHARE, self._cores if len(ids) >= 2 * SHARE else 1))
+        while len(self._decoders) < shares:
+            self._decoders.append(self._decoders[0].twin())
+        self._sizes = [len(share) for share in np.array_split(ids, shares)]
+        return self._each(CachedDecoder.start, ids)
+
+    def step(self, ids: Integers) -> Array:
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        return self._each(CachedDecoder.step, ids)
+
+    def _each(self, work: Callable[[CachedDecoder, Integers], Array], ids: Integers) -> Array:
+        if len(self._sizes) == 1:
+            return work(self._decoders[0], ids)
+        shares = np.split(ids, np.cumsum(self._sizes)[:-1])
+        with self._one_thread_each():
+            return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
+
+    @contextmanager
+    def _one_thread_each(self) -> Iterator[None]:
+        """BLAS's own threads would only be in the way."""
+        with self._threads.limit(limits=1, user_api="blas"):
+            yield
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(self._cores, "gptx-decoder")
+
+    @cached_property
+    def _threads(self) -> ThreadpoolController:
+        from threadpoolctl import ThreadpoolController
+
+        return ThreadpoolController()
+
+    @cached_property
+    def _cores(self) -> int:
+        """As many as BLAS would use, which honours OMP_NUM_THREADS and the like."""
+        libraries = self._threads.select(user_api="blas").info()
+        return max((library["num_threads"] for library in libraries), default=1)

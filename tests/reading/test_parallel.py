@@ -1,0 +1,60 @@
+"""Shares of streams on several cores write what one decoder writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.reading.decoding import CachedDecoder
+from gpt.reading.parallel import SHARE, ParallelDecoder
+from gpt.reading.reader import Reader
+from gpt.reading.sampler import sample_ids
+
+
+@pytest.fixture
+def reader() -> Reader:
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
+    config = ModelConfig(**shape, ngram=3, norm="layer", position="learned")
+    random = np.random.default_rng(1)
+    return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+@pytest.mark.parametrize("streams", [1, 2 * SHARE - 1, 2 * SHARE, 3 * SHARE + 5])
+def test_the_streams_are_the_same_on_any_number_of_cores(
+    reader: Reader, cores: int, streams: int
+) -> None:
+    alone, many = CachedDecoder(reader), ParallelDecoder(reader)
+    many.__dict__["_cores"] = cores
+    ids = np.random.default_rng(2).integers(9, size=(streams, 8))
+    for begin in (1, 5):
+        np.testing.assert_allclose(
+            many.start(ids[:, :begin]), alone.start(ids[:, :begin]), atol=1e-12
+        )
+        for at in range(begin, 8):
+            np.testing.assert_allclose(many.step(ids[:, at]), alone.step(ids[:, at]), atol=1e-12)
+    shares = len(many._sizes)
+    assert shares == (1 if streams < 2 * SHARE else min(cores, streams // SHARE))
+    one = many.start(ids[:1, :3])
+    np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
+
+
+def test_a_sample_among_many_is_the_sample_alone(reader: Reader) -> None:
+    decoder = ParallelDecoder(reader)
+    decoder.__dict__["_cores"] = 2
+    many = np.array(list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=20))))
+    few = np.array(list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=3))))
+    assert np.array_equal(many[:, :3], few)
+
+
+def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(reader: Reader) -> None:
+    before = [library["num_threads"] for library in threadpool_info()]
+    decoder = ParallelDecoder(reader)
+    decoder.start(np.zeros((20, 2), np.int64))
+    assert [library["num_threads"] for library in threadpool_info()] == before
+    with threadpool_limits(1):
+        limited = ParallelDecoder(reader)
+        limited.start(np.zeros((20, 2), np.int64))
+        assert len(limited._sizes) == 1
