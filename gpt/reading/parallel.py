@@ -1,7 +1,9 @@
 """Many streams on several cores: each core decodes its share, from the first character to the last.
 
 A single product gives a core little to do; whole shares need not meet in between. Few streams are
-left to one decoder, whose large products BLAS spreads by itself.
+left to one decoder; there BLAS spreads a product over the cores itself, but only where the matrices
+are large: small ones gain nothing, and threads that wait for one another in every product are a
+hundred times slower once something else wants a core (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from gpt.reading.reader import Array, Reader
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import LibController
 
 SHARE = 8  # streams from which a core is worth waking
+LARGE = 2**21  # bytes of a layer's matrices: more than a core's own cache holds
 
 
 class ParallelDecoder:
@@ -45,17 +48,25 @@ class ParallelDecoder:
         return self._each(CachedDecoder.step, ids)
 
     def _each(self, work: Callable[[CachedDecoder, Integers], Array], ids: Integers) -> Array:
-        if len(self._sizes) == 1:
+        if len(self._sizes) == 1 and self._large:
             return work(self._decoders[0], ids)
-        shares = np.split(ids, np.cumsum(self._sizes)[:-1])
-        with self._one_thread_each():
+        with self._blas_alone():
+            if len(self._sizes) == 1:
+                return work(self._decoders[0], ids)
+            shares = np.split(ids, np.cumsum(self._sizes)[:-1])
             return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
 
     @contextmanager
-    def _one_thread_each(self) -> Iterator[None]:
-        """BLAS's own threads would only be in the way."""
-        with self._threads.limit(limits=1, user_api="blas"):
+    def _blas_alone(self) -> Iterator[None]:
+        """One thread in every product meanwhile."""
+        before = [(library, library.get_num_threads()) for library in self._blas]
+        try:
+            for library, _ in before:
+                library.set_num_threads(1)
             yield
+        finally:
+            for library, threads in before:
+                library.set_num_threads(threads)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -64,13 +75,17 @@ class ParallelDecoder:
         return ThreadPoolExecutor(self._cores, "gptx-decoder")
 
     @cached_property
-    def _threads(self) -> ThreadpoolController:
+    def _blas(self) -> list[LibController]:
         from threadpoolctl import ThreadpoolController
 
-        return ThreadpoolController()
+        controller = ThreadpoolController().select(user_api="blas")
+        return list(controller.lib_controllers)
+
+    @cached_property
+    def _large(self) -> bool:
+        return 12 * self.config.n_embd**2 * 4 > LARGE
 
     @cached_property
     def _cores(self) -> int:
         """As many as BLAS would use, which honours OMP_NUM_THREADS and the like."""
-        libraries = self._threads.select(user_api="blas").info()
-        return max((library["num_threads"] for library in libraries), default=1)
+        return max((library.get_num_threads() for library in self._blas), default=1)
