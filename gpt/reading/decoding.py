@@ -9,7 +9,6 @@ names as in reader.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
-from gpt.reading.reader import EPSILON, Array, Cache, Reader
+from gpt.reading.reader import ACTIVATIONS, EPSILON, Activation, Array, Cache, Reader
 
 ROWS = 384  # of activations that a core's own cache holds
 Integers = npt.NDArray[np.integer[Any]]
@@ -101,7 +100,7 @@ class CachedDecoder:
             concat = context.swapaxes(1, 2).reshape(-1, config.n_embd)
             x = x.reshape(len(ids), T, -1)[:, first:].reshape(concat.shape) + layer.proj(concat)
             hidden = layer.up(_normed(x))
-            self._activation(hidden, np.empty_like(hidden))
+            self._activation(hidden, None)
             x += layer.down(hidden)
         return weights.output(_normed(x))
 
@@ -120,7 +119,7 @@ class CachedDecoder:
         return _fold(self._reader)
 
     @cached_property
-    def _activation(self) -> Callable[[Array, Array], None]:
+    def _activation(self) -> Activation:
         return ACTIVATIONS[self.config.activation]
 
     def _attend(self, layer: int) -> None:
@@ -270,33 +269,3 @@ def _normed(x: Array) -> Array:
     square = np.einsum("nc,nc->n", x, x)[:, None] + x.dtype.type(EPSILON * x.shape[1])
     normed: Array = x / np.sqrt(square)
     return normed
-
-
-def _relu(x: Array, scratch: Array) -> None:
-    np.maximum(x, 0, out=x)
-
-
-def _relu2(x: Array, scratch: Array) -> None:
-    np.maximum(x, 0, out=x)
-    np.multiply(x, x, out=x)
-
-
-def _gelu(x: Array, scratch: Array) -> None:
-    """The tanh form (Hendrycks & Gimpel 2016)."""
-    np.multiply(x, x, out=scratch)
-    scratch *= 0.044715
-    scratch += 1
-    scratch *= x
-    scratch *= (2 / np.pi) ** 0.5
-    np.tanh(scratch, out=scratch)
-    scratch += 1
-    scratch *= 0.5
-    x *= scratch
-
-
-#: Each changes its first argument; the second is room of the same size.
-ACTIVATIONS: dict[str, Callable[[Array, Array], None]] = {
-    "gelu": _gelu,
-    "relu": _relu,
-    "relu2": _relu2,
-}

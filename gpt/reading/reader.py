@@ -120,7 +120,8 @@ class Reader:
         hidden = self._apply(
             self._norm(residual, self._tensors, block + "norm2"), block + "feed_forward.up"
         )
-        output = residual + self._apply(self._activation(hidden), block + "feed_forward.down")
+        self._activation(hidden, None)
+        output = residual + self._apply(hidden, block + "feed_forward.down")
         if keep is not None:
             kept.update(residual=residual, output=output)
             keep.append(Stages(**{name: stage[0] for name, stage in kept.items()}))
@@ -232,25 +233,35 @@ def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
     return normed if bias is None else normed + bias
 
 
-def _relu(x: Array) -> Array:
-    return np.maximum(x, 0)
+def _relu(x: Array, room: Array | None) -> None:
+    np.maximum(x, 0, out=x)
 
 
-def _relu2(x: Array) -> Array:
-    return np.square(_relu(x))
+def _relu2(x: Array, room: Array | None) -> None:
+    np.maximum(x, 0, out=x)
+    np.multiply(x, x, out=x)
 
 
-def _gelu(x: Array) -> Array:
+def _gelu(x: Array, room: Array | None) -> None:
     """The tanh form (Hendrycks & Gimpel 2016)."""
-    scale = x.dtype.type(np.sqrt(2 / np.pi))
-    return 0.5 * x * (1 + np.tanh(scale * (x + 0.044715 * x * x * x)))  # type: ignore[no-any-return]
+    inner: Array = np.multiply(x, x, out=room)
+    inner *= 0.044715
+    inner += 1
+    inner *= x
+    inner *= (2 / np.pi) ** 0.5
+    np.tanh(inner, out=inner)
+    inner += 1
+    inner *= 0.5
+    x *= inner
 
 
 NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
     "rms": _rms,
 }
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
+#: Each changes its argument; room of the same size, where there is some, spares an array.
+Activation = Callable[[Array, Array | None], None]
+ACTIVATIONS: dict[str, Activation] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
 
 
 def _future(new: int, start: int) -> npt.NDArray[np.bool_]:

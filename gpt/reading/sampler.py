@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 class Decoder(Protocol):
-    """What continues B streams of ids (reader.CachedDecoder, model.decoder.TorchDecoder)."""
+    """What continues B streams of ids (parallel.ParallelDecoder, model.decoder.TorchDecoder)."""
 
     config: ModelConfig
 

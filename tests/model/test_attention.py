@@ -112,7 +112,10 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 def test_activations_in_numpy_are_torchs(name: str) -> None:
     x = np.linspace(-8, 8, 161)
     expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(reader.ACTIVATIONS[name](x), expected, rtol=0, atol=1e-13)
+    for room in (None, np.full_like(x, np.nan)):
+        changed = x.copy()
+        reader.ACTIVATIONS[name](changed, room)
+        np.testing.assert_allclose(changed, expected, rtol=0, atol=1e-13)
 
 
 def test_activations_have_their_known_values() -> None:
@@ -124,4 +127,6 @@ def test_activations_have_their_known_values() -> None:
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
     }
     for name, activation in reader.ACTIVATIONS.items():
-        np.testing.assert_allclose(activation(x), expected[name], rtol=0, atol=1e-15)
+        changed = x.copy()
+        activation(changed, None)
+        np.testing.assert_allclose(changed, expected[name], rtol=0, atol=1e-15)
