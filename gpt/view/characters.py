@@ -26,6 +26,9 @@ _UNSAFE = re.compile(
 )
 
 
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # of control characters
+
+
 def escape(text: str) -> str:
     """Text that is safe on a terminal: control characters as \\x1b or \\u202e."""
     return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
@@ -64,6 +67,9 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     entries = [
         f"{symbol} {name}" for character, (symbol, name) in names.items() if character in used
     ]
+    if not ascii_only:
+        controls = sorted(each for each in used if each not in names and label(each) in PICTURES)
+        entries += [f"{label(each)} U+{ord(each):04X}" for each in controls]
     marks = any(unicodedata.category(character)[0] == "M" for character in used)
     return entries + (["◌ carries a combining mark"] if marks and not ascii_only else [])
 

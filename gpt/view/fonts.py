@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt.view.characters import NAMED, label
+from gpt.view.characters import NAMED, PICTURES, label
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -27,7 +27,7 @@ def drawable(character: str, ascii_only: bool) -> str:
     if name == NAMED[" "][0]:
         return SPACE
     # Pictures of control characters are as rare in fonts as the characters in texts.
-    return f"U+{ord(character):04X}" if "\u2400" <= name < "\u2422" else name
+    return f"U+{ord(character):04X}" if name in PICTURES else name
 
 
 @cache

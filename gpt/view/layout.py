@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from gpt.reading.inspector import LAYER_STAGES, AttentionMap
-from gpt.view.characters import NAMED, legend
+from gpt.view.characters import NAMED, PICTURES, legend
 from gpt.view.fonts import SPACE, drawable, files_for
 from gpt.view.selection import Panel, Selection
 
@@ -149,8 +149,9 @@ def sides(
             texts, places = list(map(str, marked)), [at - positions.start for at in marked]
             title += " position" if title != "dimension" else ""
         sides.append(Side(title, places, texts, files, size, pitch))
-    explained = " · ".join(legend(shown, ascii_only)).replace(NAMED[" "][0], SPACE)
+    signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
+    explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
     if not lettered:  # positions are written: the text itself goes below
-        signs = (" " if each == " " else drawable(each, ascii_only) for each in attention.text)
-        explained = f'"{"".join(signs)}"'
+        drawn = (" " if each == " " else drawable(each, ascii_only) for each in attention.text)
+        explained = f'"{"".join(drawn)}"'
     return sides[0], sides[1], explained, missing

@@ -109,9 +109,11 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
 
 
 def own_words(items: Sequence[str], page: Page) -> list[str]:
-    """`flow` for our own words: in ASCII where the page asks for it."""
+    """`flow` for our own words: in ASCII where the page asks for it, long ones cut at spaces."""
     if page.ascii_only:
         items = [item.translate(_IN_ASCII) for item in items]
+    if page.width is not None:
+        items = [part for item in items for part in flow(item.split(" "), page.width, " ")]
     return flow(items, page.width, " | " if page.ascii_only else " · ")
 
 

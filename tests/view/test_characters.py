@@ -98,6 +98,8 @@ def test_the_legend_names_the_symbols_that_are_used() -> None:
     assert legend("abc") == []
     assert legend("b a\n") == ["␠ space", "⏎ newline"]
     assert legend("\te\u0301") == ["⇥ tab", "◌ carries a combining mark"]
+    assert legend("a\r\0\n") == ["⏎ newline", "␀ U+0000", "␍ U+000D"]
+    assert legend("a\r\0", ascii_only=True) == []
     assert legend("b a\te\u0301", ascii_only=True) == ["\\s space", "\\t tab"]
 
 
