@@ -1,6 +1,6 @@
 """How fast characters are drawn, beside recomputing the whole window for each, as nanoGPT does.
 
-Both draw with temperature 0.8 from the same weights, in turns, each in a process of its own: gptx's
+Both draw with temperature 0.8 from random weights of classic's kind, in turns, each in a process of its own: gptx's
 numpy reader, and the torch model in a plain loop. "half": the window fills from a quarter to three
 quarters; "full": the text is longer than the window, where the reader starts its cache anew every
 quarter of a window. The first character's time is from the prompt to it. The last line is JSON.
@@ -78,9 +78,11 @@ def compared(model: str, batch: int, fill: str, rounds: int, threads: int | None
 
 def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     """Characters a second, CPU seconds a character, seconds to the first character."""
-    from gpt.config import ModelConfig
+    from gpt.config import ModelConfig, only_fields
+    from gpt.presets import preset
 
-    config = ModelConfig(vocab_size=65, activation="gelu", position="learned", **SHAPES[model])
+    classic = only_fields(ModelConfig, preset("classic", "cpu"))
+    config = ModelConfig(vocab_size=65, **{**classic, **SHAPES[model]})
     block = config.block_size
     prompt, most = (block // 4, block // 2) if fill == "half" else (block, 10**6)
     draw = _gptx(config, batch) if side == "gptx" else _recompute(config, batch)
