@@ -72,7 +72,7 @@ def _heat_style(value: float) -> Style:
     index = min(int(position), len(RAMP) - 2)
     low, high, share = RAMP[index], RAMP[index + 1], position - index
     red, green, blue = (round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
-    ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "bright_white"
+    ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#ffffff"
     return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
 
 

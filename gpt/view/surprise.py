@@ -47,7 +47,7 @@ def scale(page: Page, digits: bool) -> list[Text]:
     if digits:
         words = own_words(["digits: bits of surprise", "9: nine or more"], page)
         return [Text(line, DIM) for line in words]
-    line = Text("bits of surprise: ", DIM)
+    line = Text().append("bits of surprise: ", DIM)
     for bits in range(int(FULL) + 1):
         line.append(f" {bits}{'+' if bits == FULL else ''} ", shade(bits / FULL))
     return [line]
