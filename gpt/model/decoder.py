@@ -1,41 +1,202 @@
-"""The torch model behind the reader's interface, for devices that numpy does not reach.
+"""The torch model as a decoder, for devices that numpy does not reach.
 
-numpy ids in, numpy logits out. It recomputes the whole window for every character, which on a GPU
-is nearly free at these sizes and keeps one forward for everything.
+A cache of fixed size, a step that a CUDA graph repeats, and drawing on the device, so that many
+characters need one copy to the host.
+
+numpy in, numpy out, like the reader's decoder, and held to it by tests. Of the attention, only what
+a cache changes is written here; everything else is the model's own modules.
+Tensor names: B batch, T new positions, C n_embd, H heads, D head_size, S block_size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from gpt.config import SampleConfig
+from gpt.model.drawing import draw
 from gpt.model.gpt import GPT
+from gpt.model.layers import rms_norm
+
+AHEAD = 64  # most characters drawn before they are copied to the host
 
 
 class TorchDecoder:
-    """Decodes B streams at once on the model's device."""
+    """Decodes B streams at once on the model's device. `start` fixes B."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config = model.config
         self._model = model.to(device).eval()
-        self._device = device
-        self._window = torch.empty(0)
+        self._device = torch.device(device)
+        stored = model.stored_parameters()
+        self._qkv = [
+            stored[f"blocks.{layer}.attention.qkv.weight"] for layer in range(self.config.n_layer)
+        ]
+        lower = torch.ones(self.config.block_size, self.config.block_size, dtype=torch.bool)
+        self._mask = lower.tril().to(device)  # (S, S): what each position may see
+        self._length = 0
+        self._state: _State | None = None
+        self._steps: Callable[[], None] = self._step
+        self._draws: dict[SampleConfig, Callable[[], None]] = {}
 
+    @property
+    def most_ahead(self) -> int:
+        """How many characters `ahead` can draw at once; 0 where the device lacks float64."""
+        return 0 if self._device.type == "mps" else AHEAD
+
+    @torch.inference_mode()
     def start(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
-        self._window = torch.from_numpy(ids.astype(np.int64)).to(self._device)
-        return self._logits()
+        if self._state is None or self._state.batch != len(ids):
+            self._state = _State(self, len(ids))
+            self._draws = {}
+            self._steps = self._repeated(self._step)  # before the cache holds anything
+        self._length = ids.shape[1]
+        at = torch.arange(self._length, device=self._device)
+        tokens = torch.from_numpy(ids.astype(np.int64)).to(self._device)
+        self._state.logits.copy_(self._forward(tokens, at))
+        self._state.at.fill_(self._length)
+        return self._read()
 
+    @torch.inference_mode()
     def step(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
-        new = torch.from_numpy(ids.astype(np.int64)).to(self._device)
-        self._window = torch.cat((self._window, new[:, None]), dim=1)
-        return self._logits()
+        self._take(ids, 1)
+        self._steps()
+        return self._read()
 
-    def _logits(self) -> npt.NDArray[np.float32]:
-        with torch.inference_mode():
-            logits: npt.NDArray[np.float32] = self._model(self._window)[:, -1].float().cpu().numpy()
+    @torch.inference_mode()
+    def ahead(
+        self,
+        ids: npt.NDArray[np.integer[Any]],
+        uniforms: npt.NDArray[np.float64],
+        config: SampleConfig,
+    ) -> npt.NDArray[np.int64]:
+        """(B,) ids and (n, B) uniforms, n ≤ most_ahead -> (n, B) ids, one after the other.
+
+        As n times `step` and the sampler's `draw`, in one go.
+        """
+        count = len(uniforms)
+        state = self._take(ids, count)
+        state.uniforms[:count].copy_(torch.from_numpy(uniforms))
+        state.count.zero_()
+        filters = replace(config, length=0, n=1, seed=0)  # whatever else it says
+        if filters not in self._draws:
+            self._draws[filters] = self._repeated(lambda: self._draw(filters))
+            state.count.zero_()
+            state.ids.copy_(torch.from_numpy(ids.astype(np.int64)))
+        for _ in range(count):
+            self._steps()
+            self._draws[filters]()
+        return state.drawn[:count].cpu().numpy()
+
+    def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> _State:
+        """The next characters of all streams. Raises IndexError where the window has no room."""
+        if self._state is None or self._length + count > self.config.block_size:
+            raise IndexError(f"no room for {count} more after {self._length} characters")
+        self._length += count
+        self._state.ids.copy_(torch.from_numpy(ids.astype(np.int64)))
+        return self._state
+
+    def _step(self) -> None:
+        """The state's next ids -> its logits; what a CUDA graph repeats."""
+        assert self._state is not None
+        state = self._state
+        state.logits.copy_(self._forward(state.ids[:, None], state.at))
+        state.at.add_(1)
+
+    def _draw(self, config: SampleConfig) -> None:
+        """The state's logits -> its next ids, and a row of what was drawn."""
+        assert self._state is not None
+        state = self._state
+        chosen = draw(state.logits, state.uniforms.index_select(0, state.count)[0], config)
+        state.ids.copy_(chosen)
+        state.drawn.index_copy_(0, state.count, chosen[None])
+        state.count.add_(1)
+
+    def _forward(self, ids: Tensor, at: Tensor) -> Tensor:
+        """(B, T) ids at the positions (T,) -> (B, vocab_size) logits after the last."""
+        model: Any = self._model
+        position = model.position
+        x = position.embed(self._embed(ids, at), at)
+        for layer, block in enumerate(model.blocks):
+            x = x + self._attend(block.norm1(x), layer, block, at)
+            x = x + block.feed_forward(block.norm2(x))
+        return model.lm_head(model.norm(x[:, -1:]))[:, 0].float()  # type: ignore[no-any-return]
+
+    def _embed(self, ids: Tensor, at: Tensor) -> Tensor:
+        """(B, T) ids at (T,) -> (B, T, C): characters and the n-grams that end with them."""
+        model = self._model
+        x: Tensor = model.token_embedding(ids)
+        if model.ngram_embedding is not None and self._state is not None:
+            known, reach = self._state.known, self.config.ngram
+            known.index_copy_(1, at + reach - 1, ids)
+            window = known[:, at[:, None] + torch.arange(reach, device=at.device)]  # (B, T, N)
+            rows = model.ngram_embedding.rows(window.flatten(0, 1))[:, -1]  # (B·T, N − 1)
+            x = x + model.ngram_embedding.weight[rows].sum(dim=1).view_as(x)
+        return x
+
+    def _attend(self, x: Tensor, layer: int, block: Any, at: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C): new queries on all keys so far."""
+        assert self._state is not None
+        B, T, C = x.shape
+        queries, keys, values = (
+            part.view(B, T, self.config.n_head, -1).transpose(1, 2)  # (B, H, T, D)
+            for part in F.linear(x, self._qkv[layer]).chunk(3, dim=-1)
+        )
+        if self.config.qk_norm:
+            queries, keys = rms_norm(queries), rms_norm(keys)
+        queries, keys = self._model.position.rotate(queries, keys, at)
+        all_keys, all_values = self._state.keys[layer], self._state.values[layer]
+        all_keys.index_copy_(2, at, keys)
+        all_values.index_copy_(2, at, values)
+        mask = self._mask.index_select(0, at)  # (T, S)
+        context = F.scaled_dot_product_attention(queries, all_keys, all_values, attn_mask=mask)
+        return block.attention.proj(context.transpose(1, 2).reshape(B, T, C))  # type: ignore[no-any-return]
+
+    def _read(self) -> npt.NDArray[np.float32]:
+        assert self._state is not None
+        logits: npt.NDArray[np.float32] = self._state.logits.cpu().numpy().copy()
         return logits
+
+    def _repeated(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work as a CUDA graph where there is CUDA: its kernels without launching each."""
+        if self._device.type != "cuda":
+            return work
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # whatever is only allocated or chosen once
+            work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        return graph.replay
+
+
+class _State:
+    """What a step reads and writes, at addresses that stay: a graph knows nothing else."""
+
+    def __init__(self, decoder: TorchDecoder, batch: int) -> None:
+        config, device = decoder.config, decoder._device
+        cache = (config.n_layer, batch, config.n_head, config.block_size, config.head_size)
+        self.batch = batch
+        self.keys = torch.zeros(cache, device=device)
+        self.values = torch.zeros(cache, device=device)
+        self.ids = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)  # where they go
+        # The text so far, after as many −1 as an n-gram may reach back before it.
+        known = (batch, config.ngram - 1 + config.block_size)
+        self.known = torch.full(known, -1, dtype=torch.int64, device=device)
+        self.logits = torch.zeros(batch, config.vocab_size, device=device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)  # drawn so far
+        self.drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        self.uniforms = torch.zeros(AHEAD, batch, dtype=kind, device=device)

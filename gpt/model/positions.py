@@ -1,7 +1,8 @@
 """How a model knows where a character stands.
 
 All share `embed(x)`, which may add to the embeddings, and `rotate(q, k)`, which may turn queries
-and keys; each kind does one of the two. Tensor names: B T C as ever, D head_size.
+and keys; each kind does one of the two. Both take the positions `at`, (T,), of what they are given,
+else the first T. Tensor names: B T C as ever, D head_size.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ ROTARY_BASE = 10_000.0
 class Position(nn.Module):
     """Positions that do nothing; the kinds below override one half."""
 
-    def embed(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
         return x
 
-    def rotate(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(
+        self, queries: Tensor, keys: Tensor, at: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Two (..., T, D) -> two (..., T, D)"""
         return queries, keys
 
@@ -33,8 +36,8 @@ class Learned(Position):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(config.block_size, config.n_embd))
 
-    def embed(self, x: Tensor) -> Tensor:
-        return x + self.weight[: x.shape[1]]
+    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        return x + (self.weight[: x.shape[1]] if at is None else self.weight[at])
 
 
 class Sinusoidal(Position):
@@ -54,8 +57,8 @@ class Sinusoidal(Position):
         table = table[:, : config.n_embd].to(torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)
 
-    def embed(self, x: Tensor) -> Tensor:
-        return x + self.table[: x.shape[1]]
+    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        return x + (self.table[: x.shape[1]] if at is None else self.table[at])
 
 
 class Rotary(Position):
@@ -76,11 +79,14 @@ class Rotary(Position):
         turns = torch.stack((angles.cos(), angles.sin()), dim=-1).to(torch.get_default_dtype())
         self.register_buffer("turns", turns, persistent=False)  # (T, D/2, 2)
 
-    def rotate(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        return self._turn(queries), self._turn(keys)
+    def rotate(
+        self, queries: Tensor, keys: Tensor, at: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        turns = self.turns[: queries.shape[-2]] if at is None else self.turns[at]
+        return self._turn(queries, turns), self._turn(keys, turns)
 
-    def _turn(self, x: Tensor) -> Tensor:
-        turns = torch.view_as_complex(self.turns[: x.shape[-2]])  # (T, D/2)
+    def _turn(self, x: Tensor, parts: Tensor) -> Tensor:
+        turns = torch.view_as_complex(parts)  # (T, D/2)
         pairs = torch.view_as_complex(x.to(self.turns.dtype).view(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)  # (..., T, D)
 

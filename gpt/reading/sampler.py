@@ -12,7 +12,7 @@ on the text alone, not on which part of it was the prompt.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 class Decoder(Protocol):
-    """What continues B streams of ids (parallel.ParallelDecoder, model.decoder.TorchDecoder)."""
+    """What continues B streams of ids (parallel.ParallelDecoder)."""
 
     config: ModelConfig
 
@@ -34,6 +34,18 @@ class Decoder(Protocol):
 
     def step(self, ids: Integers) -> Floats:
         """(B,) next ids -> (B, vocab_size) logits of what follows."""
+
+
+@runtime_checkable
+class DrawingDecoder(Decoder, Protocol):
+    """A decoder that can draw by itself, many characters at once (model.decoder.TorchDecoder)."""
+
+    @property
+    def most_ahead(self) -> int:
+        """How many; 0 where it cannot."""
+
+    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+        """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
 
 def window_start(length: int, block_size: int) -> int:
@@ -98,16 +110,25 @@ def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iter
     text = np.tile(prompt.astype(np.int64), (config.n, 1))  # (n samples, characters so far)
     text = np.concatenate((text, np.zeros((config.n, config.length), dtype=np.int64)), axis=1)
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    begin = -1
-    for length in range(len(prompt), len(prompt) + config.length):
-        start = window_start(length, block_size)
-        if start != begin:
-            begin, logits = start, decoder.start(text[:, start:length])
+    length, end, begin = len(prompt), len(prompt) + config.length, -1
+    drawing = decoder if isinstance(decoder, DrawingDecoder) and decoder.most_ahead else None
+    while length < end:
+        start, count = window_start(length, block_size), 1
+        if start == begin and drawing:
+            room = block_size - (length - begin) + 1  # until the window moves
+            count = min(room, end - length, drawing.most_ahead)
+            chances = np.array([[next(stream) for stream in streams] for _ in range(count)])
+            text[:, length : length + count] = drawing.ahead(text[:, length - 1], chances, config).T
         else:
-            logits = decoder.step(text[:, length - 1])
-        chances = np.array([next(stream) for stream in streams])
-        text[:, length] = draw(probabilities(logits, config), chances)
-        yield text[:, length]
+            if start == begin:
+                logits = decoder.step(text[:, length - 1])
+            else:
+                begin, logits = start, decoder.start(text[:, start:length])
+            chances = np.array([next(stream) for stream in streams])
+            text[:, length] = draw(probabilities(logits, config), chances)
+        for _ in range(count):
+            length += 1
+            yield text[:, length - 1]
 
 
 def before_all(vocabulary: Vocabulary) -> str:

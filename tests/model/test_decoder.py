@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 
+from gpt.config import ModelConfig, Position, SampleConfig
+from gpt.model import GPT, drawing
 from gpt.model.decoder import TorchDecoder
 from gpt.reading.decoding import CachedDecoder
+from gpt.reading.sampler import draw, probabilities
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
@@ -52,3 +58,77 @@ def test_it_decodes_without_dropout(tiny: Checkpoint, trained: TrainedGPT) -> No
     dropping = replace(stored, config=replace(stored.config, dropout=0.9))
     logits = TorchDecoder(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
     np.testing.assert_allclose(logits, CachedDecoder(trained.reader).start(ids), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("ngram", [1, 4])
+@pytest.mark.parametrize("position", get_args(Position))
+def test_the_cache_is_invisible_for_every_kind_of_model(position: str, ngram: int) -> None:
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
+    for attention in ("fused", "heads"):
+        options = {
+            "position": position,
+            "ngram": ngram,
+            "attention": attention,
+            "qk_norm": ngram > 1,
+        }
+        model = GPT(ModelConfig(**shape, **options))
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+        ids = np.random.default_rng(1).integers(9, size=(3, 8))
+        with torch.no_grad():
+            whole = model.eval()(torch.from_numpy(ids)).numpy()
+        decoder = TorchDecoder(model, "cpu")
+        for begin in (5, 1):
+            logits = decoder.start(ids[:, :begin])
+            for at in range(begin, 8):
+                np.testing.assert_allclose(logits, whole[:, at - 1], rtol=0, atol=2e-4)
+                logits = decoder.step(ids[:, at])
+            np.testing.assert_allclose(logits, whole[:, 7], rtol=0, atol=2e-4)
+        with pytest.raises(IndexError, match="no room for 1 more after 8"):
+            decoder.step(ids[:, 0])
+
+
+FILTERS: dict[str, Any] = {"top_k": 4, "top_p": 0.8, "min_p": 0.05}
+OPTIONS = [
+    {"temperature": temperature, **{name: FILTERS[name] for name in names}}
+    for count in range(4)
+    for names in combinations(FILTERS, count)
+    for temperature in (0.0, 0.5, 1.3)
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_drawing_in_torch_is_drawing_in_numpy(options: dict[str, Any]) -> None:
+    random, config = np.random.default_rng(3), SampleConfig(**options)
+    logits = np.round(3 * random.normal(size=(500, 12))) / 2  # with ties
+    uniforms = random.random(500)
+    expected = draw(probabilities(logits, config), uniforms)
+    found = drawing.draw(torch.from_numpy(logits), torch.from_numpy(uniforms), config)
+    assert np.array_equal(found.numpy(), expected)
+
+
+def test_drawing_ahead_is_drawing_one_after_the_other(
+    decoder: TorchDecoder, trained: TrainedGPT
+) -> None:
+    uniforms, ids = np.random.default_rng(5).random((9, 3)), np.array([[1, 2], [3, 4], [5, 6]])
+    for options in ({}, {"top_k": 3, "temperature": 1.2}, {}):  # settings change between calls
+        config = SampleConfig(**options)
+        decoder.start(ids)
+        found = decoder.ahead(np.array([1, 2, 3]), uniforms, config)
+        numpys, last = CachedDecoder(trained.reader), np.array([1, 2, 3])
+        numpys.start(ids)
+        for row, chances in zip(found, uniforms, strict=True):
+            last = draw(probabilities(numpys.step(last), config), chances)
+            assert np.array_equal(row, last)
+    with pytest.raises(IndexError, match="no room for 6 more after 11"):
+        decoder.ahead(last, uniforms[:6], SampleConfig())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_it_writes_the_same(tiny: Checkpoint, trained: TrainedGPT) -> None:
+    decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")
+    for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
+        expected = trained.generate("the cat", length=40, **options)
+        assert (
+            TrainedGPT(tiny.model(), decoder).generate("the cat", length=40, **options) == expected
+        )
