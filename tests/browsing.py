@@ -28,9 +28,9 @@ ARGUMENTS = (
 Open = Callable[..., "Page"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The one browser."""
+    """The one browser, for a file of tests: its event loop would be in the way of others."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
         if os.environ.get("GPTX_NEEDS_BROWSER") == "1":
