@@ -1,6 +1,6 @@
 """One more character for each of B streams: the reader's forward, made for a single position.
 
-The same model in another arithmetic. Every array but the logits is allocated once. The weights and
+The same model in another arithmetic. What the layers write is allocated once. The weights and
 biases of layer norms, and their centring, are folded into the matrices before and after them, since
 whatever reads the stream reads it through a norm (after Elhage et al. 2021). Queries and keys turn
 as complex numbers. Tests hold it to the reader, which every checkpoint's probe proves. Tensor

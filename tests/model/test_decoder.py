@@ -107,6 +107,12 @@ def test_drawing_in_torch_is_drawing_in_numpy(options: dict[str, Any]) -> None:
     assert np.array_equal(found.numpy(), expected)
 
 
+def test_a_nucleus_that_is_full_takes_no_more() -> None:
+    even, uniforms = torch.zeros(4, 4), torch.tensor([0.0, 0.49, 0.51, 0.99], dtype=torch.float64)
+    config = SampleConfig(temperature=1.0, top_p=0.5)
+    assert drawing.draw(even, uniforms, config).tolist() == [0, 0, 1, 1]
+
+
 def test_drawing_ahead_is_drawing_one_after_the_other(
     decoder: TorchDecoder, trained: TrainedGPT
 ) -> None:

@@ -49,11 +49,26 @@ def test_a_sample_among_many_is_the_sample_alone(reader: Reader) -> None:
     assert np.array_equal(many[:, :3], few)
 
 
-def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(reader: Reader) -> None:
-    before = [library["num_threads"] for library in threadpool_info()]
-    decoder = ParallelDecoder(reader)
-    decoder.start(np.zeros((20, 2), np.int64))
-    assert [library["num_threads"] for library in threadpool_info()] == before
+def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def threads() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    during: list[int] = []
+    start = CachedDecoder.start
+
+    def seen(decoder: CachedDecoder, ids: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        during.extend(threads())
+        return start(decoder, ids)
+
+    monkeypatch.setattr(CachedDecoder, "start", seen)
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        for streams in (3, 20):
+            ParallelDecoder(reader).start(np.zeros((streams, 2), np.int64))
+        assert (set(during), threads()) == ({1}, before)
+        assert 2 in before
     with threadpool_limits(1):
         limited = ParallelDecoder(reader)
         limited.start(np.zeros((20, 2), np.int64))
