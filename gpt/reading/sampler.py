@@ -4,9 +4,10 @@ Works with any decoder that offers `start` and `step`, numpy's or torch's. Yield
 
 The window. A model sees at most block_size characters. A text of N characters is continued from
 its start while it fits; after that from character ceil((N − block_size) / hop) · hop on, where hop
-is a quarter of block_size. So the context has between three quarters of block_size and all of it,
-the cached keys serve for `hop` characters before they are computed anew, and what is drawn depends
-on the text alone, not on which part of it was the prompt.
+is half of block_size. So the context has between half of block_size and all of it, the cached keys
+serve for `hop` characters before they are computed anew, and what is drawn depends on the text
+alone, not on which part of it was the prompt. A hop of a quarter predicts no better: the second
+half of a window is worth less than 0.001 nats (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class DrawingDecoder(Decoder, Protocol):
 
 def window_start(length: int, block_size: int) -> int:
     """Where the context of a text of `length` characters begins (see the window rule above)."""
-    hop = max(1, block_size // 4)
+    hop = max(1, block_size // 2)
     return max(0, -(-(length - block_size) // hop) * hop)
 
 
@@ -82,7 +83,8 @@ def probabilities(logits: Floats, config: SampleConfig) -> npt.NDArray[np.float6
         np.put_along_axis(weights, order, ranked, axis=-1)
     if config.min_p is not None:
         weights[weights < config.min_p * weights.max(axis=-1, keepdims=True)] = 0.0
-    weights /= weights.sum(axis=-1, keepdims=True)
+    if config.top_p is not None or config.min_p is not None:
+        weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
