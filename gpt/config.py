@@ -184,7 +184,8 @@ class TrainConfig:
     """How a model learns. Everything here is stored with the run and repeated at resume."""
 
     steps: Annotated[int, "Optimizer steps."] = 2000
-    batch_size: Annotated[int, "Sequences in a step."] = 32
+    batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
+    micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
     embedding_lr: Annotated[float, "The token embedding's and the output's; 0 = the same."] = 0.0
     ngram_lr: Annotated[float, "Adagrad's, of n-gram embeddings (Duchi et al. 2011)."] = 0.05
@@ -213,7 +214,7 @@ class TrainConfig:
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         for name in ("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
-        for name in ("eval_interval", "eval_chars", "patience"):
+        for name in ("micro_batch_size", "eval_interval", "eval_chars", "patience"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")

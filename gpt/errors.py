@@ -52,3 +52,9 @@ class OutOfMemory(GptxError):
     """The model or the batch does not fit the device."""
 
     exit_code = 8
+
+
+class RankError(GptxError):
+    """Another of the processes that train together has failed or was ended."""
+
+    exit_code = 9

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,13 +25,14 @@ from gpt.commands.options import (
     typed,
 )
 from gpt.config import ModelConfig, TrainConfig, to_toml
-from gpt.devices import share_cores
-from gpt.errors import ConfigError
+from gpt.devices import Device, share_cores
+from gpt.errors import ConfigError, GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.run import Checkpoint, Run
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Trainer
+    from gpt.training.ranks import Ranks
+    from gpt.training.trainer import Event, Trainer
 
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
@@ -64,6 +69,9 @@ def train(
     data: Data = Path("data"),
     config: ConfigFile = None,
     as_json: Json = False,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Under torchrun: spread the weights over the ranks.")
+    ] = False,
     **given: Any,
 ) -> None:
     """Train a model on a text, and keep its best and last checkpoints.
@@ -71,62 +79,157 @@ def train(
     Defaults are those of --preset default on a CPU; "fitted": corpus and time decide.
     """
     share_cores()
-    from gpt.run import check_run_name, discard_if_empty, find_run, new_run
-    from gpt.training.finding import find_corpus, read_corpus
-    from gpt.training.plan import make_plan, resume_plan, usable_device
-    from gpt.training.sources import corpus_name, printable
-    from gpt.training.trainer import Trainer
+    from gpt.training.launch import Launch
+    from gpt.training.ranks import Ranks
 
-    names, options, stdin = corpus or [], only_given(given), sys.stdin.buffer
-    spelled = typed(context)
+    options, spelled = only_given(given), typed(context)
     if minutes is not None and "minutes" in spelled and "steps" not in spelled:
         options.pop("steps", None)  # what a config file says of them
-    if run is not None:
-        check_run_name(run)
     if changed_corpus and not resume:
         raise ConfigError("--changed-corpus: only with --resume")
-    if not resume:
-        told = (context.default_map or {}).get("preset", preset)
-        if told != preset:
-            raise ConfigError(f"--preset: {preset}, but --config says {told}; give one of them")
-        folder = None if dry_run else new_run(checkpoints, corpus_name(names), run)
-        try:
-            read, chosen = read_corpus(names, data, stdin), usable_device(device)
-            plan = make_plan(read, options, preset, chosen, minutes)
-            _show_card(plan)
-            if folder is not None:
-                with folder.lock():
-                    corpus = [printable(name) for name in names] or None
-                    folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
-                    trainer = Trainer(folder, read, plan.manifest, chosen)
-                    _train(trainer, min(plan.ngrams), as_json)
-        finally:
-            if folder is not None:
-                discard_if_empty(folder)
-        return
-    if minutes is not None:
+    told = (context.default_map or {}).get("preset", preset)
+    if not resume and told != preset:
+        raise ConfigError(f"--preset: {preset}, but --config says {told}; give one of them")
+    if resume and minutes is not None:
         raise ConfigError(
             "--minutes: a resumed run keeps its schedule; use --steps to train longer"
         )
-    folder = find_run(checkpoints, run)
-    with folder.lock():
-        checkpoint, warnings = folder.last_valid()
-        if spelled.get("preset", checkpoint.manifest.preset) != checkpoint.manifest.preset:
+    order = _Order(corpus or [], options, device, data, checkpoints, run, dry_run, as_json)
+    ranks = Ranks(Launch.here(), shard)
+    with _parting(ranks):
+        interrupted = _interrupted(order, ranks)
+        if interrupted is not None or resume:
+            _go_on(order, ranks, interrupted, spelled.get("preset"), changed_corpus)
+        else:
+            _begin(order, ranks, preset, minutes)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What was asked for, of a new run or of an old one."""
+
+    corpus: Sequence[str]
+    options: Mapping[str, Any]
+    device: Device
+    data: Path
+    checkpoints: Path
+    run: str | None
+    dry_run: bool
+    as_json: bool
+
+
+@contextmanager
+def _parting(ranks: Ranks) -> Iterator[None]:
+    """Leaves together. Of an error that all ranks have, or that another had, the first speaks."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise OutOfMemory(f"rank {ranks.rank}: {error}" if ranks.size > 1 else str(error)) from None
+    except GptxError as error:
+        if ranks.first:
+            raise
+        raise typer.Exit(error.exit_code) from None
+    ranks.leave()
+
+
+def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
+    """The run that this launch began before it was started again; all ranks hear of it."""
+    from gpt.run import Run
+
+    if ranks.size == 1 and not ranks.launch.name:
+        return None
+    if ranks.first:
+        found = ranks.launch.interrupted(order.checkpoints)
+        ranks.tell("interrupted", str(found.path) if found else "")
+        return found
+    path = ranks.hear("interrupted")
+    return Run(Path(path)) if path else None
+
+
+def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float | None) -> None:
+    """A new run."""
+    from gpt.run import Run, check_run_name, discard_if_empty, new_run
+    from gpt.training.finding import read_corpus
+    from gpt.training.plan import make_plan, usable_device
+    from gpt.training.sharing import shared_corpus
+    from gpt.training.sources import corpus_name, printable
+    from gpt.training.trainer import Trainer
+
+    if order.run is not None:
+        check_run_name(order.run)
+    folder = None
+    if ranks.first and not order.dry_run:
+        folder = new_run(order.checkpoints, corpus_name(order.corpus), order.run)
+    try:
+        if folder is not None:
+            ranks.launch.mark(folder)
+        device = usable_device(order.device)
+        read = shared_corpus(
+            ranks, order.data, lambda: read_corpus(order.corpus, order.data, sys.stdin.buffer)
+        )
+        ranks.meet(device)
+        plan = make_plan(read, order.options, preset, device, minutes, ranks)
+        if ranks.first:
+            _show_card(plan)
+        if order.dry_run:
+            return
+        with ExitStack() as stack:
+            if folder is not None:
+                stack.enter_context(folder.lock())
+                corpus = [printable(name) for name in order.corpus] or None
+                folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
+            trainer = Trainer(folder or Run(Path()), read, plan.manifest, device, ranks)
+            _train(trainer, min(plan.ngrams), order.as_json)
+    finally:
+        if folder is not None:
+            discard_if_empty(folder)
+
+
+def _go_on(
+    order: _Order,
+    ranks: Ranks,
+    interrupted: Run | None,
+    preset: str | None,
+    changed_corpus: bool,
+) -> None:
+    """The interrupted run, or the named one, or the newest."""
+    from gpt.run import find_run
+    from gpt.training.finding import find_corpus
+    from gpt.training.plan import resume_plan, usable_device
+    from gpt.training.sharing import shared_checkpoint, shared_corpus
+    from gpt.training.trainer import Trainer
+
+    with ExitStack() as stack:
+        folder = interrupted or find_run(order.checkpoints, order.run)
+        if ranks.first:
+            stack.enter_context(folder.lock())
+            ranks.launch.mark(folder)
+        checkpoint, warnings = shared_checkpoint(ranks, folder)
+        if preset not in (None, checkpoint.manifest.preset):
             raise ConfigError(
                 f"--preset: this run has {checkpoint.manifest.preset}; leave the option out, or "
                 "train a new run"
             )
-        read = find_corpus(checkpoint.manifest, names, data, stdin, changed_corpus)
-        plan = resume_plan(checkpoint, read, options, usable_device(device))
-        for warning in [*warnings, *plan.warnings]:
-            console.say(f"warning: {warning}")
-        console.say(f"resuming {folder.name} at step {checkpoint.manifest.step:,}")
-        _show_card(plan)
-        if checkpoint.manifest.step == plan.manifest.train.steps:
-            console.say("this run has done all its steps; train longer with --steps N")
-        if not dry_run:
-            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, plan.device)
-            _train(trainer, min(plan.ngrams), as_json)
+        read = shared_corpus(
+            ranks,
+            order.data,
+            lambda: find_corpus(
+                checkpoint.manifest, order.corpus, order.data, sys.stdin.buffer, changed_corpus
+            ),
+        )
+        device = usable_device(order.device)
+        ranks.meet(device)
+        plan = resume_plan(checkpoint, read, order.options, device, ranks)
+        if ranks.first:
+            for warning in [*warnings, *plan.warnings]:
+                console.say(f"warning: {warning}")
+            console.say(f"resuming {folder.name} at step {checkpoint.manifest.step:,}")
+            _show_card(plan)
+            if checkpoint.manifest.step == plan.manifest.train.steps:
+                console.say("this run has done all its steps; train longer with --steps N")
+        if not order.dry_run:
+            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, device, ranks)
+            _train(trainer, min(plan.ngrams), order.as_json)
 
 
 def _show_card(plan: Plan) -> None:
@@ -155,17 +258,33 @@ def _show_card(plan: Plan) -> None:
 
 
 def _train(trainer: Trainer, to_beat: float, as_json: bool) -> None:
-    """Runs the loop: one bar, a line an evaluation, a farewell. A signal sets the exit code."""
+    """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
+    from gpt.training.trainer import Stopped
+
+    with console.graceful(trainer.stop):
+        told = _told(trainer) if trainer.ranks.first else trainer.events()
+        reason = next(event.reason for event in told if isinstance(event, Stopped))
+    if trainer.ranks.first:
+        from gpt.view import reports
+
+        run, manifest = trainer.run, trainer.manifest
+        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
+        if as_json:
+            console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
+    if reason in signal.Signals.__members__:
+        trainer.ranks.leave()
+        raise typer.Exit(128 + signal.Signals[reason])
+
+
+def _told(trainer: Trainer) -> Iterator[Event]:
+    """The events, with one bar and a line an evaluation."""
     from gpt.progress import TrainingBar
-    from gpt.training.trainer import Evaluated, Saved, Stepped, Stopped
+    from gpt.training.trainer import Evaluated, Saved, Stepped
     from gpt.view import reports
 
-    run, config, reason = trainer.run, trainer.config, ""
+    run, config = trainer.run, trainer.config
     step_characters = config.batch_size * trainer.manifest.model.block_size
-    with (
-        console.graceful(trainer.stop) as signals,
-        TrainingBar(trainer.manifest.step, config.steps, step_characters) as bar,
-    ):
+    with TrainingBar(trainer.manifest.step, config.steps, step_characters) as bar:
         for event in trainer.events():
             if isinstance(event, Stepped):
                 bar.step(event.step, event.loss)
@@ -175,14 +294,7 @@ def _train(trainer: Trainer, to_beat: float, as_json: bool) -> None:
             elif isinstance(event, Saved):
                 text = _short_sample(run, event.checkpoint)
                 bar.say(reports.sample_line(text, console.aside_width()))
-            elif isinstance(event, Stopped):
-                reason = event.reason
-    manifest = trainer.manifest
-    console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
-    if as_json:
-        console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
-    if signals:
-        raise typer.Exit(128 + signals[0])
+            yield event
 
 
 def _short_sample(run: Run, checkpoint: Checkpoint) -> str:

@@ -17,6 +17,7 @@ from gpt.model import GPT
 from gpt.run import Checkpoint
 from gpt.stored import StoredModel, Tensors
 from gpt.training.optim import Optimizer, moments
+from gpt.training.ranks import placed, whole
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_LENGTH = 64  # characters
@@ -74,6 +75,15 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
     return safetensors.numpy.save(tensors)
 
 
+@torch.no_grad()
+def gathered(model: GPT) -> GPT:
+    """A sharded model in one piece, on the CPU. All ranks must ask."""
+    one = GPT(model.config)
+    for mine, part in zip(one.parameters(), model.parameters(), strict=True):
+        mine.copy_(whole(part))
+    return one
+
+
 def load_gpt(stored: StoredModel, device: str) -> GPT:
     """The torch model of a verified file."""
     model = GPT(stored.config)
@@ -101,11 +111,11 @@ def restore_state(
             parameter.data.copy_(tensors[f"weight.{name}"])
         state = optimizer.state(parameter)
         for moment in moments(name):
-            state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)
+            state[moment] = placed(tensors[f"{moment}.{name}"], parameter)
         # AdamW's fused kernels keep the step beside the parameter, Adagrad always on the CPU.
         where = state["step"].device if "step" in state else parameter.device
         state["step"] = tensors[f"step.{name}"].reshape(()).to(where)
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return tensor.detach().cpu().contiguous().numpy()
+    return whole(tensor.detach()).cpu().contiguous().numpy()

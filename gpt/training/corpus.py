@@ -207,14 +207,20 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
 
 
 def batch(
-    ids: Ids, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
+    ids: Ids,
+    seed: int,
+    step: int,
+    batch_size: int,
+    block_size: int,
+    windows: Windows = "random",
+    part: slice = slice(None),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later.
+    """(B, T) inputs and (B, T) targets, one character later; or only some of the B rows.
 
     Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
     batch can be had without those before it.
     """
-    starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)
+    starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     return rows[:, :-1], rows[:, 1:]
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from gpt.model import GPT
+from gpt.training.ranks import ONE, Ranks
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
@@ -14,10 +15,11 @@ NUMBERS_ELSEWHERE = 2**23
 
 
 @torch.no_grad()
-def evaluate(model: GPT, ids: Ids, device: str) -> float:
+def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE) -> float:
     """Mean nats per character over `ids` in non-overlapping windows of block_size.
 
-    The first character is context only; the last window may be shorter. No dropout, float32.
+    The first character is context only; the last window may be shorter. No dropout, float32. The
+    ranks share the windows; all know the result.
     """
     block, vocab = model.config.block_size, model.config.vocab_size
     targets = len(ids) - 1
@@ -29,13 +31,15 @@ def evaluate(model: GPT, ids: Ids, device: str) -> float:
         spans.append((whole * block, 1, targets % block))
     was_training, total = model.training, 0.0
     model.eval()
-    for start, count, length in spans:
+    for number in range(ranks.rank, -(-len(spans) // ranks.size) * ranks.size, ranks.size):
+        # A sharded model answers only when all ranks ask: who has no span left takes one again.
+        start, count, length = spans[min(number, len(spans) - 1)]
         inputs = _windows(ids, start, count, length).to(device)
         expected = _windows(ids, start + 1, count, length).to(device)
         losses = F.cross_entropy(model(inputs).flatten(0, 1), expected.flatten(), reduction="sum")
-        total += float(losses)
+        total += float(losses) if number < len(spans) else 0.0
     model.train(was_training)
-    return total / targets
+    return ranks.total(total)[0] / targets
 
 
 def _windows(ids: Ids, start: int, count: int, length: int) -> torch.Tensor:

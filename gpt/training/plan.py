@@ -22,13 +22,16 @@ from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
 from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
 from gpt.training.ngrams import witten_bell
+from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import Measurement, check_memory, measure
-from gpt.training.trainer import environment
+from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
-CHANGEABLE = frozenset({"steps", "eval_interval", "eval_chars", "patience", "keep_all"})
+CHANGEABLE = frozenset(
+    {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
+)
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ def make_plan(
     preset_name: str,
     device: str,
     minutes: float | None = None,
+    ranks: Ranks = ONE,
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
-    On a CPU the presets default and best are fitted to the corpus, too.
+    On a CPU the presets default and best are fitted to the corpus, too. All ranks make the same.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -86,7 +90,7 @@ def make_plan(
     fitted = preset_name in FITTED_PRESETS and device == "cpu"
     if fitted:
         recipe = fit_ngrams(recipe, given, counted)
-    recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted)
+    recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted, ranks)
     recipe = recipe.changed(
         {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
     )
@@ -98,9 +102,10 @@ def make_plan(
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
         seconds=0.0,
-        environment=environment(device),
+        environment=environment(device, ranks.size),
     )
-    return replace(_assess(corpus, manifest, device, counted, measurement), why=recipe.why)
+    plan = _assess(corpus, manifest, device, counted, measurement, ranks)
+    return replace(plan, why=recipe.why)
 
 
 def _suit(
@@ -110,6 +115,7 @@ def _suit(
     device: str,
     minutes: float | None,
     fitted: bool,
+    ranks: Ranks,
 ) -> tuple[Recipe, Measurement | None]:
     """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
     parts = [len(ids) for ids in corpus.split(preset_recipe.train.val_fraction, 1)]
@@ -130,7 +136,7 @@ def _suit(
     measured: dict[Recipe, Measurement] = {}
     while recipe not in measured:
         # What one shape promises for another, that one may not keep; and dropout takes time, too.
-        measurement = measured[recipe] = _measure(corpus, regularised(recipe), device, trial)
+        measurement = measured[recipe] = _measure(corpus, regularised(recipe), device, trial, ranks)
         work = recipe.step_characters * recipe.model.training_flops
         flops = min(flops, seconds * work / measurement.seconds_per_step)
         recipe = shaped(flops)
@@ -140,7 +146,11 @@ def _suit(
 
 
 def resume_plan(
-    checkpoint: Checkpoint, corpus: Corpus, given: Mapping[str, Any], device: str
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    given: Mapping[str, Any],
+    device: str,
+    ranks: Ranks = ONE,
 ) -> Plan:
     """Goes on with a run. Raises ConfigError for an option that would change its weights."""
     stored = checkpoint.manifest
@@ -154,18 +164,20 @@ def resume_plan(
     train = replace(stored.train, **{n: v for n, v in given.items() if n in CHANGEABLE})
     if train.steps < stored.step:
         raise ConfigError(f"--steps: this run has already done {stored.step}")
-    here = environment(device)
+    here = environment(device, ranks.size)
     warnings = [
         f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
-        for name, value in stored.environment.items()
+        for name, value in ({"ranks": 1} | stored.environment).items()
         if name in here and here[name] != value
     ]
+    if train.micro_batch_size != stored.train.micro_batch_size:
+        warnings.append("not bit-exact: --micro-batch-size is another, and sums round otherwise")
     if train.steps != stored.train.steps:
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
     going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
-    plan = _assess(corpus, going_on, device, _count(corpus, train))
+    plan = _assess(corpus, going_on, device, _count(corpus, train), ranks=ranks)
     if corpus.identity.sha256 != stored.corpus.sha256:
         warnings.append("the corpus has changed: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
@@ -180,14 +192,17 @@ def usable_device(device: str) -> str:
     return chosen
 
 
-def _measure(corpus: Corpus, recipe: Recipe, device: str, seconds: float = 1.0) -> Measurement:
+def _measure(
+    corpus: Corpus, recipe: Recipe, device: str, seconds: float, ranks: Ranks
+) -> Measurement:
     """What a step and an evaluation cost here."""
     model, train = recipe.model, recipe.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
+    check_ranks(train, ranks)
     if device == "cpu":
         check_memory(model, train)
-    return measure(model, train, train_ids, evaluated, device, seconds)
+    return measure(model, train, train_ids, evaluated, device, seconds, ranks)
 
 
 def _count(corpus: Corpus, train: TrainConfig) -> list[float]:
@@ -201,6 +216,7 @@ def _assess(
     device: str,
     counted: Sequence[float],
     measurement: Measurement | None = None,
+    ranks: Ranks = ONE,
 ) -> Plan:
     """Counts characters; measures a step, unless that is done."""
     model, train = manifest.model, manifest.train
@@ -212,7 +228,7 @@ def _assess(
         corpus=corpus,
         manifest=manifest,
         device=device,
-        measurement=measurement or _measure(corpus, Recipe(model, train), device),
+        measurement=measurement or _measure(corpus, Recipe(model, train), device, 1.0, ranks),
         ngrams=tuple(counted),
         train_characters=len(train_ids),
         val_characters=len(val_ids),

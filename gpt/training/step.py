@@ -18,32 +18,48 @@ from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.corpus import DROPOUT, batch, philox
 from gpt.training.optim import Optimizer
+from gpt.training.ranks import ONE, Ranks, whole
 from gpt.vocabulary import Ids
 
 
 def train_step(
-    model: GPT, optimizer: Optimizer, ids: Ids, config: TrainConfig, step: int
+    model: GPT,
+    optimizer: Optimizer,
+    ids: Ids,
+    config: TrainConfig,
+    step: int,
+    ranks: Ranks = ONE,
 ) -> tuple[float, bool]:
     """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
 
-    It is not taken, and no weight changes, when the loss or the gradient is not finite.
+    It is not taken, and no weight changes, when the loss or the gradient is not finite. Each rank
+    computes its rows of the batch, a micro-batch after the other; the loss and the gradient are
+    those of the whole. With dropout every rank draws its own.
     """
-    device = next(model.parameters()).device
-    arrays = batch(
-        ids, config.seed, step, config.batch_size, model.config.block_size, config.windows
-    )
-    inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (B, T) each
+    device, block_size = next(model.parameters()).device, model.config.block_size
     if model.config.drops:
-        torch.manual_seed(int(philox(config.seed, step, DROPOUT).random_raw() >> 1))
-    low_precision = config.precision == "bfloat16"
-    with torch.autocast(device.type, torch.bfloat16, enabled=low_precision):
-        logits = model(inputs)  # (B, T, vocab_size)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        seeds = philox(config.seed, step, DROPOUT).random_raw(ranks.rank + 1)
+        torch.manual_seed(int(seeds[-1] >> 1))
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size)
+    for number, part in enumerate(pieces, start=1):
+        share = (part.stop - part.start) / config.batch_size
+        rows = part if share else slice(1)  # one that does not count: all ranks must compute
+        arrays = batch(ids, config.seed, step, config.batch_size, block_size, config.windows, rows)
+        inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (b, T) each
+        low_precision = config.precision == "bfloat16"
+        with (
+            ranks.unsent(model, number < len(pieces)),
+            torch.autocast(device.type, torch.bfloat16, enabled=low_precision),
+        ):
+            logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * share
+            (loss * ranks.size).backward()
+        value += loss.item()
+    ranks.exchange_rows(model)
     norm = torch.nn.utils.clip_grad_norm_(optimizer.dense, config.grad_clip or math.inf)
-    value = loss.item()
-    finite = math.isfinite(value) and math.isfinite(norm.item())
+    (value,) = ranks.total(value)
+    finite = math.isfinite(value) and math.isfinite(whole(norm).item())
     if finite:
         optimizer.step(step)
     return value, finite
@@ -60,9 +76,10 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
             "out of memory" in text or "can't allocate memory" in text
         ):
             raise
+        half = (config.micro_batch_size or config.batch_size) // 2
         smaller = (
-            f"--batch-size {config.batch_size // 2}"
-            if config.batch_size > 1
+            f"--micro-batch-size {half}, which learns the same, or --batch-size {half}"
+            if half
             else f"--block-size {max(1, model.block_size // 2)}"
         )
         raise OutOfMemory(f"out of memory; try {smaller}") from error
@@ -127,25 +144,28 @@ def measure(
     eval_characters: int,
     device: str,
     seconds: float = 1.0,
+    ranks: Ranks = ONE,
 ) -> Measurement:
     """Times real steps of a model that is thrown away, for about `seconds`.
 
-    Raises OutOfMemory.
+    Of several ranks the slowest counts. Raises OutOfMemory.
     """
     with memory_errors(model_config, config):
         model = GPT(model_config)
         initialise(model, config.seed)
         model.to(device).train()
+        ranks.prepare(model)
         optimizer = Optimizer(model, config)
         times: list[float] = []
         while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
             started = time.perf_counter()
-            train_step(model, optimizer, ids, config, len(times))
-            times.append(time.perf_counter() - started)
+            train_step(model, optimizer, ids, config, len(times), ranks)
+            times.append(ranks.most(time.perf_counter() - started))
+        ranks.forget(model)
     typical = sorted(times[1:])[(len(times) - 1) // 2]  # the first step pays for the start
     step_characters = config.batch_size * model_config.block_size
     # A forward pass alone costs about a third of a step, a character of either the same.
-    evaluation = typical / 3 * eval_characters / step_characters
+    evaluation = typical / 3 * eval_characters / step_characters  # also shared by the ranks
     return Measurement(typical, evaluation, peak_memory(device))
 
 

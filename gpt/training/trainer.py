@@ -1,4 +1,4 @@
-"""The training loop: a generator of events. It prints nothing and never waits for anybody.
+"""The training loop: a generator of events. It prints nothing, and waits for nobody but its ranks.
 
 Exact by statelessness: batches are a pure function of (seed, step), dropout is reseeded at every
 step, the learning rate is a function of step and horizon. So a checkpoint needs no generator
@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from gpt.config import TrainConfig
-from gpt.errors import NumericsError
+from gpt.errors import ConfigError, NumericsError
 from gpt.manifest import Manifest
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.average import Average
-from gpt.training.checkpoint import load_gpt, model_bytes, restore_state, state_bytes
+from gpt.training.checkpoint import gathered, load_gpt, model_bytes, restore_state, state_bytes
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate
 from gpt.training.optim import Optimizer, learning_rate
+from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import memory_errors, train_step
 from gpt.version import __version__
 
@@ -51,7 +52,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint is safe on disk."""
+    """A checkpoint is safe on disk. Of several ranks, the first says so."""
 
     checkpoint: Checkpoint
 
@@ -67,34 +68,60 @@ class Stopped:
 Event = Stepped | Evaluated | Saved | Stopped
 
 
-def environment(device: str) -> dict[str, str | int]:
+def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
     """What bit-exact repetition depends on besides the options."""
     return {
         "gptx": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "ranks": ranks,
     }
 
 
-class Trainer:
-    """Trains one model on one corpus into one run, from a manifest that says where it stands."""
+def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
+    """Raises ConfigError for what several ranks cannot do."""
+    if config.batch_size < ranks.size:
+        raise ConfigError(
+            f"--batch-size: {config.batch_size} sequences are too few for {ranks.size} ranks; "
+            "every rank needs one"
+        )
+    if ranks.shard and config.average:
+        raise ConfigError("--shard: cannot be combined with --average; leave one out")
 
-    def __init__(self, run: Run, corpus: Corpus, manifest: Manifest, device: str) -> None:
+
+class Trainer:
+    """Trains one model on one corpus into one run, from a manifest that says where it stands.
+
+    Of several ranks each has a trainer, and all must do the same; only the first touches the run.
+    Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        corpus: Corpus,
+        manifest: Manifest,
+        device: str,
+        ranks: Ranks = ONE,
+    ) -> None:
         self.run, self.corpus, self.manifest, self.device = run, corpus, manifest, device
-        self.config = manifest.train
+        self.config, self.ranks = manifest.train, ranks
+        check_ranks(self.config, ranks)
         self.train_ids, self.val_ids = corpus.split(
             self.config.val_fraction, manifest.model.block_size
         )
         self.model = GPT(manifest.model)
         initialise(self.model, self.config.seed)
-        self.model.to(device)
         self._prepare()
         self._saved_step: int | None = None
         self._stop_reason: str | None = None
+        self._agreed: str | None = None
 
     def _prepare(self) -> None:
-        """What follows the model: its optimizer, and its average if there is one."""
+        """What follows the model: its device, its optimizer, and its average if there is one."""
+        self.model.to(self.device)
+        self.ranks.prepare(self.model)
         self.optimizer = Optimizer(self.model, self.config)
         self.average = Average(self.model, self.config.average) if self.config.average else None
 
@@ -105,43 +132,54 @@ class Trainer:
 
     @classmethod
     def resume(
-        cls, run: Run, corpus: Corpus, checkpoint: Checkpoint, config: TrainConfig, device: str
+        cls,
+        run: Run,
+        corpus: Corpus,
+        checkpoint: Checkpoint,
+        config: TrainConfig,
+        device: str,
+        ranks: Ranks = ONE,
     ) -> Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError."""
         manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
-        trainer = cls(run, corpus, manifest, device)
+        trainer = cls(run, corpus, manifest, device, ranks)
+        ranks.forget(trainer.model)
         trainer.model = load_gpt(checkpoint.model(), device)
         trainer._prepare()
         restore_state(checkpoint, trainer.model, trainer.optimizer, averaged=config.average > 0)
         trainer._saved_step = checkpoint.manifest.step
         step = checkpoint.manifest.step
         redo = trainer._is_due(step) and manifest.val_loss is None
-        run.forget_after(step - redo)
+        if ranks.first:
+            run.forget_after(step - redo)
         return trainer
 
     def stop(self, reason: str) -> None:
-        """Asks for an end after the current step, with everything saved."""
+        """Asks for an end after the current step, with everything saved; on all ranks."""
         self._stop_reason = reason
+        self.ranks.raise_hand()
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end. Raises NumericsError, StorageError, OutOfMemory.
+        """Trains to the end. Raises NumericsError, StorageError, OutOfMemory, RankError.
 
         Whatever it raises, what was saved is still what it was.
         """
-        with memory_errors(self.manifest.model, self.config):
+        with memory_errors(self.manifest.model, self.config), self.ranks.errors():
             yield from self._events()
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
         step = self.manifest.step
         if self._saved_step is None:
-            yield self._save()  # fails before the first step if it must fail
+            yield from self._save()  # fails before the first step if it must fail
         elif self._is_due(step) and self.manifest.val_loss is None:
             yield self._evaluate()  # a stop came between this step and its evaluation
-            yield self._save()
-        while step < self.config.steps and not self._stop_reason and not self._out_of_patience():
+            yield from self._save()
+        while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = time.perf_counter()
-            loss, taken = train_step(self.model, self.optimizer, self.train_ids, self.config, step)
+            loss, taken = train_step(
+                self.model, self.optimizer, self.train_ids, self.config, step, self.ranks
+            )
             step += 1
             if not taken:
                 raise self._not_finite(step, "the loss or its gradient")
@@ -149,13 +187,19 @@ class Trainer:
                 self.average.update(self.model, step)
             self._advance(step, loss, time.perf_counter() - started)
             yield Stepped(step, loss)
-            if self._is_due(step) and not self._stop_reason:
+            if self._is_due(step) and not self._stopping():
                 yield self._evaluate()
-                yield self._save()
+                yield from self._save()
         if self._saved_step != step:
-            yield self._save()
+            yield from self._save()
         finished = "patience" if self._out_of_patience() else "finished"
-        yield Stopped(step, self._stop_reason or finished)
+        yield Stopped(step, self._stopping() or finished)
+
+    def _stopping(self) -> str | None:
+        """Why to stop now, or None; the same on all ranks."""
+        if self._agreed is None:
+            self._agreed = self.ranks.agreed(self._stop_reason)
+        return self._agreed
 
     def _is_due(self, step: int) -> bool:
         return step > 0 and (step % self.config.evaluate_every == 0 or step == self.config.steps)
@@ -175,7 +219,7 @@ class Trainer:
 
     def _evaluate(self) -> Evaluated:
         limit = self.config.eval_chars + 1 if self.config.eval_chars else None
-        val_loss = evaluate(self.kept, self.val_ids[:limit], self.device)
+        val_loss = evaluate(self.kept, self.val_ids[:limit], self.device, self.ranks)
         before = self.manifest
         if not math.isfinite(val_loss):
             raise self._not_finite(before.step, "the validation loss")
@@ -198,19 +242,22 @@ class Trainer:
             "learning_rate": learning_rate(before.step, self.config),
             "seconds": round(before.seconds, 3),
         }
-        self.run.append("metrics", record)
+        if self.ranks.first:
+            self.run.append("metrics", record)
         return Evaluated(before.step, record["train_loss"], val_loss, best_step, since_best)
 
-    def _save(self) -> Saved:
+    def _save(self) -> Iterator[Saved]:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
-        excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
-        contents = {
-            MODEL: model_bytes(self.kept, vocabulary, excerpt, manifest.step),
-            STATE: state_bytes(self.model, self.optimizer, averaged=self.average is not None),
-        }
-        checkpoint = self.run.commit(manifest, contents)
+        if self.ranks.first or self.ranks.shard:
+            model = gathered(self.kept) if self.ranks.shard else self.kept
+            state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
+        if self.ranks.first:
+            excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
+            stored = model_bytes(model, vocabulary, excerpt, manifest.step)
+            checkpoint = self.run.commit(manifest, {MODEL: stored, STATE: state})
         self._saved_step = manifest.step
-        return Saved(checkpoint)
+        if self.ranks.first:
+            yield Saved(checkpoint)
 
     def _not_finite(self, step: int, what: str) -> NumericsError:
         good = self._saved_step or 0

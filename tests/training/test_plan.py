@@ -129,12 +129,15 @@ def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
     given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "eval_chars": 9, "patience": 3}
-    given["keep_all"] = True
+    given |= {"keep_all": True, "micro_batch_size": 2}
     assert given.keys() == CHANGEABLE
     plan = resume_plan(tiny, corpus, given, "cpu")
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
     assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
-    assert plan.warnings == ("the schedule now ends at step 40, not 12",)
+    assert plan.warnings == (
+        "not bit-exact: --micro-batch-size is another, and sums round otherwise",
+        "the schedule now ends at step 40, not 12",
+    )
 
 
 def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:

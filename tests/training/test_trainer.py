@@ -223,10 +223,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_without_a_save(
 ) -> None:
     trainer, take = new_trainer(tmp_path), module.train_step
 
-    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int) -> Any:
+    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int, *more: Any) -> Any:
         if step == 14:
             model.blocks[1].feed_forward.up.weight.data[3, 3] = number
-        return take(model, optimizer, ids, config, step)
+        return take(model, optimizer, ids, config, step, *more)
 
     monkeypatch.setattr(module, "train_step", poisoned)
     error, untouched = fails_after(trainer, 12, NumericsError)
@@ -294,7 +294,8 @@ def test_memory_that_runs_out_is_answered(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "train_step", out_of_memory)
     error, untouched = fails_after(new_trainer(tmp_path, batch_size=4), 0, OutOfMemory)
-    assert str(error) == "out of memory; try --batch-size 2"
+    remedy = "try --micro-batch-size 2, which learns the same, or --batch-size 2"
+    assert str(error) == f"out of memory; {remedy}"
     assert (error.exit_code, untouched) == (8, True)
 
 
