@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from gpt.checks import Check
 from gpt.config import Stage
 from gpt.errors import TextError
 from gpt.reading.reader import Array, Reader, Stages
@@ -17,19 +18,6 @@ PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
 
 #: Stages in which the heads of a layer have come together.
 LAYER_STAGES: tuple[Stage, ...] = ("concat", "proj", "residual")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that must hold: `error` is at most `bound`."""
-
-    name: str
-    error: float
-    bound: float
-
-    @property
-    def passed(self) -> bool:
-        return self.error <= self.bound  # False for NaN
 
 
 @dataclass(frozen=True)

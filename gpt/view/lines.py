@@ -15,8 +15,8 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
+from gpt.checks import Check
 from gpt.config import Scale
-from gpt.reading.inspector import Check
 from gpt.reading.reader import Array
 from gpt.view.characters import cut
 
@@ -111,13 +111,21 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
 def own_words(items: Sequence[str], page: Page) -> list[str]:
     """`flow` for our own words: in ASCII where the page asks for it, long ones cut at spaces."""
     if page.ascii_only:
-        items = [item.translate(_IN_ASCII) for item in items]
+        items = [in_ascii(item) for item in items]
     if page.width is not None:
         items = [part for item in items for part in flow(item.split(" "), page.width, " ")]
     return flow(items, page.width, " | " if page.ascii_only else " · ")
 
 
-_IN_ASCII = str.maketrans({"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-"})
+def in_ascii(text: str) -> str:
+    """Our own words and formulas without signs that ASCII lacks."""
+    return text.translate(_IN_ASCII)
+
+
+_IN_ASCII = str.maketrans(
+    {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt ", "∞": "inf"}
+    | {"ᵀ": "^T", "Σ": "sum ", "²": "^2", "“": '"', "”": '"', "’": "'", "→": "->", "≤": "<="}
+)
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
@@ -126,10 +134,11 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
     passed = all(check.passed for check in results)
     items = [
         check.name
-        + (f" ±{check.error:.0e}" if check.bound else "")
+        + (f" ±{check.error:.0e}" if check.bound and check.error else "")
         + ("" if check.passed else f" (more than {check.bound:.0e})")
         for check in results
     ]
-    items[0], items[-1] = f"checks: {items[0]}", f"{items[-1]} {good if passed else bad}"
+    items[-1] = f"{items[-1]} {good if passed else bad}"
+    items[0] = f"checks: {items[0]}"  # after the last: there may be only one
     style = DIM if passed else Style(color="red", bold=True)
     return [Text(line, style) for line in own_words(items, page)]

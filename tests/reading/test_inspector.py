@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import TextError
-from gpt.reading.inspector import Check, inspect
+from gpt.reading.inspector import inspect
 from gpt.reading.reader import Array, Cache, Reader, Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint

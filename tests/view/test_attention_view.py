@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from gpt.checks import Check
 from gpt.config import Drawing, ModelConfig
-from gpt.reading.inspector import AttentionMap, Check, inspect
+from gpt.reading.inspector import AttentionMap, inspect
 from gpt.reading.reader import Reader, Stages
 from gpt.view.attention import heat, numbers, overview, render, top
 from gpt.view.lines import GLYPHS, Page, checks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from gpt.view.lines import Page, flow, own_words
+from gpt.checks import Check
+from gpt.view.lines import Page, checks, flow, in_ascii, own_words
 
 WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the model", "x"]
 
@@ -24,3 +25,16 @@ def test_a_sentence_too_long_for_the_page_goes_on_in_the_next_line(
 
 def test_data_that_is_too_wide_is_cut_with_a_mark() -> None:
     assert flow(["abc", "defgh"], 4) == ["abc", "def…"]
+
+
+def test_one_check_is_announced_as_several_are_and_an_exact_one_shows_no_error() -> None:
+    one, other = Check("sum = 1", 2e-8, 1e-6), Check("alike", 0.0, 1e-6)
+    assert [line.plain for line in checks([one], Page())] == ["checks: sum = 1 ±2e-08 ✓"]
+    assert [line.plain for line in checks([one, other], Page())] == [
+        "checks: sum = 1 ±2e-08 · alike ✓"
+    ]
+
+
+def test_formulas_in_ascii() -> None:
+    formula = "weights = softmax(Q · Kᵀ / √D × −∞), “Σ” ≤ x²"
+    assert in_ascii(formula) == 'weights = softmax(Q * K^T / sqrt D x -inf), "sum " <= x^2'

@@ -14,8 +14,8 @@ import pytest
 from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
+from gpt.checks import Check
 from gpt.reading.heads import survey
-from gpt.reading.inspector import Check
 from gpt.reading.measures import kinds
 from gpt.view.characters import label
 from gpt.view.exports import to_npz

@@ -1,0 +1,18 @@
+"""What was proven about numbers, and how tightly. Knows neither who computed them nor a screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold: `error` is at most `bound`."""
+
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.bound  # False for NaN
