@@ -1,0 +1,111 @@
+"""A lesson as data: steps of sentences, formulas, tables of numbers, and checks that hold them.
+
+Who computes a lesson (torch or numpy) and who shows it (terminal, JSON, a page) meet only here.
+Nothing in this file computes or draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Check
+from gpt.errors import ConfigError
+
+Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
+
+MOST_ROWS = 32  # words or characters of a text that is explained number by number
+LARGEST = 1e3  # of an embedding's numbers: their products still fit a line
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor whose last two axes have names.
+
+    values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: a word or
+    character each, or nothing where an axis has none and is counted. numbered: rows and columns
+    are positions of a text, and show their number too. source: which weights the numbers come
+    from. digits: after the point, where the reader has no say (ids, masks).
+    """
+
+    name: str
+    values: Values
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    numbered: bool = False
+    source: str = ""
+    digits: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.values.ndim <= 3 or not self.values.size:
+            raise ValueError(f"{self.name}: a tensor of shape {self.values.shape} is no table")
+        for labels, axis in ((self.columns, -1), (self.rows, -2)):
+            size = self.values.shape[axis] if self.values.ndim >= -axis else 1
+            if labels and len(labels) != size:
+                raise ValueError(f"{self.name}: {len(labels)} labels for {size} of axis {axis}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thought: what is done, the formula, the numbers, what to notice, what was checked."""
+
+    title: str
+    text: str
+    formula: str = ""
+    tables: tuple[Table, ...] = ()
+    notice: str = ""
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A name to call it by, what it is about in one line, and its steps."""
+
+    name: str
+    about: str
+    steps: tuple[Step, ...]
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the checks that did not pass."""
+        return [check.name for step in self.steps for check in step.checks if not check.passed]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a lesson is played with: words, a row of numbers for each, and where chance starts.
+
+    embeddings: (words, width), float64. seed: None = each lesson's own. own: whether these are the
+    user's words or numbers, about which a lesson can say less. Raises ConfigError for too many
+    rows or columns, and for numbers that are not finite or too large.
+    """
+
+    words: tuple[str, ...]
+    embeddings: npt.NDArray[np.float64]
+    seed: int | None = None
+    own: bool = False
+
+    def __post_init__(self) -> None:
+        rows, columns = self.embeddings.shape
+        if not 1 <= rows <= MOST_ROWS:
+            raise ConfigError(
+                f"--text: {rows} words; a lesson shows every number, so give 1 to {MOST_ROWS}"
+            )
+        if len(self.words) != rows:
+            raise ConfigError(
+                f"--embeddings: {rows} rows for {len(self.words)} words; give a row for each word"
+            )
+        if not 1 <= columns <= MOST_ROWS:
+            raise ConfigError(f"--embeddings: {columns} numbers in a row; give 1 to {MOST_ROWS}")
+        if not (np.abs(self.embeddings) <= LARGEST).all():  # False for NaN
+            raise ConfigError(
+                f"--embeddings: a number is not finite or beyond ±{LARGEST:,.0f}; scale them down"
+            )
+
+    @property
+    def query(self) -> int:
+        """The word that is looked at more closely: the second, as in the tutorials."""
+        return min(1, len(self.words) - 1)

@@ -1,0 +1,1 @@
+"""Attention, rung by rung: readable modules, the steps from each to the next, and their lessons."""

@@ -1,0 +1,42 @@
+"""Random numbers of the lessons: torch's, drawn so that nobody else's are disturbed.
+
+The tutorials' tables were printed on one kind of machine. Everything here gives the same numbers
+on all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+# MCG31m1 of Intel's MKL: x -> a·x mod m (L'Ecuyer 1999).
+MULTIPLIER, MODULUS = 1_132_489_760, 2**31 - 1
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """torch starts at the seed inside, and goes on as before after it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
+    """0 with probability p, else 1 / (1 − p): what nn.Dropout multiplies with, after the seed.
+
+    With the same seed, torch draws one mask on Intel's processors, where it leaves it to MKL, and
+    another elsewhere. This is the first, in plain arithmetic: MKL's generator, started with the
+    first 32 bits of torch's own.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    state = (int(drawn) >> 32 & 0xFFFFFFFF) % MODULUS or 1
+    kept = []
+    for _ in range(math.prod(shape)):
+        kept.append(state / MODULUS < 1 - p)
+        state = state * MULTIPLIER % MODULUS
+    return torch.tensor(kept, dtype=torch.float64).view(shape) / (1 - p)

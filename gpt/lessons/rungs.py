@@ -1,0 +1,131 @@
+"""The ladder of attention: each class does a little more than the one before it.
+
+Written to be read, with the names of `gpt/model/attention.py`, which is the ladder's top. Knows no
+text and prints nothing. Tensor names: B batch, T words, C width, H heads, D head_size.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def attend(x: Tensor) -> Tensor:
+    """Attention without weights: every row becomes a mean of all, (T, C) -> (T, C)."""
+    return F.softmax(x @ x.T, dim=-1) @ x
+
+
+def causal(size: int) -> Tensor:
+    """(size, size): True where a key is not later than its query."""
+    return torch.ones(size, size, dtype=torch.bool).tril()
+
+
+def look(queries: Tensor, keys: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Two (..., T, D) -> (..., T, T): how much each query takes of each key (Vaswani et al. 2017).
+
+    Scores are divided by √D: a sum of D products spreads √D times as wide as one of them, and
+    softmax of widely spread scores looks at a single key. allowed: False is never looked at.
+    """
+    scores = queries @ keys.transpose(-2, -1) * keys.shape[-1] ** -0.5
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    return F.softmax(scores, dim=-1)
+
+
+class ParameterAttention(nn.Module):
+    """Self-attention with three matrices of its own: (..., T, d_in) -> (..., T, d_out)."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.rand(d_in, d_out))
+        self.key = nn.Parameter(torch.rand(d_in, d_out))
+        self.value = nn.Parameter(torch.rand(d_in, d_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return look(x @ self.query, x @ self.key) @ (x @ self.value)
+
+
+class SelfAttention(nn.Module):
+    """The same with nn.Linear, which stores each matrix turned over and starts it around zero."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(d_in, d_out, bias=False)
+        self.key = nn.Linear(d_in, d_out, bias=False)
+        self.value = nn.Linear(d_in, d_out, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return look(self.query(x), self.key(x)) @ self.value(x)  # type: ignore[no-any-return]
+
+
+class CausalAttention(SelfAttention):
+    """No word sees a later one; while training, weights are dropped: one head of a GPT.
+
+    (B, T, d_in) -> (B, T, d_out), T up to block_size.
+    """
+
+    tril: Tensor
+
+    def __init__(self, d_in: int, d_out: int, block_size: int, dropout: float = 0.0) -> None:
+        super().__init__(d_in, d_out)
+        self.register_buffer("tril", causal(block_size), persistent=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        T = x.shape[-2]
+        weights = look(self.query(x), self.key(x), self.tril[:T, :T])  # (B, T, T)
+        return self.dropout(weights) @ self.value(x)  # type: ignore[no-any-return]
+
+
+class SideBySide(nn.Module):
+    """Several heads, one after the other, their outputs joined: (B, T, d_in) -> (B, T, H·D)."""
+
+    def __init__(
+        self, d_in: int, head_size: int, block_size: int, n_head: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(
+            CausalAttention(d_in, head_size, block_size, dropout) for _ in range(n_head)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([head(x) for head in self.heads], dim=-1)  # (B, T, H·D)
+
+
+class SplitAttention(nn.Module):
+    """All heads at once: three large products, split among the heads, then a projection.
+
+    (B, T, d_in) -> (B, T, d_out); each head has d_out / n_head columns, of which n_head must be
+    a divisor.
+    """
+
+    tril: Tensor
+
+    def __init__(
+        self, d_in: int, d_out: int, block_size: int, n_head: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if d_out % n_head:
+            raise ValueError(f"d_out {d_out} does not divide into {n_head} heads")
+        self.n_head = n_head
+        self.query = nn.Linear(d_in, d_out, bias=False)
+        self.key = nn.Linear(d_in, d_out, bias=False)
+        self.value = nn.Linear(d_in, d_out, bias=False)
+        self.proj = nn.Linear(d_out, d_out)
+        self.register_buffer("tril", causal(block_size), persistent=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(self.join(x))  # type: ignore[no-any-return]
+
+    def join(self, x: Tensor) -> Tensor:
+        """What the heads give, joined, before the projection: (B, T, d_in) -> (B, T, d_out)."""
+        T = x.shape[-2]
+        queries, keys, values = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        weights = self.dropout(look(queries, keys, self.tril[:T, :T]))  # (B, H, T, T)
+        return (weights @ values).transpose(-3, -2).flatten(-2)  # type: ignore[no-any-return]
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, d_out) -> (B, H, T, D)"""
+        return x.view(*x.shape[:-1], self.n_head, -1).transpose(-3, -2)
