@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,10 @@ class Reader:
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
         return x if self._added is None else x + self._added[start:end]
 
+    def added(self, length: int) -> Array | None:
+        """(length, C) what positions add to the embeddings, if anything."""
+        return None if self._added is None else self._added[:length]
+
     def block(
         self,
         x: Array,
@@ -134,6 +139,11 @@ class Reader:
     def logits(self, stream: Array) -> Array:
         """(…, C) -> (…, vocab_size)"""
         return stream @ self._output  # type: ignore[no-any-return]
+
+    @property
+    def tensors(self) -> Mapping[str, Array]:
+        """Every stored parameter by its name, to read."""
+        return MappingProxyType(self._tensors)
 
     def linear(self, name: str) -> tuple[Array, Array | None]:
         """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""

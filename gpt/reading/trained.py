@@ -11,6 +11,7 @@ import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError
+from gpt.lesson import Lesson
 from gpt.reading.ablation import Ablation
 from gpt.reading.following import Following, following
 from gpt.reading.heads import Survey, survey
@@ -20,6 +21,7 @@ from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, before_all, sample_texts
 from gpt.reading.scoring import Score, Surprises, score, surprise_of_each
+from gpt.reading.walk import walk
 from gpt.stored import StoredModel
 
 
@@ -108,6 +110,18 @@ class TrainedGPT:
         """
         ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
         return survey(self.reader, ids, windows, ablation)
+
+    def explain(
+        self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
+    ) -> Lesson:
+        """The way from the text to its next character, through one head, every stage a table.
+
+        Raises ConfigError for a layer or head that there is not, TextError for an empty or too
+        long text and for unknown characters.
+        """
+        return walk(
+            self.reader, self.attention(text, unknown=unknown), self.vocabulary, layer, head
+        )
 
     def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
         """The likeliest next characters at every depth and position of `attention`'s text."""
