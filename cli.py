@@ -10,6 +10,7 @@ try:
     from gpt import console
     from gpt.commands.attn import attn
     from gpt.commands.evaluate import evaluate
+    from gpt.commands.explain import explain
     from gpt.commands.following import following
     from gpt.commands.heads import heads
     from gpt.commands.runs import runs
@@ -44,6 +45,7 @@ app.command()(heads)
 app.command("next")(following)
 app.command("eval")(evaluate)
 app.command()(runs)
+app.command()(explain)
 
 
 def main() -> None:

@@ -61,6 +61,9 @@ def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.Comp
         ["next", "the cat"],
         ["runs"],
         ["eval", "text.txt"],
+        ["explain"],
+        ["explain", "--help"],
+        ["explain", "mine", "--text", "the cat"],
     ],
 )
 def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]) -> None:

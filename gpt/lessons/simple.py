@@ -113,11 +113,10 @@ def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
     """The first score, written out."""
     if x.shape[1] > 4:
         return ""
-    products = " + ".join(
-        f"{a:.2f}×{b:.2f}" for a, b in zip(x[query].tolist(), x[0].tolist(), strict=True)
-    )
-    total = float(x[query] @ x[0])
-    return f"“{words[query]}” with “{words[0]}”: {products} = {total:.4f}"
+    pairs = zip(x[query].tolist(), x[0].tolist(), strict=True)
+    products = " + ".join(f"{a:.2f}×{b:.2f}" for a, b in pairs)
+    total = f"{products} = {float(x[query] @ x[0]):.4f}".replace("-", "−")
+    return f"“{words[query]}” with “{words[0]}”: {total}"
 
 
 def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:

@@ -51,7 +51,8 @@ def walk(
             f"{MOST_ROWS}; gptx attn shows longer texts"
         )
     path = _Path(reader, attention, vocabulary, layer, head)
-    about = f"From “{attention.text}” to the next character, through layer {layer}, head {head}."
+    shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
+    about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
     return Lesson("mine", about, tuple(path.steps()))
 
 

@@ -1,0 +1,207 @@
+"""`gptx explain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gpt import console
+from gpt.commands.common import known_text, open_run, origin, text_or_example
+from gpt.commands.options import (
+    Checkpoints,
+    ConfigFile,
+    Json,
+    RunName,
+    Step,
+    Unknown,
+    typed,
+)
+from gpt.errors import ConfigError, NumericsError
+from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
+
+if TYPE_CHECKING:
+    from gpt.lesson import Lesson
+
+Chosen = Literal[LessonName, "mine", "all"]
+
+LAST_SEED = 2**63 - 1
+
+#: Options that only some lessons hear.
+OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
+OF_LESSONS = ("embeddings", "seed")
+
+
+def explain(
+    context: typer.Context,
+    lesson: Annotated[
+        Chosen | None,
+        typer.Argument(help="mine: your newest run; all: but mine.", show_default="their list"),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Your own words; a single one is taken by characters; - reads stdin.",
+            show_default="the lesson's",
+        ),
+    ] = None,
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            help="File with a row of numbers for each word: JSON, or a line a row with commas or "
+            "spaces between, its word first or not; - reads stdin.",
+            show_default="random for your own words",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of random numbers.", min=0, show_default="the lesson's"),
+    ] = None,
+    run: RunName = None,
+    step: Step = "best",
+    layer: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
+    head: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
+    unknown: Unknown = "error",
+    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 4,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .md, a page.")
+    ] = None,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Signs in ASCII.")] = False,
+    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    checkpoints: Checkpoints = Path("checkpoints"),
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Attention one idea at a time: worked examples, every number shown and checked."""
+    output = None if output == Path("-") else output
+    form = "json" if as_json else _form_of(output)
+    if seed is not None and seed > LAST_SEED:
+        raise ConfigError(f"--seed: {seed} is not in [0, 2^63)")
+    _refuse_what_would_be_ignored(typed(context), lesson, text, form)
+    if lesson is None:
+        _list(form, output, ascii_only, color)
+        return
+    told: list[Lesson]
+    made_by: dict[str, Any] = {}
+    if lesson == "mine":
+        model = open_run(checkpoints, run, step)
+        chosen = console.read_text("-") if text == "-" else text
+        chosen = known_text(model, text_or_example(model, {"--text": chosen}), unknown)
+        told = [model.explain(chosen, layer, head)]
+        made_by = {"text": chosen, "layer": layer, "head": head, **origin(model)}
+    else:
+        told = list(_played(lesson, text, embeddings, seed))
+    _write(told, made_by, form, output, precision, ascii_only, color, whole=lesson == "all")
+    if failed := {name for each in told for name in each.failed}:
+        raise NumericsError(
+            f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
+        )
+
+
+def _form_of(output: Path | None) -> str:
+    """text, json or md, by a file's ending. Raises ConfigError."""
+    ending = output.suffix.lower() if output else ""
+    forms = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
+    if ending not in forms:
+        raise ConfigError(f"--output: lessons are told as .txt, .json or .md, not as {ending}")
+    return forms[ending]
+
+
+def _refuse_what_would_be_ignored(
+    given: dict[str, Any], lesson: Chosen | None, text: str | None, form: str
+) -> None:
+    """Raises ConfigError for options that the lesson would not hear."""
+    if lesson is None:
+        for name in ("text", *OF_LESSONS, *OF_MINE, "precision"):
+            if name in given:
+                raise ConfigError(f"--{name}: name a lesson with it, as in: gptx explain simple")
+        if form == "md":
+            raise ConfigError("--output: a page holds lessons; name one, or all")
+        return
+    for name in OF_LESSONS if lesson == "mine" else OF_MINE:
+        if name in given:
+            whose = "does not change" if lesson == "mine" else "only changes"
+            raise ConfigError(f"--{name}: {whose} the lesson mine; leave it out")
+    if "embeddings" in given and lesson == "mistakes":
+        raise ConfigError("--embeddings: the lesson mistakes makes its own, 32 wide; leave it out")
+    drawn = text is not None and "embeddings" not in given
+    if "seed" in given and lesson in ("simple", "shiny") and not drawn:
+        raise ConfigError(f"--seed: nothing is random in {lesson}, but words of --text alone")
+
+
+def _played(
+    lesson: LessonName | Literal["all"], text: str | None, embeddings: str | None, seed: int | None
+) -> Iterator[Lesson]:
+    """The lesson, or all of them. Raises ConfigError for words and numbers that do not fit."""
+    from gpt.lessons import catalogue
+    from gpt.lessons.embeddings import read_embeddings, words_of
+
+    if text == embeddings == "-":
+        raise ConfigError("--text and --embeddings: only one of them can read standard input")
+    words = rows = None
+    if text is not None:
+        words = words_of(console.read_text("-") if text == "-" else text)
+    if embeddings is not None:
+        source = "(standard input)" if embeddings == "-" else embeddings
+        named, rows = read_embeddings(console.read_text(embeddings), source)
+        if words and named:
+            raise ConfigError(f"--text: {source} names its words; leave one of them out")
+        words = words or named
+    for name in LESSONS if lesson == "all" else (lesson,):
+        yield catalogue.lesson(name, catalogue.material(name, words, rows, seed))
+
+
+def _list(form: str, output: Path | None, ascii_only: bool, color: str) -> None:
+    """The lessons, a line each."""
+    about: dict[str, str] = {name: ABOUT[name] for name in LESSONS} | {"mine": ABOUT_MINE}
+    if form == "json":
+        lines = (
+            json.dumps({"lesson": n, "about": a}, ensure_ascii=False) for n, a in about.items()
+        )
+        console.deliver("".join(f"{line}\n" for line in lines).encode(), output)
+        return
+    from gpt.view.lesson import list_lines
+
+    console.deliver_lines(list_lines(about, _page(output, ascii_only, 4)), output, color)
+
+
+def _write(
+    told: list[Lesson],
+    made_by: dict[str, Any],
+    form: str,
+    output: Path | None,
+    precision: int,
+    ascii_only: bool,
+    color: str,
+    whole: bool,
+) -> None:
+    """Lessons in the wanted form."""
+    if form == "text":
+        from rich.text import Text
+
+        from gpt.view.lesson import lesson_lines
+
+        page = _page(output, ascii_only, precision)
+        lines = [line for each in told for line in (*lesson_lines(each, page), Text())]
+        console.deliver_lines(lines[:-1], output, color)
+        return
+    from gpt.view.lesson_files import lesson_markdown, lesson_record, page_of
+
+    if form == "md":
+        written = page_of(told, precision) if whole else lesson_markdown(told[0], precision)
+    else:
+        records = (lesson_record(each, made_by) for each in told)
+        written = "".join(
+            f"{json.dumps(each, ensure_ascii=False, allow_nan=False)}\n" for each in records
+        )
+    console.deliver(written.encode(), output)
+
+
+def _page(output: Path | None, ascii_only: bool, precision: int) -> Any:
+    from gpt.view.lines import Page
+
+    signs = ascii_only or not (output or console.speaks_utf8())
+    return Page(None if output else console.page_width(), signs, precision)

@@ -1,0 +1,195 @@
+"""A lesson in the terminal: sentences that wrap, tables that fold, what was checked."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from gpt.lesson import Lesson, Step, Table
+from gpt.view.characters import cut, escape, label, pad
+from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, in_ascii
+
+PROSE = 80  # most cells of a line of sentences
+LABEL = 10  # most cells of a word beside or above its numbers
+MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
+
+
+def lesson_lines(lesson: Lesson, page: Page) -> list[Text]:
+    """The whole lesson, a step after the other."""
+    lines = [*prose(f"{lesson.name}: {lesson.about}", page, BOLD), Text()]
+    for number, step in enumerate(lesson.steps, 1):
+        lines += [*step_lines(number, step, page), Text()]
+    return lines[:-1]
+
+
+def list_lines(about: Mapping[str, str], page: Page) -> list[Text]:
+    """A line a lesson: its name, and what it is about."""
+    widest = max(map(len, about))
+    lines = []
+    for name, text in about.items():
+        first, *rest = _wrapped(text, page, indent=widest + 2)
+        lines.append(Text(f"{pad(name, widest)}  ").append(first))
+        lines[-1].stylize(BOLD, 0, len(name))
+        lines += [Text(" " * (widest + 2) + part) for part in rest]
+    return lines
+
+
+def step_lines(number: int, step: Step, page: Page) -> Iterator[Text]:
+    """Title, sentences, formula, tables, what to notice, checks."""
+    yield from prose(f"{number}. {step.title}", page, BOLD)
+    yield from prose(step.text, page)
+    if step.formula:
+        yield Text()
+        yield from _formula(step.formula, page)
+    for table in step.tables:
+        yield Text()
+        yield from table_lines(table, page)
+    if step.notice or step.checks:
+        yield Text()
+    if step.notice:
+        yield from prose(step.notice, page)
+    if step.checks:
+        narrow = Page(_width(page), page.ascii_only, page.precision)
+        yield from checks(step.checks, narrow)
+
+
+def prose(text: str, page: Page, style: object = "") -> list[Text]:
+    """Sentences, wrapped."""
+    return [Text(line, style) for line in _wrapped(text, page)]  # type: ignore[arg-type]
+
+
+def table_lines(table: Table, page: Page) -> Iterator[Text]:
+    """Name and shape, where the numbers come from, and the numbers."""
+    columns = shown_columns(table)
+    title = f"{table.name} {shape_of(table)}"
+    if columns < table.values.shape[-1]:
+        title += f", first {columns} columns"
+    yield from prose(title, page)
+    if table.source:
+        yield from prose(f"from {table.source}", page, DIM)
+    stacked = table.values.ndim == 3
+    for nth, matrix in enumerate(matrices(table, page.precision, page.ascii_only)):
+        if stacked:
+            yield Text(f"  [{nth}]", DIM)
+        yield from _matrix(table, matrix, page)
+
+
+def _matrix(table: Table, cells: list[list[str]], page: Page) -> Iterator[Text]:
+    rows, headings = row_names(table, page.ascii_only), column_names(table, page.ascii_only)
+    widest = max((cell_len(text) for texts in (*cells, *headings) for text in texts), default=1)
+    aside = max(map(cell_len, rows), default=0)
+    gutter, width = aside + 2, widest + 2
+    for first, last in blocks(len(cells[0]), width, gutter, page.width):
+        if first:
+            yield Text()
+        for heading in headings:
+            texts = (pad(text, width, right=True) for text in heading[first:last])
+            yield Text(" " * gutter + "".join(texts), DIM)
+        for name, row in zip(rows, cells, strict=True):
+            line = Text(f"  {pad(name, aside)}", DIM)
+            line.append("".join(pad(text, width, right=True) for text in row[first:last]))
+            yield line
+
+
+def shape_of(table: Table) -> str:
+    """ "(6, 3)" """
+    return f"({', '.join(map(str, table.values.shape))})"
+
+
+def shown_columns(table: Table) -> int:
+    """How many columns are shown: all that have names, and of the others not too many."""
+    count: int = table.values.shape[-1]
+    return count if table.columns or count <= MOST else SHOWN
+
+
+def matrices(table: Table, precision: int, ascii_only: bool) -> list[list[list[str]]]:
+    """[slice][row][column] in digits."""
+    digits = precision if table.digits is None else table.digits
+    values = table.values[..., : shown_columns(table)]
+    stack = values.reshape(-1, *(values.shape[-2:] if values.ndim > 1 else (1, values.shape[-1])))
+    return [
+        [[digits_of(value, digits, ascii_only) for value in row] for row in matrix]
+        for matrix in stack.tolist()
+    ]
+
+
+def row_names(table: Table, ascii_only: bool) -> list[str]:
+    """A name for each row; a single row needs none."""
+    if table.values.ndim == 1:
+        return [""]
+    count = table.values.shape[-2]
+    if not table.rows:
+        return [str(row) for row in range(count)]
+    names = [name_of(row, ascii_only) for row in table.rows]
+    if not table.numbered:
+        return names
+    return [f"{row:>{len(str(count - 1))}} {name}" for row, name in enumerate(names)]
+
+
+def column_names(table: Table, ascii_only: bool) -> list[list[str]]:
+    """One line of headings, or two: positions and characters."""
+    names = [name_of(column, ascii_only) for column in table.columns]
+    counted = [str(column) for column in range(shown_columns(table))]
+    if not names:
+        return [counted]
+    return [counted, names] if table.numbered else [names]
+
+
+def digits_of(value: float, digits: int, ascii_only: bool = False) -> str:
+    """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09."""
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        sign = "−" if value < 0 else ""
+        return f"{'-' if sign else ''}inf" if ascii_only else f"{sign}∞"
+    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"
+    if text.startswith("-") and not text.strip("-0."):
+        text = text[1:]  # no minus before what is shown as zero
+    return text if ascii_only else text.replace("-", "−")
+
+
+def name_of(text: str, ascii_only: bool) -> str:
+    """A word or a character as a label: safe, visible, not too long."""
+    if len(text) == 1:
+        return label(text, ascii_only)
+    if ascii_only:
+        text = in_ascii(text)
+    marked = "".join(each if _stays(each, ascii_only) else label(each, ascii_only) for each in text)
+    return cut(marked, LABEL, "~" if ascii_only else "…")
+
+
+def _stays(character: str, ascii_only: bool) -> bool:
+    """Whether it stands within a word as it is: spaces, and marks on the letter before."""
+    return character == " " or (not ascii_only and unicodedata.category(character) == "Mn")
+
+
+def _formula(formula: str, page: Page) -> Iterator[Text]:
+    """Formulas side by side where they fit; `    ` parts them."""
+    for line in formula.split("\n"):
+        parts = [part for each in line.split("    ") for part in _wrapped(each, page, 2)]
+        for joined in flow([part for part in parts if part], _width(page) - 2, "    "):
+            yield Text(f"  {joined}", "italic")
+
+
+def _width(page: Page) -> int:
+    return min(page.width or PROSE, PROSE)
+
+
+def _wrapped(text: str, page: Page, indent: int = 0) -> list[str]:
+    """Lines of words; a word that is too long for one is broken."""
+    text = escape(text)
+    if page.ascii_only:
+        text = "".join(each if each.isascii() else ascii(each)[1:-1] for each in in_ascii(text))
+    width = max(8, _width(page) - indent)
+    words: list[str] = []
+    for word in text.split():
+        while cell_len(word) > width:
+            fitting = cut(word, width - 1, "")
+            words.append(fitting)
+            word = word[len(fitting) :]
+        words.append(word)
+    return flow(words, width, " ")

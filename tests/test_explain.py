@@ -1,0 +1,130 @@
+"""`gptx explain` as a user types it: the list, the lessons, one's own words, one's own model."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from program import Gptx
+from rich.cells import cell_len
+
+from gpt.lessons.catalogue import LESSONS
+
+ROOT = Path(__file__).parent.parent
+NUMBER = re.compile(r"−?\d+\.\d{4}")
+
+
+def test_the_list_names_every_lesson(gptx: Gptx) -> None:
+    answer = gptx("explain")
+    assert (answer.code, answer.err) == (0, "")
+    assert [line.split()[0] for line in answer.out.splitlines()] == [*LESSONS, "mine"]
+    records = [json.loads(line) for line in gptx("explain", "--json").out.splitlines()]
+    assert [record["lesson"] for record in records] == [*LESSONS, "mine"]
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+@pytest.mark.parametrize("lesson", [*LESSONS, "mine"])
+def test_a_lesson_fits_the_terminal(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, lesson: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    answer = gptx("explain", lesson, *(["--text", "the cat"] if lesson == "mine" else []))
+    assert (answer.code, answer.err) == (0, "")
+    assert max(map(cell_len, answer.out.splitlines())) <= int(columns)
+    assert "✓" in answer.out
+    assert "FAILED" not in answer.out
+
+
+def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
+    (home / "rows.csv").write_text("# x y\nfény,1,0\ncica,0,2\n", encoding="utf-8")
+    answer = gptx("explain", "simple", "--embeddings", "rows.csv")
+    assert answer.code == 0
+    assert re.search(r"scores \(2, 2\)\n +fény +cica\n +fény +1\.0000 +0\.0000\n", answer.out)
+    piped = gptx("explain", "simple", "--embeddings", "-", stdin=b"[[1, 0], [0, 2]]")
+    assert NUMBER.findall(piped.out) == NUMBER.findall(answer.out)
+    named = gptx(
+        "explain", "simple", "--text", "fény cica", "--embeddings", "-", stdin=b"1 0\n0 2\n"
+    )
+    assert named.out == answer.out
+    random = gptx("explain", "simple", "--text", "日本語", "--seed", "4").out
+    assert "語" in random
+    assert random != gptx("explain", "simple", "--text", "日本語", "--seed", "5").out
+    piped = gptx("explain", "simple", "--text", "-", "--seed", "4", stdin="日本語".encode())
+    assert random == piped.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        ("simpel", 2, "'simpel' is not one of"),
+        ("simple --text ,, --embeddings rows.csv", 2, "--text: rows.csv names its words"),
+        ("simple --embeddings ragged.csv", 2, "row 2 has 1 numbers, row 1 has 2"),
+        ("simple --text a --embeddings two.csv", 2, "--embeddings: 2 rows for 1 words"),
+        ("simple --embeddings gone.csv", 3, "cannot read gone.csv"),
+        ("mistakes --embeddings two.csv", 2, "makes its own, 32 wide"),
+        ("simple --text - --embeddings -", 2, "only one of them can read standard input"),
+        ("simple --text", 2, "requires an argument"),
+        ("simple --seed 3", 2, "--seed: nothing is random in simple"),
+        ("trainable --seed 9223372036854775808", 2, "is not in [0, 2^63)"),
+        ("trainable --run tiny", 2, "--run: only changes the lesson mine"),
+        ("all --checkpoints x", 2, "--checkpoints: only changes the lesson mine"),
+        ("mine --seed 3", 2, "--seed: does not change the lesson mine"),
+        ("mine --embeddings two.csv", 2, "--embeddings: does not change the lesson mine"),
+        ("--text x", 2, "--text: name a lesson with it"),
+        ("-o page.md", 2, "--output: a page holds lessons"),
+        ("simple -o simple.csv", 2, "told as .txt, .json or .md, not as .csv"),
+        ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
+        ("mine --text zebra", 3, "'z'"),
+        ("mine --checkpoints none", 4, "train one with: gptx train"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    gptx: Gptx, home: Path, arguments: str, code: int, problem: str
+) -> None:
+    (home / "rows.csv").write_text("a 1 0\nb 0 2\n")
+    (home / "two.csv").write_text("1 0\n0 2\n")
+    (home / "ragged.csv").write_text("1 0\n0\n")
+    answer = gptx("explain", *arguments.split())
+    assert (answer.code, answer.out) == (code, "")
+    assert problem in answer.err.splitlines()[-1]
+
+
+def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
+    answer = gptx("explain", "mine", "--text", "the cat", "--layer", "1", "--head", "1")
+    assert answer.code == 0
+    assert "blocks.1.attention.qkv.weight, rows 8–15" in answer.out
+    assert "Earlier layers" in answer.out
+    record = json.loads(gptx("explain", "mine", "--text", "the cat", "--json").out)
+    weights = next(
+        table["values"]
+        for step in record["steps"]
+        for table in step["tables"]
+        if table["name"] == "weights"
+    )
+    attention = json.loads(gptx("attn", "the cat", "--format", "json").out)
+    assert weights == [[value or 0.0 for value in row] for row in attention["values"][0]]
+    assert (record["text"], record["layer"], record["head"]) == ("the cat", 0, 0)
+    assert record["run"] == attention["run"]
+    assert "no TEXT given" in gptx("explain", "mine").err
+
+
+def test_all_lessons_go_into_one_answer_and_one_page(gptx: Gptx, home: Path) -> None:
+    records = [json.loads(line) for line in gptx("explain", "all", "--json").out.splitlines()]
+    assert [record["lesson"] for record in records] == list(LESSONS)
+    assert gptx("explain", "all", "-o", "page.md").code == 0
+    chapters = re.findall(r"^## (.+)$", (home / "page.md").read_text(encoding="utf-8"), re.M)
+    assert chapters == list(LESSONS)
+    assert gptx("explain", "shiny", "-o", "shiny.txt").code == 0
+    assert (home / "shiny.txt").read_text(encoding="utf-8") == gptx("explain", "shiny").out
+
+
+def test_the_page_in_docs_is_what_the_lessons_say(gptx: Gptx, home: Path) -> None:
+    """Numbers may differ by one in the last digit: another processor adds in another order."""
+    assert gptx("explain", "all", "-o", "attention.md").code == 0
+    made = (home / "attention.md").read_text(encoding="utf-8")
+    kept = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
+    assert NUMBER.sub("#", made) == NUMBER.sub("#", kept), "make lessons"
+    for one, other in zip(NUMBER.findall(made), NUMBER.findall(kept), strict=True):
+        assert abs(float(one.replace("−", "-")) - float(other.replace("−", "-"))) < 1.5e-4

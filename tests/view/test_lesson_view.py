@@ -1,0 +1,162 @@
+"""Lessons in the terminal and in files: they fit, say every number, and let no text do harm."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from gpt.checks import Check
+from gpt.lesson import Lesson, Step, Table
+from gpt.view.lesson import digits_of, lesson_lines, list_lines, name_of, table_lines
+from gpt.view.lesson_files import lesson_markdown, lesson_record, page_of
+from gpt.view.lines import Page
+
+WORDS = ("árvíztűrő", "日本語", "👩‍👩‍👧", "e\u0301", "\x1b[31m", "a|b*c", "Donaudampfschifffahrt")
+NUMBERS = np.random.default_rng(1).normal(scale=30, size=(len(WORDS), len(WORDS)))
+
+
+def table_of(**changes: object) -> Table:
+    given: dict[str, object] = {"rows": WORDS, "columns": WORDS, **changes}
+    return Table("scores", NUMBERS, **given)  # type: ignore[arg-type]
+
+
+def lesson_of(*tables: Table) -> Lesson:
+    step = Step(
+        "A title",
+        f"Sentences about {' and '.join(WORDS)}, long enough to go on in more than one line.",
+        "scores = q · kᵀ / √D    weights = softmax(scores), and more than fits a narrow page",
+        tables,
+        "What to notice, also over more than one line of a narrow page.",
+        (Check("a · b", 1e-9, 1e-7), Check("exact", 0.0, 0.0)),
+    )
+    about = "What it is about, in a line that a narrow page must break."
+    return Lesson("name", about, (step, step))
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("precision", [0, 4, 9])
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_lesson_fits_any_page(
+    width: int, precision: int, ascii_only: bool, numbered: bool
+) -> None:
+    page = Page(width, ascii_only, precision)
+    wide = Table("wide", np.tile(NUMBERS, 9), WORDS)
+    stack = Table("stack", np.stack((NUMBERS, NUMBERS)), WORDS, WORDS)
+    lesson = lesson_of(table_of(numbered=numbered), wide, stack, Table("row", NUMBERS[0]))
+    lines = [line.plain for line in lesson_lines(lesson, page)]
+    assert max(map(cell_len, lines)) <= width
+    if ascii_only:
+        assert all(line.isascii() for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_a_folded_table_loses_no_number(width: int | None) -> None:
+    text = "\n".join(line.plain for line in table_lines(table_of(), Page(width, precision=4)))
+    numbers = re.findall(r"[−]?\d+\.\d{4}", text)
+    assert sorted(numbers) == sorted(digits_of(each, 4) for each in NUMBERS.flat)
+    title, *lines = text.split("\n")
+    assert title == "scores (7, 7)"
+    blank = [number for number, line in enumerate(lines) if not line]
+    first = lines[: blank[0]] if blank else lines
+    columns = {cell_len(line) for line in first}
+    assert len(columns) == 1, "aligned whatever the script"
+
+
+def test_columns_without_names_are_shown_as_far_as_they_help() -> None:
+    eight = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 8))), Page()))
+    nine = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 9))), Page()))
+    assert eight.count("1.00") == 8
+    assert nine.count("1.00") == 6
+    assert nine.startswith("x (1, 9), first 6 columns\n")
+
+
+def test_positions_stand_beside_characters() -> None:
+    table = Table("w", np.eye(3), tuple("a a"), tuple("a a"), numbered=True, digits=0, source="W")
+    lines = [line.plain for line in table_lines(table, Page())]
+    assert lines == [
+        "w (3, 3)",
+        "from W",
+        "       0  1  2",
+        "       a  ␠  a",
+        "  0 a  1  0  0",
+        "  1 ␠  0  1  0",
+        "  2 a  0  0  1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text", "in_ascii"),
+    [
+        (0.95444, 4, "0.9544", "0.9544"),
+        (-0.0739, 4, "−0.0739", "-0.0739"),
+        (-0.00001, 4, "0.0000", "0.0000"),
+        (-0.4, 0, "0", "0"),
+        (2, 0, "2", "2"),
+        (-np.inf, 4, "−∞", "-inf"),
+        (np.inf, 4, "∞", "inf"),
+        (np.nan, 4, "nan", "nan"),
+        (-1.5e12, 4, "−1.5e+12", "-1.5e+12"),
+    ],
+)
+def test_digits(value: float, digits: int, text: str, in_ascii: str) -> None:
+    assert digits_of(value, digits) == text
+    assert digits_of(value, digits, ascii_only=True) == in_ascii
+
+
+def test_names_are_safe_and_short() -> None:
+    assert name_of(" ", False) == "␠"
+    assert name_of("head 0", False) == "head 0"
+    assert name_of("e\u0301a", False) == "e\u0301a"
+    assert name_of("\x1b[31m", False) == "␛[31m"
+    assert name_of("Donaudampfschifffahrt", False) == "Donaudamp…"
+    assert name_of("Donaudampfschifffahrt", True) == "Donaudamp~"
+    assert "\x1b" not in "".join(each.plain for each in lesson_lines(lesson_of(), Page(80)))
+
+
+def test_the_list_wraps_beside_the_names() -> None:
+    lines = list_lines({"a": "one two three four five", "longer": "six"}, Page(20))
+    assert [each.plain for each in lines] == [
+        "a       one two",
+        "        three four",
+        "        five",
+        "longer  six",
+    ]
+
+
+def test_a_failed_check_is_told() -> None:
+    failing = Step("t", "x", checks=(Check("sum = 1", float("nan"), 1e-7),))
+    lesson = Lesson("n", "a", (failing,))
+    assert lesson.failed == ["sum = 1"]
+    assert "✗ FAILED" in "".join(each.plain for each in lesson_lines(lesson, Page()))
+    assert "- ✗ sum = 1" in lesson_markdown(lesson)
+
+
+def test_markdown_has_a_row_a_row_and_nothing_that_it_takes_for_a_sign() -> None:
+    text = lesson_markdown(lesson_of(table_of()))
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 * (1 + len(WORDS))
+    for row in rows:
+        assert len(re.findall(r"(?<!\\)\|", row)) == len(WORDS) + 2
+    assert "a\\|b\\*c" in text
+    assert "\x1b" not in text
+    assert "weights = softmax(scores), and more" in text
+    page = page_of([lesson_of(table_of())])
+    assert page.startswith("# Attention")
+    assert "- [name](#name): What it is about" in page
+
+
+def test_a_record_has_every_number_and_null_for_infinity() -> None:
+    masked = np.where(np.tri(2, dtype=bool), 0.123456789012, -np.inf)
+    record = lesson_record(lesson_of(Table("masked", masked)), {"run": "r"})
+    again = json.loads(json.dumps(record, allow_nan=False))
+    assert (again["schema"], again["lesson"], again["run"]) == (1, "name", "r")
+    table = again["steps"][0]["tables"][0]
+    assert table["values"] == [[0.123456789, None], [0.123456789, 0.123456789]]
+    assert table["shape"] == [2, 2]
+    ids = lesson_record(lesson_of(Table("ids", np.array([3, 4]))), {})
+    assert ids["steps"][0]["tables"][0]["values"] == [3, 4]
