@@ -18,7 +18,7 @@ NUMBER = re.compile(r"−?\d+\.\d{4}")
 
 def test_the_list_names_every_lesson(gptx: Gptx) -> None:
     answer = gptx("explain")
-    assert (answer.code, answer.err) == (0, "")
+    assert (answer.code, answer.err) == (0, "next   gptx explain simple\n")
     assert [line.split()[0] for line in answer.out.splitlines()] == [*LESSONS, "mine"]
     records = [json.loads(line) for line in gptx("explain", "--json").out.splitlines()]
     assert [record["lesson"] for record in records] == [*LESSONS, "mine"]

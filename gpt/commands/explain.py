@@ -83,6 +83,8 @@ def explain(
     _refuse_what_would_be_ignored(typed(context), lesson, text, form)
     if lesson is None:
         _list(form, output, ascii_only, color)
+        if form == "text":
+            console.say("next   gptx explain simple")
         return
     told: list[Lesson]
     made_by: dict[str, Any] = {}

@@ -51,7 +51,10 @@ def step_lines(number: int, step: Step, page: Page) -> Iterator[Text]:
     if step.notice or step.checks:
         yield Text()
     if step.notice:
-        yield from prose(step.notice, page)
+        arrow = "->" if page.ascii_only else "→"
+        indent = len(arrow) + 1
+        for nth, line in enumerate(_wrapped(step.notice, page, indent)):
+            yield Text((" " * indent if nth else f"{arrow} ") + line)
     if step.checks:
         narrow = Page(_width(page), page.ascii_only, page.precision)
         yield from checks(step.checks, narrow)
@@ -90,7 +93,7 @@ def _matrix(table: Table, cells: list[list[str]], page: Page) -> Iterator[Text]:
             texts = (pad(text, width, right=True) for text in heading[first:last])
             yield Text(" " * gutter + "".join(texts), DIM)
         for name, row in zip(rows, cells, strict=True):
-            line = Text(f"  {pad(name, aside)}", DIM)
+            line = Text().append(f"  {pad(name, aside)}", DIM)
             line.append("".join(pad(text, width, right=True) for text in row[first:last]))
             yield line
 
