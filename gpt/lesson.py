@@ -26,9 +26,10 @@ class Table:
     """A tensor whose last two axes have names.
 
     values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: a word or
-    character each, or nothing where an axis has none and is counted. numbered: rows and columns
-    are positions of a text, and show their number too. source: which weights the numbers come
-    from. digits: after the point, where the reader has no say (ids, masks).
+    character each, or nothing where an axis has none and is counted. numbered: rows are positions
+    of a text and show their number too, and so do columns of the same characters. source: which
+    weights the numbers come from. digits: after the point, where the reader has no say (ids,
+    masks).
     """
 
     name: str

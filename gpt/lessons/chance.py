@@ -28,9 +28,9 @@ def seeded(seed: int) -> Iterator[None]:
 def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
     """0 with probability p, else 1 / (1 − p): what nn.Dropout multiplies with, after the seed.
 
-    With the same seed, torch draws one mask on Intel's processors, where it leaves it to MKL, and
-    another elsewhere. This is the first, in plain arithmetic: MKL's generator, started with the
-    first 32 bits of torch's own.
+    With the same seed, torch draws one mask where it leaves that to Intel's MKL, and another where
+    it draws itself (pytorch issue 121595). This is MKL's, in plain arithmetic: its generator,
+    started with the first 32 bits of torch's own.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)

@@ -31,8 +31,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"On a matrix of ones, seed {seed}:",
         "dropped = x × mask / (1 − p)",
         (table("dropout of ones", mask, **both, digits=0),),
-        "The same seed gives other masks on some machines: torch lets MKL draw on Intel’s "
-        "processors and draws itself elsewhere. gptx repeats MKL’s, everywhere.",
+        "The same seed gives another mask on some machines: there torch draws itself, elsewhere it "
+        "leaves that to Intel’s MKL. This lesson draws as MKL does, everywhere.",
         (exactly("only 0 and 2", mask * (mask - 2), torch.zeros(T, T)),),
     )
     weights = causal_weights(material)

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
 
 from gpt.lesson import Lesson, Step, Table
@@ -60,9 +61,9 @@ def step_lines(number: int, step: Step, page: Page) -> Iterator[Text]:
         yield from checks(step.checks, narrow)
 
 
-def prose(text: str, page: Page, style: object = "") -> list[Text]:
+def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
     """Sentences, wrapped."""
-    return [Text(line, style) for line in _wrapped(text, page)]  # type: ignore[arg-type]
+    return [Text(line, style) for line in _wrapped(text, page)]
 
 
 def table_lines(table: Table, page: Page) -> Iterator[Text]:
@@ -139,7 +140,8 @@ def column_names(table: Table, ascii_only: bool) -> list[list[str]]:
     counted = [str(column) for column in range(shown_columns(table))]
     if not names:
         return [counted]
-    return [counted, names] if table.numbered else [names]
+    positions = table.numbered and table.rows in ((), table.columns)
+    return [counted, names] if positions else [names]
 
 
 def digits_of(value: float, digits: int, ascii_only: bool = False) -> str:
