@@ -110,6 +110,18 @@ def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     assert "no TEXT given" in gptx("explain", "mine").err
 
 
+def test_a_number_that_is_wrong_is_told_and_ends_with_7(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt.lessons.simple.attend", lambda x: 1.001 * x)
+    answer = gptx("explain", "simple")
+    assert answer.code == 7
+    assert answer.err.endswith(
+        "a check failed: = attend(X) of the library; do not trust these numbers\n"
+    )
+    assert "✗ FAILED" in answer.out
+
+
 def test_all_lessons_go_into_one_answer_and_one_page(gptx: Gptx, home: Path) -> None:
     records = [json.loads(line) for line in gptx("explain", "all", "--json").out.splitlines()]
     assert [record["lesson"] for record in records] == list(LESSONS)

@@ -330,3 +330,9 @@ SHAPES = [
     ("001:35 004:42", "multi-head", "contexts side by side", (2, 6, 4)),
     ("001:38 004:45", "multi-head", "output of SplitAttention", (2, 6, 2)),
 ]
+
+#: Every cell of the documents that prints numbers.
+PRINTING = {
+    "001": {*range(2, 11), *range(13, 19), 20, *range(22, 32), 33, 35, 38},
+    "004": {3, 4, *range(6, 15), *range(16, 22), 23, 25, 26, 27, *range(29, 39), 40, 42, 44, 45},
+}

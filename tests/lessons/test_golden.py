@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from goldens import GOLDENS, SHAPES, SUMS, Golden
+from goldens import GOLDENS, PRINTING, SHAPES, SUMS, Golden
 from torch import nn
 
 from gpt.lesson import Lesson, Table
@@ -36,6 +36,13 @@ def test_a_printed_table_comes_out(golden: Golden) -> None:
     assert np.array_equal(np.isneginf(values), np.isneginf(printed))
     finite = np.isfinite(printed)
     assert np.abs(values[finite] - printed[finite]).max() <= HALF_A_DIGIT
+
+
+def test_no_cell_that_prints_is_left_out() -> None:
+    cells = [each.cells for each in GOLDENS] + [each[0] for each in (*SUMS, *SHAPES)]
+    held = {tuple(cell.split(":")) for named in cells for cell in named.split()}
+    printing = {(document, str(cell)) for document, them in PRINTING.items() for cell in them}
+    assert printing <= held, sorted(printing - held)
 
 
 @pytest.mark.parametrize(
