@@ -125,7 +125,10 @@ class LayerWalk:
             "Queries and keys as they meet",
             " ".join(told),
             "    ".join(parts),
-            (self._rows("q", stages.q[self.head]), self._rows("k", stages.k[self.head])),
+            (
+                self._rows("q as it meets k", stages.q[self.head]),
+                self._rows("k as it meets q", stages.k[self.head]),
+            ),
             checks=self._held(q, k, v),
         )
 

@@ -41,12 +41,11 @@ def walked(reader: Reader, layer: int = 0, head: int = 0, text: str = TEXT) -> L
 
 
 def tables_of(lesson: Lesson) -> dict[str, Table]:
-    """By name; where a name comes twice (q before and after turning), the first."""
-    tables: dict[str, Table] = {}
-    for step in lesson.steps:
-        for table in step.tables:
-            tables.setdefault(table.name, table)
-    return tables
+    """By their names, of which none comes twice."""
+    tables = [table for step in lesson.steps for table in step.tables]
+    named = {table.name: table for table in tables}
+    assert len(named) == len(tables)
+    return named
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
