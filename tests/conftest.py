@@ -17,7 +17,7 @@ from gpt.training.corpus import Corpus, encode
 from gpt.training.sources import Source
 from gpt.training.trainer import Saved, Trainer
 
-pytest_plugins = ["browsing", "program"]  # fixtures: the browser, the commands
+pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}

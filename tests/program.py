@@ -1,8 +1,9 @@
-"""The program in this process, with streams and a folder of its own, for tests of commands."""
+"""The program in this process: what a user types goes in, exit code, stdout and stderr come out."""
 
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,44 +27,59 @@ class Answer:
     err: str
 
 
+#: gptx("sample", "--length", "5", stdin=b"")
 Gptx = Callable[..., Answer]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a corpus and one tiny run, as a user would have it."""
-    folder = tmp_path_factory.mktemp("home")
+@pytest.fixture(scope="session")
+def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and one tiny run, as a user would have it; to be copied."""
+    folder = tmp_path_factory.mktemp("trained")
     text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
     text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
     (folder / "repeats.txt").write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        _at_home(folder, patch)
+        answer = _answer(patch, ("train", "corpus.txt", *TINY))
+    assert answer.code == 0, answer.err
     return folder
+
+
+@pytest.fixture(scope="module")
+def home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a folder for a file of tests."""
+    return Path(shutil.copytree(trained_home, tmp_path_factory.mktemp("home") / "home"))
 
 
 @pytest.fixture
 def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
-    """Runs the program in `home`, in this process; trains its tiny run when first asked."""
-    monkeypatch.chdir(home)
-    monkeypatch.setattr("webbrowser.open", lambda address: True)
-    for variable in ("GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "COLUMNS"):
-        monkeypatch.delenv(variable, raising=False)
+    """Runs the program in `home`, in this process."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Answer:
-        streams = [
-            io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b"")
-        ]
-        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
-            monkeypatch.setattr(sys, name, stream)
-        monkeypatch.setattr(sys, "argv", ["gptx", *arguments])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        texts = []
-        for stream in streams[1:]:
-            stream.flush()
-            texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-        return Answer(int(left.value.code or 0), *texts)
+        return _answer(monkeypatch, arguments, stdin)
 
-    if not (home / "checkpoints").exists():
-        trained = run("train", "corpus.txt", *TINY)
-        assert trained.code == 0, trained.err
+    _at_home(home, monkeypatch)
     return run
+
+
+def _at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """No settings but a user's first ones, and no browser."""
+    patch.chdir(folder)
+    patch.setattr("webbrowser.open", lambda address: True)
+    for variable in ("GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "COLUMNS"):
+        patch.delenv(variable, raising=False)
+
+
+def _answer(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes = b"") -> Answer:
+    streams = [io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b"")]
+    for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+        patch.setattr(sys, name, stream)
+    patch.setattr(sys, "argv", ["gptx", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    texts = []
+    for stream in streams[1:]:
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return Answer(int(left.value.code or 0), *texts)

@@ -1,0 +1,164 @@
+"""`gptx attn`: its views, its files, two checkpoints, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from program import Gptx
+
+
+def test_a_device_is_written_to_and_not_replaced(gptx: Gptx, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        assert gptx("attn", "the", "-o", str(pipe), "--format", "csv").code == 0
+        assert read.result(timeout=60).startswith(b'"layer","head"')
+    assert pipe.is_fifo()
+
+
+def test_bare_attn_shows_a_checked_matrix(gptx: Gptx) -> None:
+    answer = gptx("attn")
+    assert answer.code == 0
+    assert "layer 0 head 0 · weights" in answer.out
+    assert "✓" in answer.out.splitlines()[-1]
+    assert "\x1b" not in answer.out
+    assert "validation split" in answer.err
+
+
+def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
+    text, head = "the cat", ("--layer", "1", "--head", "1")
+    document = json.loads(gptx("attn", text, *head, "--format", "json").out)
+    rows = list(csv.DictReader(io.StringIO(gptx("attn", text, *head, "--format", "csv").out)))
+    assert gptx("attn", text, "-o", "map.npz").code == 0
+    with np.load(home / "map.npz", allow_pickle=False) as arrays:
+        weights = arrays["weights"][1, 1]
+    assert np.array_equal(np.float32(document["values"][0]), weights)
+    for row in rows:
+        assert np.float32(row["weight"]) == weights[int(row["q_pos"]), int(row["k_pos"])]
+    assert len(rows) == len(text) * (len(text) + 1) // 2
+
+
+@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "context", "concat"])
+@pytest.mark.parametrize("view", ["numbers", "heat", "top", "heads"])
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_every_view_of_every_stage_fits_the_terminal(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, stage: str, view: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    answer = gptx("attn", "the cat", "--stage", stage, "--view", view)
+    assert answer.code == 0, answer.err
+    assert max(map(len, answer.out.splitlines())) <= int(columns)
+
+
+def test_color_can_be_forced_and_forbidden(gptx: Gptx) -> None:
+    assert "\x1b[" in gptx("attn", "the cat", "--view", "heat", "--color", "always").out
+    assert "\x1b[" not in gptx("attn", "the cat", "--view", "heat", "--color", "never").out
+
+
+def test_two_steps_of_a_run_are_compared(gptx: Gptx) -> None:
+    answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1")
+    assert (answer.code, answer.err) == (0, "")
+    assert "step 4" in answer.out
+    assert "step 8" in answer.out
+    assert "mean change" in answer.out
+    compared = json.loads(
+        gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--format", "json").out
+    )["compared"]
+    assert compared[0]["step"] == 4
+    for same in (["--diff", "corpus-1"], ["--step", "best:8"]):
+        answer = gptx("attn", "the cat", *same, "--run", "corpus-1")
+        assert (answer.code, answer.out) == (2, "")
+        assert f"{same[0]}: both are step 8 of the same run" in answer.err
+    assert gptx("attn", "x", "--diff", "none").code == 4
+
+
+def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
+    lens = gptx("attn", "the cat", "--view", "lens")
+    assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
+    assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
+    rollout = gptx("attn", "the cat", "--view", "rollout")
+    assert rollout.out.startswith("rollout through layer 1, a heuristic")
+    assert gptx("attn", "the cat", "--head", "rollout").out == rollout.out
+    answer = gptx("attn", "the cat", "--view", "rollout", "--stage", "q")
+    assert answer.code == 2
+    answer = gptx("attn", "the cat", "--head", "rollout", "--stage", "scores")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--stage: rollout is of weights, not of scores" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--view rollout --head 1", "--view rollout: is of all heads together"),
+        ("--stage proj --head 1", "--stage proj: is of all heads together"),
+        ("--view lens -o lens.csv", "--view lens: goes into text, json and html, not into csv"),
+        ("--view lens --layer 1", "--view lens: shows every layer, and no head"),
+        ("--view lens --stage scores", "--view lens: shows every layer, and no head"),
+        ("--query 3:1", "--query: '3:1' is empty"),
+        ("--top x", "(see gptx attn --help)"),
+    ],
+)
+def test_what_attn_would_have_to_ignore_is_refused(
+    gptx: Gptx, home: Path, arguments: str, problem: str
+) -> None:
+    answer = gptx("attn", "the cat", *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert not (home / "lens.csv").exists()
+
+
+def test_a_dash_is_standard_output_and_a_link_stays_one(gptx: Gptx, home: Path) -> None:
+    assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
+    assert not (home / "-").exists()
+    (home / "link.json").symlink_to(home / "real.json")
+    assert gptx("attn", "the cat", "-o", "link.json").code == 0
+    assert (home / "link.json").is_symlink()
+    assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
+
+
+def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
+    beginnings = {
+        "page.html": b"<!doctype html>",
+        "figure.svg": b"<?xml",
+        "figure.png": b"\x89PNG",
+        "figure.pdf": b"%PDF",
+        "values.json": b"{",
+        "values.csv": b'"layer"',
+        "values.npz": b"PK",
+        "values.txt": b"layer 0 head 0",
+    }
+    for name, beginning in beginnings.items():
+        answer = gptx("attn", "the cat", "-o", name)
+        assert (answer.code, answer.out, answer.err) == (0, "", ""), name
+        assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
+
+
+def test_open_shows_the_page_in_the_browser(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    page = home / "attention.html"
+    page.unlink(missing_ok=True)
+    answer = gptx("attn", "the cat", "--open")
+    assert (answer.code, opened) == (0, [page.as_uri()])
+    assert answer.err == "page: attention.html (no browser found to open it)\n"
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    assert gptx("attn", "the cat", "--open").err == "page: attention.html\n"
+    page.write_text("mine")
+    answer = gptx("attn", "the cat", "--open")
+    assert (answer.code, page.read_text()) == (2, "mine")
+    assert "attention.html is there and not from gptx" in answer.err
+    page.unlink()
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    answer = gptx("attn", "the cat", "--open", "-o", "figure.svg")
+    assert (answer.code, len(opened)) == (2, 1)
+    assert "--open: opens the HTML page, not svg" in answer.err

@@ -1,0 +1,86 @@
+"""`gptx train`: what it tells where, what it keeps, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from program import TINY, Gptx
+
+
+def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--run", "told", "--checkpoints", "told")
+    assert (answer.code, answer.out) == (0, "")
+    for word in ("characters", "split", "parameters", "epochs", "ms/step", "to beat", "uniform"):
+        assert word in answer.err
+    assert "step 8 · train" in answer.err
+    assert "nats" in answer.err
+    assert "bits/char" in answer.err
+    assert "\x1b" not in answer.err
+    assert "gptx sample" in answer.err
+    kept = {path.name for path in (home / "told/told").iterdir()}
+    assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
+
+
+def test_train_json_is_one_object(gptx: Gptx) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--json", "--checkpoints", "jsonruns")
+    result = json.loads(answer.out)
+    assert result["step"] == 8
+    assert result["reason"] == "finished"
+    assert 0 < result["val_nats"] < 4
+
+
+def test_a_dry_run_leaves_no_run(gptx: Gptx, home: Path) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--dry-run", "--checkpoints", "none")
+    assert answer.code == 0
+    assert "to beat" in answer.err
+    assert not (home / "none").exists()
+
+
+def test_a_run_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
+    first = sorted((home / "checkpoints").iterdir())[0]
+    again = gptx("train", "--config", str(first / "config.toml"), "--checkpoints", "again")
+    assert again.code == 0, again.err
+    copies = sorted((home / "again").glob("*/step-00000008/model.safetensors"))
+    assert copies[0].read_bytes() == (first / "step-00000008/model.safetensors").read_bytes()
+
+
+def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
+    where = ("--checkpoints", "resumed")
+    assert gptx("train", "corpus.txt", *TINY, *where).code == 0
+    conflict = gptx("train", "--resume", "--n-embd", "32", *where)
+    assert conflict.code == 2
+    assert "--n-embd" in conflict.err
+    further = gptx("train", "--resume", "--steps", "12", *where, "--json")
+    assert further.code == 0, further.err
+    assert json.loads(further.out)["step"] == 12
+    assert "resuming" in further.err
+
+
+def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home: Path) -> None:
+    first = sorted((home / "checkpoints").iterdir())[0]
+    again = ("train", "--config", str(first / "config.toml"), "--dry-run")
+    assert re.search(r"\b8 steps", gptx(*again).err)
+    longer = gptx(*again, "--minutes", "0.1")
+    assert longer.code == 0, longer.err
+    assert not re.search(r"\b8 steps", longer.err)  # six seconds are hundreds
+
+
+def test_help_shows_what_the_default_preset_is(gptx: Gptx) -> None:
+    text = " ".join(gptx("train", "--help").out.replace("│", "").split())
+    assert re.search(r"--norm .*?default: \(layer", text)
+    assert re.search(r"--n-layer .*?default: \(fitted", text)
+
+
+def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> None:
+    where = ("--checkpoints", "changed")
+    (home / "mine.txt").write_text((home / "corpus.txt").read_text(), encoding="utf-8")
+    assert gptx("train", "mine.txt", *TINY, *where).code == 0
+    (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
+    refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
+    assert (refused.code, refused.err.count("--changed-corpus")) == (3, 1)
+    further = gptx("train", "mine.txt", "--resume", "--steps", "12", "--changed-corpus", *where)
+    assert further.code == 0, further.err
+    assert "the corpus has changed" in further.err
+    assert gptx("eval", "mine.txt", *where).code == 0
