@@ -5,12 +5,14 @@ Data goes to stdout, everything else to stderr. Importing this imports neither n
 
 from __future__ import annotations
 
+import codecs
+import errno
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
+CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line that no terminal limits
 
 # Typer carries its own click since 0.26 and shares the installed one before; its public names
@@ -41,6 +44,7 @@ def run(app: typer.Typer) -> None:
 
     GPTX_DEBUG=1 shows the traceback instead.
     """
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
             stream.reconfigure(errors="backslashreplace")
@@ -61,6 +65,19 @@ def run(app: typer.Typer) -> None:
     raise SystemExit(code)
 
 
+def _open_what_is_closed() -> None:
+    """A standard stream that the shell has closed (`>&-`) becomes one that can be asked.
+
+    Writing to stdout then fails as to any output that cannot be written; what would go to stderr
+    is dropped, and stdin is at its end.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            opened = os.open(os.devnull, flags)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, GptxError):
         return error.exit_code, str(error)
@@ -71,10 +88,17 @@ def _explain(error: Exception) -> tuple[int, str]:
         # An empty one means that no command was given, and the help has been shown.
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
+        if message.startswith("Got unexpected extra") and _takes_text(context):
+            message = message.rstrip(".") + "; put a text of several words in quotes"
         return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
+
+
+def _takes_text(context: Any) -> bool:
+    """Whether the command's argument is a text."""
+    return context is not None and any(each.name == "text" for each in context.command.params)
 
 
 def say_error(message: str) -> None:
@@ -86,11 +110,43 @@ def say_error(message: str) -> None:
 
 
 def say(message: str = "") -> None:
-    """A line on stderr; if even that is gone there is nobody to tell."""
+    """A line on stderr, on a terminal broken between words; if even that is gone there is nobody
+    to tell.
+    """
+    if sys.stderr.isatty():
+        message = _wrapped(message, aside_width())
     try:
         print(message, file=sys.stderr, flush=True)
     except OSError:
         return
+
+
+def tell(message: str) -> None:
+    """A line to stdout, on a terminal broken between words. Raises StorageError."""
+    if sys.stdout.isatty():
+        from gpt.view.characters import escape
+
+        message = _wrapped(escape(message), shutil.get_terminal_size().columns)
+    write(message + "\n")
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Lines of at most `width` cells, broken at spaces; a longer word stays whole."""
+    if len(text) * 2 <= width:  # even if every character is two cells wide
+        return text
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            longer = f"{line} {word}" if line else word
+            if line.strip() and cell_len(longer) > width:
+                lines.append(line)
+                longer = word
+            line = longer
+        lines.append(line)
+    return "\n".join(lines)
 
 
 @contextmanager
@@ -103,7 +159,8 @@ def _output() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error
-        raise StorageError(f"cannot write output: {error.strerror or error}") from error
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
+        raise StorageError(f"cannot write output: {reason}") from error
 
 
 def write(text: str) -> None:
@@ -227,15 +284,27 @@ def _console(canvas: StringIO, stream: Any, color: str, width: int | None = None
 def read_text(path: str) -> str:
     """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
 
-    Raises TextError: unreadable, or not UTF-8 (with the byte's offset).
+    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). These are found
+    while it is read, so that a device without an end is not read for ever.
     """
+    decoder, texts, offset = codecs.getincrementaldecoder("utf-8")(), [], 0
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8").removeprefix("\ufeff")
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            while chunk := file.read(CHUNK):
+                if not offset and len(chunk) >= 64 and chunk.count(0) > len(chunk) // 4:
+                    name = "standard input" if path == "-" else path
+                    raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
+                pending = len(decoder.getstate()[0])
+                texts.append(decoder.decode(chunk))
+                offset += len(chunk)
+            pending = len(decoder.getstate()[0])
+            texts.append(decoder.decode(b"", final=True))
+        return "".join(texts).removeprefix("\ufeff")
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise TextError(f"{path}: invalid UTF-8 at byte {error.start}") from None
+        position = offset - pending + error.start
+        raise TextError(f"{path}: invalid UTF-8 at byte {position}") from None
 
 
 @contextmanager

@@ -54,6 +54,9 @@ from program import TINY, Gptx
         (["runs", "nobody"], 4, "no run"),
         (["dance"], 2, "dance"),
         (["sample", "--wide"], 2, "--wide"),
+        (["sample", "The", "cat"], 2, "put a text of several words in quotes (see gptx sample"),
+        (["next", "The", "cat"], 2, "put a text of several words in quotes"),
+        (["runs", "a", "b"], 2, "(b) (see gptx runs --help)"),
     ],
 )
 def test_bad_input_is_one_line_and_an_exit_code(
