@@ -65,16 +65,24 @@ class Vocabulary:
 
         Raises TextError that names the first unknown character, its code point and position.
         """
-        table = self._id_of_point
-        points = code_points(text)
-        ids = table[np.minimum(points, len(table) - 1)]
+        ids = self._ids_or_none(text)
         known = ids >= 0
         if not known.all():
             if unknown != "skip":
                 position = int(np.argmin(known))
-                raise TextError(unknown_message(chr(points[position]), position))
+                raise TextError(unknown_message(text[position], position))
             ids = ids[known]
         return ids.astype(self.dtype)
+
+    def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
+        """(characters,) ids, -1 where unknown."""
+        table = self._id_of_point
+        found: npt.NDArray[np.int32] = table[np.minimum(code_points(text), len(table) - 1)]
+        return found
+
+    def known(self, text: str) -> npt.NDArray[np.bool_]:
+        """(characters,) whether the vocabulary has each."""
+        return self._ids_or_none(text) >= 0
 
     def unknown(self, text: str) -> str:
         """The distinct characters of `text` that the vocabulary lacks, sorted."""

@@ -108,6 +108,35 @@ def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code", "says"),
+    [
+        (">&-", "sample --length 5", 6, b"gptx: error: cannot write output: it is closed\n"),
+        (">&-", "attn the", 6, b"gptx: error: cannot write output: it is closed\n"),
+        (">&- 2>&-", "eval text.txt", 6, b""),
+        ("<&-", "eval text.txt", 0, b""),
+        ("<&-", "eval -", 3, b"gptx: error: standard input: the text is too short to score"),
+        ("2>&-", "sample the☃ --unknown skip --length 0", 0, b""),
+    ],
+)
+def test_a_closed_stream_is_no_bug(
+    home: Path, closed: str, arguments: str, code: int, says: bytes
+) -> None:
+    command = f'exec "$0" "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, *MAIN, *arguments.split()],
+        cwd=home,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert done.stderr.startswith(says)
+    assert done.stderr.count(b"\n") == bool(says)
+    if arguments.startswith("sample") and not code:
+        assert done.stdout == b"the\n"
+
+
 def test_an_ascii_locale_changes_nothing_but_labels(home: Path) -> None:
     plain = environment(
         LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"

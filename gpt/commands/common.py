@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt import console
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
+    from gpt.manifest import Manifest
     from gpt.reading.inspector import AttentionMap
     from gpt.reading.measures import Measure
     from gpt.reading.trained import TrainedGPT
@@ -38,13 +39,32 @@ def open_run(
     return open_model(stored, device)
 
 
-def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
-    """What a run was trained and validated on. Raises TextError if its corpus is not found."""
+def manifest_of(checkpoints: Path, run: str | None, step: str) -> Manifest:
+    """What the chosen checkpoint was made with."""
     from gpt.run import find_run
-    from gpt.training.finding import find_corpus
 
-    manifest = find_run(checkpoints, run).at(step).manifest
-    corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
+    return find_run(checkpoints, run).at(step).manifest
+
+
+def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
+    """What a run was trained and validated on.
+
+    Raises TextError if its corpus has changed or cannot be found; what to do is the command's word.
+    """
+    from gpt.training.corpus import reopen
+    from gpt.training.finding import read_corpus
+    from gpt.vocabulary import Vocabulary
+
+    manifest = manifest_of(checkpoints, run, step)
+    identity, known = manifest.corpus, Vocabulary(manifest.characters)
+    corpus = reopen(identity, data)
+    if corpus is None or corpus.vocabulary != known:
+        if "-" in identity.sources:
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
+        corpus = read_corpus(identity.sources, data, sys.stdin.buffer, known)
+        if corpus.identity.sha256 != identity.sha256:
+            names = ", ".join(identity.sources)
+            raise TextError(f"corpus changed: {names} is not the text that this run was trained on")
     return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
 
 
@@ -65,16 +85,20 @@ def one_text(given: dict[str, str | Path | None]) -> str | None:
     return None
 
 
-def known_text(model: TrainedGPT, text: str, unknown: str) -> str:
-    """What of a text the model knows; what is left out is told. Raises TextError."""
+def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> str:
+    """What of a text the model knows; what is left out is told, of many texts with its name.
+
+    Raises TextError.
+    """
     known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
     if len(known) < len(text):
         from gpt.view.characters import quoted
 
         names = [quoted(each, not console.speaks_utf8()) for each in model.vocabulary.unknown(text)]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        of = f"{name}: " if name else ""
         console.say(
-            f"note: left out {len(text) - len(known):,} of {len(text):,} characters, which the "
+            f"note: {of}left out {len(text) - len(known):,} of {len(text):,} characters, which the "
             f"model does not know: {' '.join(names[:8])}{more}"
         )
     return known

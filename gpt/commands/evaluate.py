@@ -3,36 +3,65 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, splits
+from gpt.commands.common import known_text, manifest_of, open_run, origin, splits
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
+    from gpt.manifest import Manifest
     from gpt.reading.trained import TrainedGPT
     from gpt.view.lines import Page
+    from gpt.vocabulary import Ids
 
+SCHEMA = 1
 # Pieces that --against compares: ten of a short text, but longer than words.
 FEWEST, SHORTEST = 10, 16
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
+WORST = 10  # surprises that --chars lists unasked
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A text as the model takes it in, what to call it, and what programs are told of it.
+
+    places: where in its file each character stands, when some were left out.
+    """
+
+    label: str
+    facts: dict[str, Any]
+    ids: Ids
+    places: list[int] | None = None
 
 
 def evaluate(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts; - reads stdin.", show_default="the validation split"),
+        typer.Argument(
+            help="Texts, or folders of them; - reads stdin.", show_default="the validation split"
+        ),
     ] = None,
     run: RunName = None,
     step: Step = "best",
     chars: Annotated[
-        bool, typer.Option("--chars", help="Colour every character by its surprise.")
+        bool,
+        typer.Option(
+            "--chars", help="Colour each character by its surprise after half a window or more."
+        ),
     ] = False,
-    worst: Annotated[int, typer.Option(help="Surprises that --chars lists.", min=0)] = 10,
+    worst: Annotated[
+        int | None,
+        typer.Option(help="Surprises that --chars lists.", min=0, show_default=str(WORST)),
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(help="Another run, or RUN:STEP, on the same text.", show_default=False),
@@ -45,45 +74,122 @@ def evaluate(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """How well a model predicts a text: nats and bits per character, perplexity."""
-    from gpt.reading.scoring import score as score_of
+    """How well a model predicts a text: nats and bits per character, perplexity.
+
+    As training measures it, in windows side by side: the first characters of each have little
+    before them. --chars looks at each character after at least half a window.
+    """
+    from gpt.reading.scoring import score
     from gpt.view import reports
     from gpt.view.lines import Page
 
     if chars and against is not None:
         raise ConfigError("--chars and --against: give one of them")
+    if worst is not None and not chars:
+        raise ConfigError("--worst: goes with --chars")
     model = open_run(checkpoints, run, step)
-    other = None
+    other, may_have_seen = None, None
     if against is not None:
-        name, _, place = against.partition(":")
-        other = open_run(checkpoints, name, place or "best")
+        its = (checkpoints, *_run_and_step(against))
+        other = open_run(*its)
+        if not files:
+            may_have_seen = _earlier_sight(
+                manifest_of(checkpoints, run, step), manifest_of(*its), origin(other)["run"]
+            )
     page = Page(console.page_width(), ascii_only or not console.speaks_utf8())
-    encode, decode = model.vocabulary.encode, model.vocabulary.decode
-    texts = {
-        name: encode(known_text(model, console.read_text(name), unknown)) for name in files or ()
-    }
-    if not files:
-        _, texts["validation split"] = splits(checkpoints, run, step, data)
-    for name, ids in texts.items():
-        record = {"text": name, **origin(model)}
+
+    def tell(text: Scored) -> None:
+        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **origin(model)}
         if other is not None:
-            told = _compared(model, other, decode(ids), record, unknown)
+            record["may_have_seen"] = may_have_seen and origin(other)["run"]
+            told = _compared(model, other, text, record, unknown)
         elif chars:
-            shown = decode(ids if files else ids[:MOST_SHOWN])
-            told = _characters(model, shown, record, page, worst, color, as_json)
+            listed = WORST if worst is None else worst
+            told = _characters(model, text, record, page, listed, color, as_json)
         else:
-            score = score_of(model.reader, ids)
-            record |= reports.score_record(score)
-            told = reports.score_line(score)
+            found = score(model.reader, text.ids)
+            record |= reports.score_record(found)
+            told = reports.score_line(found)
         if as_json:
             console.write(json.dumps(record, ensure_ascii=False) + "\n")
-        elif told:
-            console.stream(f"{name}: {told}")
+        else:
+            console.tell(f"{text.label}: {told}")
+
+    failed: list[int] = []
+    for chosen in files or ():
+        with _named(chosen, failed):
+            for name in _files_of(chosen, data):
+                with _named(name, failed):
+                    tell(_file(name, model, unknown))
+    if not files:
+        try:
+            _, ids = splits(checkpoints, run, step, data)
+        except TextError as error:
+            raise TextError(f"{error}; restore it, or give a FILE to score") from None
+        tell(_split(ids, origin(model)["run"] if other else None, chars))
+    if may_have_seen:
+        console.say(f"warning: {may_have_seen}")
+    if failed:
+        raise typer.Exit(failed[0])
+
+
+def _run_and_step(against: str) -> tuple[str, str]:
+    name, _, step = against.partition(":")
+    return name, step or "best"
+
+
+def _files_of(chosen: str, data: Path) -> list[str]:
+    """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
+    from gpt.training.sources import find_sources
+
+    if not Path(chosen).is_dir():
+        return [chosen]
+    return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
+
+
+@contextmanager
+def _named(name: str, failed: list[int]) -> Iterator[None]:
+    """A text that cannot be scored is told by its name, and the others have their turn."""
+    try:
+        yield
+    except TextError as error:
+        told, label = str(error), _label(name)
+        console.say_error(told if label in told else f"{label}: {told}")
+        failed.append(error.exit_code)
+
+
+def _label(name: str) -> str:
+    return "standard input" if name == "-" else name
+
+
+def _file(name: str, model: TrainedGPT, unknown: str) -> Scored:
+    """A file's characters that the model knows. Raises TextError."""
+    label, text = _label(name), console.read_text(name)
+    ids = model.vocabulary.encode(known_text(model, text, unknown, label))
+    places = None
+    if len(ids) < len(text):
+        places = model.vocabulary.known(text).nonzero()[0].tolist()
+    facts = {"file": name, "split": None, "left_out": _left_out(model, text)}
+    return Scored(label, facts, ids, places)
+
+
+def _split(ids: Ids, of_run: str | None, chars: bool) -> Scored:
+    """The validation split, or of a long one what --chars shows."""
+    label = "validation split" + (f" of {of_run}" if of_run else "")
+    if chars and len(ids) > MOST_SHOWN:
+        label, ids = f"the first {MOST_SHOWN:,} characters of the {label}", ids[:MOST_SHOWN]
+    return Scored(label, {"file": None, "split": "validation"}, ids)
+
+
+def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
+    """For programs: what of a text the model does not know."""
+    count = int((~model.vocabulary.known(text)).sum())
+    return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}
 
 
 def _characters(
     model: TrainedGPT,
-    text: str,
+    text: Scored,
     record: dict[str, Any],
     page: Page,
     worst: int,
@@ -91,34 +197,38 @@ def _characters(
     as_json: bool,
 ) -> str:
     """Shows every character's surprise, or puts it into the record."""
+    from gpt.reading.scoring import score, surprise_of_each
     from gpt.view import reports, surprise
 
-    found = model.surprises(text)
-    score = found.score
-    record |= reports.score_record(score)
-    characters = model.vocabulary.characters
+    whole = score(model.reader, text.ids)
+    found = surprise_of_each(model.reader, text.ids, overlapping=True)
+    plain, characters = model.vocabulary.decode(text.ids), model.vocabulary.characters
+    record |= {**reports.score_record(whole), "in_context": reports.score_record(found.score)}
     if as_json:
-        record["per_character"] = surprise.surprise_record(text, characters, found)
+        each = surprise.surprise_record(plain, characters, found, text.places)
+        record["per_character"] = each
         return ""
     digits = not console.colours(color)
     lines = [
-        *surprise.coloured(text, found, page, digits),
+        *surprise.coloured(plain, found, page, digits),
         *surprise.scale(page, digits),
-        *surprise.worst(text, characters, found, worst, page),
+        *surprise.worst(plain, characters, found, worst, page, text.places),
     ]
     console.deliver_lines(lines, None, color)
-    return reports.score_line(score)
+    one_window = len(text.ids) - 1 <= model.config.block_size
+    return reports.score_line(whole, None if one_window else found.score)
 
 
 def _compared(
-    model: TrainedGPT, other: TrainedGPT, text: str, record: dict[str, Any], unknown: str
+    model: TrainedGPT, other: TrainedGPT, scored: Scored, record: dict[str, Any], unknown: str
 ) -> str:
     """How two models differ on the characters that both know."""
     from gpt.reading.scoring import paired
     from gpt.view import surprise
 
-    text = known_text(other, text, unknown)
-    first, second = model.surprises(text), other.surprises(text)
+    whole = model.vocabulary.decode(scored.ids)
+    text = known_text(other, whole, unknown, f"{scored.label} for {origin(other)['run']}")
+    first, second = (each.surprises(text, overlapping=False) for each in (model, other))
     size = max(model.config.block_size, other.config.block_size)
     size = min(size, max(SHORTEST, len(first.nats) // FEWEST))
     found = paired(first.nats, second.nats, size)
@@ -126,5 +236,21 @@ def _compared(
     names = [place["run"] for place in places]
     if names[0] == names[1]:
         names = [f"step {place['step']:,}" for place in places]
-    record |= {"against": places[1], **surprise.paired_record(found)}
+    against = {**places[1], "left_out": _left_out(other, whole)}
+    record |= {"against": against, **surprise.paired_record(found)}
     return surprise.paired_line(names[0], names[1], found)
+
+
+def _earlier_sight(mine: Manifest, its: Manifest, name: str) -> str | None:
+    """Why another run may have learnt from the validation split of mine; None if it has not."""
+    text = mine.corpus.sha256
+    if its.corpus.sha256 != text:
+        sources = ", ".join(its.corpus.sources)
+        why = f"was trained on another corpus ({sources}) and may have seen this text"
+    elif any(sha256 != text for _, sha256 in its.earlier_corpora):
+        why = "was first trained on another corpus and may have seen this text"
+    elif its.train.val_fraction < mine.train.val_fraction:
+        why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"
+    else:
+        return None
+    return f"{name} {why}"

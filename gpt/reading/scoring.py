@@ -1,4 +1,10 @@
-"""How well a model predicts a text: its loss, by the protocol that training evaluates with."""
+"""How well a model predicts a text: its loss, by the protocol that training evaluates with.
+
+That protocol's windows stand side by side, so the first characters of each have little or nothing
+before them. It is fair between models, but says little of a character; so the surprises of single
+characters can also come from windows that overlap by half, each character with the context that
+the sampler would have for it (sampler.window_start).
+"""
 
 from __future__ import annotations
 
@@ -71,6 +77,11 @@ class Paired:
         """Below 0 where the second model predicts better."""
         return self.second - self.first
 
+    @property
+    def sure(self) -> bool:
+        """Whether zero lies outside the difference's 95 % confidence interval (Student's t)."""
+        return self.pieces > 1 and abs(self.difference) > quantile(self.pieces - 1) * self.error
+
 
 def score(reader: Reader, ids: Ids) -> Score:
     """The loss over (n,) ids in non-overlapping windows of block_size.
@@ -83,10 +94,13 @@ def score(reader: Reader, ids: Ids) -> Score:
     return Score(total / (len(ids) - 1), len(ids) - 1)
 
 
-def surprise_of_each(reader: Reader, ids: Ids) -> Surprises:
-    """As `score`, for each character. Raises TextError for fewer than two."""
+def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> Surprises:
+    """As `score`, for each character. Raises TextError for fewer than two.
+
+    `overlapping`: each character with at least half of block_size before it, where the text has it.
+    """
     nats, likeliest, chances = [], [], []
-    for logits, expected in _windows(reader, ids):
+    for logits, expected in _windows(reader, ids, overlapping):
         most = logits.argmax(axis=-1)
         nats.append(surprises(logits, expected).ravel())
         likeliest.append(most.ravel())
@@ -108,22 +122,45 @@ def paired(first: Array, second: Array, size: int) -> Paired:
     return Paired(float(a.mean()), float(b.mean()), error, pieces, size, len(a))
 
 
-def _windows(reader: Reader, ids: Ids) -> Iterator[tuple[Array, Ids]]:
-    """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order."""
+def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
+    """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order.
+
+    `overlapping`: windows begin half of one apart, and each tells of its second half.
+    """
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
-    config, targets = reader.config, len(ids) - 1
-    block = config.block_size
-    rows = windows_at_once(config)
-    for first in range(0, targets, rows * block):
-        last = min(targets, first + rows * block)
-        whole = (last - first) // block * block
+    block, targets = reader.config.block_size, len(ids) - 1
+    told = max(1, block // 2) if overlapping else block  # of a window's characters, its last
+    before = min(block - told, targets)
+    if before:
+        yield reader.logits(reader.forward(ids[None, :before])), ids[None, 1 : before + 1]
+    rows = windows_at_once(reader.config)
+    for first in range(before, targets, rows * told):
+        last = min(targets, first + rows * told)
+        whole = (last - first) // told * told
         for start, end in ((first, first + whole), (first + whole, last)):
             if end > start:
-                width = min(block, end - start)
-                inputs = np.asarray(ids[start:end]).reshape(-1, width)
-                expected = np.asarray(ids[start + 1 : end + 1]).reshape(-1, width)
-                yield reader.logits(reader.forward(inputs)), expected
+                width = min(told, end - start)
+                places = np.arange(start, end, width)[:, None] + np.arange(-before, width)
+                x = reader.forward(np.asarray(ids[places]))[:, before:]
+                yield reader.logits(x), np.asarray(ids[places[:, before:] + 1])
+
+
+def quantile(freedom: int) -> float:
+    """Student's t that 2.5 % lie above, with so many degrees of freedom, to 0.002.
+
+    Above five by the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5).
+    """
+    if freedom <= len(_FEW):
+        return _FEW[freedom - 1]
+    z = 1.959964
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + (first + (second + third / freedom) / freedom) / freedom
+
+
+_FEW = (12.706, 4.303, 3.182, 2.776, 2.571)
 
 
 def windows_at_once(config: ModelConfig) -> int:

@@ -143,6 +143,11 @@ class TrainedGPT:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
         return score(self.reader, self.vocabulary.encode(text, unknown))
 
-    def surprises(self, text: str, *, unknown: str = "error") -> Surprises:
-        """What the model made of every character after the first. Raises TextError as `score`."""
-        return surprise_of_each(self.reader, self.vocabulary.encode(text, unknown))
+    def surprises(
+        self, text: str, *, unknown: str = "error", overlapping: bool = True
+    ) -> Surprises:
+        """What the model made of every character after the first, with at least half of block_size
+        before it where the text has it; else in the windows of `score`. Raises TextError as that.
+        """
+        ids = self.vocabulary.encode(text, unknown)
+        return surprise_of_each(self.reader, ids, overlapping=overlapping)

@@ -269,11 +269,21 @@ def score_record(score: Score) -> dict[str, float]:
     }
 
 
-def score_line(score: Score) -> str:
-    """ "1.6693 nats, 2.408 bits a character · perplexity 5.31 · 111,539 characters"."""
-    return (
+def score_line(score: Score, in_context: Score | None = None) -> str:
+    """ "1.6693 nats, 2.408 bits a character · perplexity 5.31 · 111,539 characters predicted".
+
+    in_context: the same characters in overlapping windows.
+    """
+    line = (
         f"{score.nats:.4f} nats, {score.bits:.3f} bits a character · perplexity "
-        f"{score.perplexity:.3f} · {score.characters:,} characters predicted"
+        f"{score.perplexity:.3f} · {score.characters:,} "
+        f"character{'s' * (score.characters != 1)} predicted"
+    )
+    if in_context is None:
+        return line
+    return (
+        f"{line} · with at least half a window of context: {in_context.nats:.4f} nats, "
+        f"{in_context.bits:.3f} bits a character"
     )
 
 

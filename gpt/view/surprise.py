@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,18 @@ def scale(page: Page, digits: bool) -> list[Text]:
     return [line]
 
 
-def worst(text: str, characters: str, found: Surprises, most: int, page: Page) -> list[Text]:
-    """The largest surprises: bits, character, position, what was expected, what stands around."""
+def worst(
+    text: str,
+    characters: str,
+    found: Surprises,
+    most: int,
+    page: Page,
+    places: Sequence[int] | None = None,
+) -> list[Text]:
+    """The largest surprises: bits, character, position, what was expected, what stands around.
+
+    places: where each character of the text stands in its file, if some were left out.
+    """
     order = np.argsort(-found.nats, kind="stable")[:most].tolist()
     lines = [Text(line, BOLD) for line in own_words(["most surprising"], page)] if order else []
     for place in order:
@@ -63,7 +74,7 @@ def worst(text: str, characters: str, found: Surprises, most: int, page: Page) -
         expected = quoted(characters[found.likeliest[place]], page.ascii_only)
         facts = [
             f"{number(float(found.nats[place] / math.log(2)), page):>5} bits",
-            f"{quoted(text[at], page.ascii_only)} at {at:,}",
+            f"{quoted(text[at], page.ascii_only)} at {at if places is None else places[at]:,}",
             f"expected {expected} {number(float(found.chances[place]), page)}",
             f"{_flat(before, page)}[{label(text[at], page.ascii_only)}]{_flat(after, page)}",
         ]
@@ -71,11 +82,13 @@ def worst(text: str, characters: str, found: Surprises, most: int, page: Page) -
     return lines
 
 
-def surprise_record(text: str, characters: str, found: Surprises) -> list[dict[str, Any]]:
-    """For programs: every character after the first."""
+def surprise_record(
+    text: str, characters: str, found: Surprises, places: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """For programs: every character after the first. places: as for `worst`."""
     return [
         {
-            "position": at,
+            "position": at if places is None else places[at],
             "character": character,
             "bits": float(f"{nats / math.log(2):.9g}"),
             "expected": characters[likeliest],
@@ -102,9 +115,8 @@ def paired_line(name: str, against: str, found: Paired) -> str:
         if found.pieces > 1
         else "one piece, so without an error"
     )
-    sure = not math.isnan(found.error) and abs(found.difference) > 2 * found.error
     better = name if found.difference > 0 else against
-    verdict = f"{better} predicts better" if sure else "too close to tell"
+    verdict = f"{better} predicts better" if found.sure else "too close to tell"
     return (
         f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
         f"{found.difference:+.4f}{error} ({rests}) · {verdict}"
@@ -112,12 +124,13 @@ def paired_line(name: str, against: str, found: Paired) -> str:
 
 
 def paired_record(found: Paired) -> dict[str, float | int | None]:
-    """For programs; error null where there is none."""
+    """For programs; error null where there is none. sure: at 95 %, by Student's t."""
     return {
         "first": found.first,
         "second": found.second,
         "difference": found.difference,
         "error": None if math.isnan(found.error) else found.error,
+        "sure": found.sure,
         "pieces": found.pieces,
         "size": found.size,
         "characters": found.characters,

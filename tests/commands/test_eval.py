@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
-from program import Gptx
+from program import TINY, Gptx
 
 
 def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
@@ -29,8 +30,140 @@ def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
     bits = [each["bits"] for each in record["per_character"]]
     assert len(bits) == len(text) - 1
-    assert np.mean(bits) == pytest.approx(record["bits"], rel=1e-6)
-    assert json.loads(gptx("eval", "--chars", "--json").out)["text"] == "validation split"
+    assert np.mean(bits) == pytest.approx(record["in_context"]["bits"], rel=1e-6)
+    whole = json.loads(gptx("eval", "corpus.txt", "--json").out)
+    assert [record[name] for name in whole] == list(whole.values())
+    assert record["bits"] != record["in_context"]["bits"]
+    assert (
+        f"{record['bits']:.3f} bits a character · perplexity {record['perplexity']:.3f} · "
+        f"{record['characters']:,} characters predicted · with at least half a window of context: "
+        f"{record['in_context']['nats']:.4f} nats, {record['in_context']['bits']:.3f} bits"
+    ) in answer.out
+
+
+def test_one_window_has_one_number(gptx: Gptx) -> None:
+    answer = gptx("eval", "-", "--chars", stdin=b"the cat sat on t")
+    assert answer.out.endswith("15 characters predicted\n")
+    two = gptx("eval", "-", stdin=b"th").out
+    assert re.fullmatch(r"standard input: .* · 1 character predicted\n", two)
+
+
+def test_what_was_scored_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gptx("eval", "--chars").out.splitlines()[-1]
+    assert whole.startswith("validation split: ")
+    monkeypatch.setattr("gpt.commands.evaluate.MOST_SHOWN", 100)
+    assert gptx("eval").out.startswith("validation split: ")
+    label = "the first 100 characters of the validation split"
+    assert gptx("eval", "--chars").out.splitlines()[-1].startswith(f"{label}: ")
+    record = json.loads(gptx("eval", "--chars", "--json").out)
+    assert (record["scored"], record["file"], record["split"]) == (label, None, "validation")
+    assert record["schema"] == 1
+    assert record["characters"] == len(record["per_character"]) == 99
+    record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
+    assert [record[name] for name in ("scored", "file", "split")] == ["corpus.txt"] * 2 + [None]
+    assert record["characters"] > 99
+
+
+def test_every_file_has_its_turn_in_its_place(gptx: Gptx, home: Path) -> None:
+    (home / "a.txt").write_text("the cat sat on the mat")
+    (home / "empty.txt").write_bytes(b"")
+    (home / "odd.txt").write_text("thé cat")
+    (home / "folder/in").mkdir(parents=True)
+    (home / "folder/b.txt").write_text("no rat")
+    (home / "folder/in/c.md").write_text("no cat")
+    (home / "folder/table.csv").write_text("1,2")
+    (home / "void").mkdir()
+    answer = gptx("eval", "a.txt", "folder", "empty.txt", "odd.txt", "void", "none.txt", "a.txt")
+    labels = [line.split(": ")[0] for line in answer.out.splitlines()]
+    assert labels == ["a.txt", "folder/b.txt", "folder/in/c.md", "a.txt"]
+    assert answer.code == 3
+    assert [line.split(": ")[:3] for line in answer.err.splitlines()] == [
+        ["gptx", "error", "empty.txt"],
+        ["gptx", "error", "odd.txt"],
+        ["gptx", "error", "cannot read corpus void"],
+        ["gptx", "error", "cannot read none.txt"],
+    ]
+
+
+def test_positions_are_those_of_the_file_whatever_was_left_out(gptx: Gptx, home: Path) -> None:
+    text = "é☃the cat, ☃the ☃☃rat"
+    (home / "odd.txt").write_text(text, encoding="utf-8")
+    odd = ("eval", "odd.txt", "--unknown", "skip", "--chars")
+    record = json.loads(gptx(*odd, "--json").out)
+    for each in record["per_character"]:
+        assert text[each["position"]] == each["character"]
+    assert len(record["per_character"]) == len("the cat, the rat") - 1
+    assert record["left_out"] == {"characters": 5, "which": "é☃"}
+    answer = gptx(*odd, "--worst", "99")
+    listed = re.findall(r"bits · '(.)' at (\d+) ", answer.out)
+    assert len(listed) == 15
+    for character, position in listed:
+        assert text[int(position)] == character.replace("␠", " ")
+    assert "note: odd.txt: left out 5 of 21 characters" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--worst 3", "--worst: goes with --chars"),
+        ("corpus.txt --worst 0", "--worst: goes with --chars"),
+        ("--chars --against corpus-1", "--chars and --against: give one of them"),
+    ],
+)
+def test_what_eval_would_have_to_ignore_is_refused(
+    gptx: Gptx, arguments: str, problem: str
+) -> None:
+    answer = gptx("eval", *arguments.split())
+    assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
+
+
+def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
+    """Other text, more of this text, less of it, as much; of a file nobody knows."""
+    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
+    for run, corpus, share in (("other", "other", ".1"), ("more", "corpus", ".05")):
+        trained = ("train", f"{corpus}.txt", *TINY, "--run", run, "--val-fraction", share)
+        assert gptx(*trained, "--checkpoints", "both").code == 0
+    copytree(home / "checkpoints/corpus-1", home / "both/same")
+    for mine, other, warning in (
+        (
+            "same",
+            "other",
+            "warning: other was trained on another corpus (other.txt) and may have seen this text",
+        ),
+        ("same", "more", "warning: more was trained on more of this corpus (--val-fraction 0.05)"),
+        ("same", "same:4", None),
+        ("more", "same", None),
+    ):
+        where = ("eval", "--checkpoints", "both", "--run", mine)
+        answer = gptx(*where, "--against", other)
+        assert answer.code == 0
+        label = f"validation split of {mine}"
+        assert answer.out.startswith(f"{label}: ")
+        assert answer.err == (f"{warning}\n" if warning else "")
+        record = json.loads(gptx(*where, "--against", other, "--json").out)
+        assert (record["scored"], record["may_have_seen"]) == (label, other if warning else None)
+    assert gptx(*where, "corpus.txt", "--against", "other").err == ""
+
+
+def test_without_its_corpus_eval_says_what_to_do(gptx: Gptx, home: Path) -> None:
+    corpus = home / "corpus.txt"
+    whole = corpus.read_bytes()
+    try:
+        corpus.write_bytes(whole[:-9])
+        changed = gptx("eval", "--data", "nowhere")
+        assert gptx("eval", "corpus.txt", "--data", "nowhere").code == 0
+        corpus.rename("gone.txt")
+        gone = gptx("eval", "--data", "nowhere")
+    finally:
+        corpus.write_bytes(whole)
+    for answer, problem in (
+        (changed, "corpus changed: corpus.txt is not the text that this run was trained on"),
+        (gone, "cannot read corpus 'corpus.txt': no such file or folder"),
+    ):
+        assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
+        assert problem in answer.err
+        assert "--changed-corpus" not in answer.err
+        assert answer.err.endswith("restore it, or give a FILE to score\n")
 
 
 def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
@@ -41,7 +174,6 @@ def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     assert (both["difference"], both["error"], both["size"]) == (0, 0, 16)
     assert both["first"] == pytest.approx(json.loads(gptx("eval", "--json").out)["nats"], abs=1e-6)
     assert gptx("eval", "--against", "none").code == 4
-    assert gptx("eval", "--against", "corpus-1", "--chars").code == 2
 
 
 def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.reading import scoring
 from gpt.reading.reader import Reader
-from gpt.reading.scoring import Score, paired, score, surprise_of_each, surprises
+from gpt.reading.sampler import window_start
+from gpt.reading.scoring import Score, paired, quantile, score, surprise_of_each, surprises
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
@@ -83,7 +86,7 @@ def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) ->
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_surprises_of_characters_make_up_the_score(trained: TrainedGPT, length: int) -> None:
     ids = ids_of(trained, length)
-    found = surprise_of_each(trained.reader, ids)
+    found = surprise_of_each(trained.reader, ids)  # in the windows of `score`
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
     assert found.score.nats == pytest.approx(score(trained.reader, ids).nats, rel=1e-6)
     for at in {0, (length - 1) // 2, length - 2}:
@@ -94,6 +97,41 @@ def test_the_surprises_of_characters_make_up_the_score(trained: TrainedGPT, leng
         assert found.nats[at] == pytest.approx(-math.log(chances[ids[at + 1]]), abs=1e-4)
         assert found.likeliest[at] == chances.argmax()
         assert found.chances[at] == pytest.approx(chances.max(), abs=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 2**22])
+@pytest.mark.parametrize("length", [*LENGTHS, 8, 9, 24, 25, 26])
+def test_overlapping_windows_have_the_context_that_the_sampler_has(
+    trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
+    ids = ids_of(trained, length)
+    found = surprise_of_each(trained.reader, ids, overlapping=True)
+    assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
+    for at in range(length - 1):
+        start = window_start(at + 1, 16)
+        assert start == 0 or at + 1 - start > 8
+        logits = trained.reader.logits(trained.reader.forward(ids[None, start : at + 1]))[0, -1]
+        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-4)
+        assert found.likeliest[at] == logits.argmax()
+    text = trained.vocabulary.decode(ids)
+    assert trained.surprises(text).nats.tolist() == found.nats.tolist()
+    alone = surprise_of_each(trained.reader, ids).nats.tolist()
+    assert trained.surprises(text, overlapping=False).nats.tolist() == alone
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 5])
+def test_overlapping_windows_of_any_size(block_size: int) -> None:
+    shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**shape, block_size=block_size)
+    random = np.random.default_rng(1)
+    tensors = {n: random.normal(size=size) for n, size in config.shapes().items()}
+    reader, ids = Reader(config, tensors), random.integers(7, size=12)
+    found = surprise_of_each(reader, ids, overlapping=True)
+    for at in range(11):
+        start = window_start(at + 1, block_size)
+        logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]
+        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-9)
 
 
 def test_one_character_cannot_be_scored(trained: TrainedGPT) -> None:
@@ -114,6 +152,21 @@ def test_the_error_of_a_difference_is_that_of_its_pieces() -> None:
     assert (uneven.pieces, math.isnan(uneven.error)) == (3, False)
     assert math.isnan(paired(a, a, 2000).error)
     assert (paired(a, a, 100).difference, paired(a, a, 100).error) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "known"),
+    [(1, 12.706), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (30, 2.042), (10**6, 1.960)],
+)
+def test_students_t_is_that_of_the_tables(freedom: int, known: float) -> None:
+    assert quantile(freedom) == pytest.approx(known, abs=0.003)
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 4, 8, 10, 40])
+def test_equal_models_are_told_apart_once_in_twenty_times(pieces: int) -> None:
+    random = np.random.default_rng(6)
+    wrong = [paired(np.zeros(pieces), random.normal(size=pieces), 1).sure for _ in range(2000)]
+    assert np.mean(wrong) == pytest.approx(0.05, abs=0.015)
 
 
 def test_the_stated_error_is_how_far_differences_scatter() -> None:
