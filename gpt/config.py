@@ -36,6 +36,7 @@ LARGEST = 1e300  # of any number: beyond it, a float overflows
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
 MOST_STEPS = 10**12 - 1  # as many digits as a checkpoint's folder has
+LONGEST_SAMPLE = 10**12  # characters: thirty years of writing
 
 
 def require(condition: bool, option: str, problem: str) -> None:
@@ -247,6 +248,7 @@ class SampleConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         require(self.length >= 0, "length", f"{self.length} is less than 0")
+        require(self.length <= LONGEST_SAMPLE, "length", f"over {LONGEST_SAMPLE:,} characters")
         require(self.n >= 1, "n", f"{self.n} is less than 1")
         require(self.temperature >= 0, "temperature", f"{self.temperature} is less than 0")
         if self.top_k is not None:

@@ -113,10 +113,12 @@ def say(message: str = "") -> None:
     """A line on stderr, on a terminal broken between words; if even that is gone there is nobody
     to tell.
     """
-    if sys.stderr.isatty():
-        message = _wrapped(message, aside_width())
+    _print_aside(_wrapped(message, aside_width()) if sys.stderr.isatty() else message)
+
+
+def _print_aside(text: str) -> None:
     try:
-        print(message, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except OSError:
         return
 
@@ -191,17 +193,23 @@ def aside_width() -> int:
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe."""
+    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe.
+
+    The newline also comes after Ctrl-C.
+    """
     terminal = sys.stdout.isatty()
     if terminal:
         from gpt.view.characters import escape
     last = ""
-    for text in chain((begin,), pieces):
-        if text:
-            write(escape(text) if terminal else text)
-            last = text[-1]
-    if last != "\n":
-        write("\n")
+    try:
+        for text in chain((begin,), pieces):
+            if text:
+                write(escape(text) if terminal else text)
+                last = text[-1]
+    except KeyboardInterrupt:
+        write("\n" * (last != "\n"))
+        raise
+    write("\n" * (last != "\n"))
 
 
 def deliver(data: bytes, output: Path | None) -> None:
@@ -240,7 +248,7 @@ def show_aside(renderable: RenderableType) -> None:
     """A rich renderable to stderr."""
     text = _drawn([renderable], sys.stderr, "auto", width=aside_width())
     for line in text.splitlines():
-        say(line.rstrip())
+        _print_aside(line.rstrip())
 
 
 def _drawn(

@@ -46,6 +46,13 @@ def choose(device: str) -> str:
     return device
 
 
+def physical_memory() -> int | None:
+    """Bytes that this machine has; None where the system does not say."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def share_cores() -> None:
     """Lets waiting threads sleep soon; call it before torch is first imported.
 

@@ -83,6 +83,7 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         *[(config, "seed", (-1, 2**63)) for config in (TrainConfig, SampleConfig)],
         *[(SampleConfig, name, (-1,)) for name in ("length", "n", "temperature")],
         (SampleConfig, "n", (0,)),
+        (SampleConfig, "length", (10**12 + 1, 10**20)),
         (SampleConfig, "top_k", (0, -3)),
         (SampleConfig, "top_p", (0.0, -0.1, 2.0, math.nan, math.inf)),
         (SampleConfig, "min_p", (-0.1, 1.1, math.nan)),

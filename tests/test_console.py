@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -72,3 +73,17 @@ def test_lines_in_a_pipe_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     console.say_error("many words " * 40)
     assert pipe.getvalue().count("\n") == 1
+
+
+def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpt.view.reports import card
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console.show_aside(card({"name": "words " * 12}))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    assert [len(line.split()) for line in lines] == [5, 4, 4]
+    assert "\x1b[" in terminal.getvalue()

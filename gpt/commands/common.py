@@ -104,6 +104,22 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
     return known
 
 
+def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
+    """Stop strings; one that the model can never write is told. Raises ConfigError for an empty."""
+    from gpt.view.characters import escape
+
+    for stop in stops:
+        if not stop:
+            raise ConfigError(f"{name}: an empty text would stop before anything is written")
+        if missing := model.vocabulary.unknown(stop):
+            console.say(
+                escape(
+                    f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
+                )
+            )
+    return tuple(stops)
+
+
 def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> str:
     """The given text, or the validation split's first line, which is then told."""
     text = one_text(given)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, one_text, open_run, origin, splits
+from gpt.commands.common import (
+    checked_stops,
+    known_text,
+    one_text,
+    open_run,
+    origin,
+    splits,
+)
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -25,11 +33,13 @@ from gpt.commands.options import (
     options_from,
 )
 from gpt.config import SampleConfig
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, GptxError, TextError
 
 if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
     from gpt.vocabulary import Ids
+
+SCHEMA = 1
 
 
 @options_from(SampleConfig)
@@ -40,13 +50,15 @@ def sample(
     prompt: Annotated[str | None, typer.Option(help="The same as an option.")] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="File with the prompt.")] = None,
     stop: Annotated[
-        list[str] | None, typer.Option(help="End before this text; repeatable.")
+        list[str] | None,
+        typer.Option(help="End before this text; repeatable. A newline is $'\\n' in most shells."),
     ] = None,
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False,
     novelty: Annotated[
-        bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
+        bool,
+        typer.Option("--novelty", help="Tell the longest run that what is written copies."),
     ] = False,
     unknown: Unknown = "error",
     run: RunName = None,
@@ -65,6 +77,7 @@ def sample(
     begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
     model = open_run(checkpoints, run, step, device, options.length * options.n)
     begin = known_text(model, begin, unknown)
+    stops = checked_stops(model, stop or ())
     if len(begin) > model.config.block_size:
         console.say(
             f"note: the prompt has {len(begin):,} characters; the model sees the last "
@@ -74,35 +87,58 @@ def sample(
         from gpt.commands.talk import Talk, talk
 
         place = origin(model)
-        talk(Talk(model, options, stop or (), begin), f"{place['run']} step {place['step']:,}")
+        title = f"{place['run']} step {place['step']:,}"
+        talk(Talk(model, options, stops, begin, unknown), title)
         return
-    corpus = splits(checkpoints, run, step, data) if novelty else None
-    texts = [""] * options.n
+    samples = model.stream(begin, options, stops)
+    streaming = options.n == 1 and not as_json
+    texts = [StringIO() for _ in range(options.n)]
 
     def written() -> Iterator[str]:
-        """What the first sample gains; all are collected."""
-        for gained in model.stream(begin, options, stop or ()):
-            texts[:] = [so_far + new for so_far, new in zip(texts, gained, strict=True)]
+        """What the first sample gains; all are collected, unless nobody will ask for them."""
+        for gained in samples:
+            if novelty or not streaming:
+                for text, new in zip(texts, gained, strict=True):
+                    text.write(new)
             yield gained[0]
 
-    if options.n == 1 and not as_json:
-        console.stream(begin, written())
+    interrupted = False
+    try:
+        if streaming:
+            console.stream(begin, written())
+        else:
+            for _ in written():
+                pass
+    except KeyboardInterrupt:  # what is there is worth having
+        interrupted = True
+    found = [text.getvalue() for text in texts]
+    if not (streaming or as_json):
+        console.stream("\n---\n".join(begin + text for text in found))
+    copied: list[tuple[str, dict[str, Any]]] = []
+    problem: GptxError | None = None
+    if novelty and not interrupted:
+        try:
+            copied = _copied(model, found, *_corpus(checkpoints, run, step, data), len(begin))
+        except GptxError as error:  # the samples need no corpus
+            problem = error
+    if as_json:
+        ended = ["interrupted" if interrupted else "length"] * options.n
+        ended = ["stop" if s else e for s, e in zip(samples.stopped, ended, strict=True)]
+        settings = {name: value for name, value in vars(options).items() if name != "n"}
+        made_by = {"prompt": begin, **settings, "stop": list(stops), **origin(model)}
+        for number, text in enumerate(found):
+            record = {"schema": SCHEMA, "sample": number, "text": begin + text, **made_by}
+            record["ended"] = ended[number]
+            if copied:
+                _, record["novelty"] = copied[number]
+            console.write(json.dumps(record, ensure_ascii=False) + "\n")
     else:
-        for _ in written():
-            pass
-        if not as_json:
-            console.stream("\n---\n".join(begin + text for text in texts))
-    copied = _copied(model, texts, *corpus) if corpus else []
-    if not as_json:
         for number, (line, _) in enumerate(copied):
             console.say(f"sample {number}: {line}" if options.n > 1 else line)
-        return
-    made_by = {"prompt": begin, "seed": options.seed, **origin(model)}
-    for number, text in enumerate(texts):
-        record = {"sample": number, "text": begin + text, **made_by}
-        if copied:
-            _, record["novelty"] = copied[number]
-        console.write(json.dumps(record, ensure_ascii=False) + "\n")
+    if interrupted:
+        raise KeyboardInterrupt
+    if problem:
+        raise problem
 
 
 def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None:
@@ -114,10 +150,18 @@ def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None
         raise ConfigError("-i: needs a terminal; without one, give the text as --prompt")
 
 
+def _corpus(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
+    """What --novelty searches. Raises TextError."""
+    try:
+        return splits(checkpoints, run, step, data)
+    except TextError as error:
+        raise TextError(f"--novelty: {error}; restore it to look for copies") from None
+
+
 def _copied(
-    model: TrainedGPT, texts: list[str], train: Ids, val: Ids
+    model: TrainedGPT, texts: list[str], train: Ids, val: Ids, start: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """How new each text is, as a line and for programs."""
+    """How new each text is, as a line and for programs: positions after `start` characters more."""
     from gpt.reading.novelty import MOST, novelty
     from gpt.view.novelty import novelty_line, novelty_record
 
@@ -125,4 +169,4 @@ def _copied(
         console.say(f"note: copies are looked for in the first {MOST:,} characters")
     decode = model.vocabulary.decode
     found = novelty(texts, decode(train[:MOST]), decode(val[:MOST]))
-    return [(novelty_line(each), novelty_record(each)) for each in found]
+    return [(novelty_line(each), novelty_record(each, start)) for each in found]

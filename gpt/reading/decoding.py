@@ -259,6 +259,12 @@ class _Buffers:
         np.divide(self.stream, self._length, out=self.normed)
 
 
+def stream_bytes(config: ModelConfig) -> int:
+    """The least memory that decoding one stream takes: keys, values and scores in float32."""
+    cache = 2 * config.n_layer * config.n_embd + config.n_head
+    return 4 * config.block_size * cache
+
+
 def _room_for(reader: Reader, batch: int) -> tuple[Cache, _Buffers]:
     cache = Cache(reader.config, batch, reader.dtype)
     return cache, _Buffers(reader.config, batch, reader.dtype)

@@ -5,9 +5,10 @@ Works with any decoder that offers `start` and `step`, numpy's or torch's. Yield
 The window. A model sees at most block_size characters. A text of N characters is continued from
 its start while it fits; after that from character ceil((N − block_size) / hop) · hop on, where hop
 is half of block_size. So the context has between half of block_size and all of it, the cached keys
-serve for `hop` characters before they are computed anew, and what is drawn depends on the text
-alone, not on which part of it was the prompt. A hop of a quarter predicts no better: the second
-half of a window is worth less than 0.001 nats (benchmarks/LOG.md).
+serve for `hop` characters before they are computed anew, and what is drawn depends on the text, the
+seed and how many characters were drawn before, not on which part of the text was the prompt. A hop
+of a quarter predicts no better: the second half of a window is worth less than 0.001 nats
+(benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -107,30 +108,36 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
 
 
 def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iterator[Integers]:
-    """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample."""
+    """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
+
+    Holds a window of the text, however long it gets.
+    """
     block_size = decoder.config.block_size
-    text = np.tile(prompt.astype(np.int64), (config.n, 1))  # (n samples, characters so far)
-    text = np.concatenate((text, np.zeros((config.n, config.length), dtype=np.int64)), axis=1)
+    begin = window_start(len(prompt), block_size)  # of the text's characters, the window's first
+    held = len(prompt) - begin
+    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
+    window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    length, end, begin = len(prompt), len(prompt) + config.length, -1
     drawing = decoder if isinstance(decoder, DrawingDecoder) and decoder.most_ahead else None
-    while length < end:
-        start, count = window_start(length, block_size), 1
-        if start == begin and drawing:
-            room = block_size - (length - begin) + 1  # until the window moves
-            count = min(room, end - length, drawing.most_ahead)
+    left, moved = config.length, True
+    while left:
+        if move := window_start(begin + held, block_size) - begin:
+            window[:, : held - move] = window[:, move:held].copy()
+            begin, held, moved = begin + move, held - move, True
+        count = 1
+        if drawing and not moved:
+            room = block_size - held + 1  # until the window moves
+            count = min(room, left, drawing.most_ahead)
             chances = np.array([[next(stream) for stream in streams] for _ in range(count)])
-            text[:, length : length + count] = drawing.ahead(text[:, length - 1], chances, config).T
+            window[:, held : held + count] = drawing.ahead(window[:, held - 1], chances, config).T
         else:
-            if start == begin:
-                logits = decoder.step(text[:, length - 1])
-            else:
-                begin, logits = start, decoder.start(text[:, start:length])
+            logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
             chances = np.array([next(stream) for stream in streams])
-            text[:, length] = draw(probabilities(logits, config), chances)
+            window[:, held] = draw(probabilities(logits, config), chances)
+        moved, left = False, left - count
         for _ in range(count):
-            length += 1
-            yield text[:, length - 1]
+            held += 1
+            yield window[:, held - 1].copy()
 
 
 def before_all(vocabulary: Vocabulary) -> str:
@@ -142,21 +149,35 @@ def before_all(vocabulary: Vocabulary) -> str:
 
 
 class StopFilter:
-    """Passes characters on until a stop string is complete, which it keeps to itself."""
+    """Passes characters on until a stop string is complete, which it keeps to itself.
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    past: a stop string that the text may begin with: it goes on where one had stopped.
+    """
+
+    def __init__(self, stops: Sequence[str], past: str | None = None) -> None:
         self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest counts
         self._held = ""  # what may yet become a stop string
-        self.stopped = False
+        self._past = past or None  # None once the text began otherwise
+        self.stop: str | None = None  # the one that has appeared
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None
 
     def push(self, character: str) -> str:
-        """What can be shown now. Sets `stopped` once a stop string has appeared."""
+        """What can be shown now. Sets `stop` once a stop string has appeared."""
         if self.stopped or not self._stops:
             return "" if self.stopped else character
         held = self._held + character
+        if self._past is not None:
+            if self._past.startswith(held):
+                self._held = held
+                return self._passed() if held == self._past else ""
+            self._past, self._held = None, ""
+            return "".join(map(self.push, held))
         for stop in self._stops:
             if held.endswith(stop):
-                self.stopped, self._held = True, ""
+                self.stop, self._held = stop, ""
                 return held[: -len(stop)]
         keep = max(
             (
@@ -170,25 +191,47 @@ class StopFilter:
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]
 
+    def _passed(self) -> str:
+        self._past = None
+        return self.flush()
+
     def flush(self) -> str:
         """What was held back when the text ended without a stop."""
         held, self._held = self._held, ""
         return held
 
 
-def sample_texts(
-    decoder: Decoder,
-    vocabulary: Vocabulary,
-    prompt: str,
-    config: SampleConfig,
-    stops: Sequence[str] = (),
-) -> Iterator[list[str]]:
-    """Yields, a step at a time, what each of the config.n samples gained ("" once stopped)."""
-    ids = vocabulary.encode(prompt or before_all(vocabulary))
-    filters = [StopFilter(stops) for _ in range(config.n)]
-    for row in sample_ids(decoder, ids, config):
-        characters = vocabulary.decode(row)
-        yield [each.push(character) for each, character in zip(filters, characters, strict=True)]
-        if all(each.stopped for each in filters):
-            return
-    yield [each.flush() for each in filters]
+class Samples(Iterator[list[str]]):
+    """What each of the config.n samples gains, a step at a time ("" once stopped).
+
+    past: see StopFilter. Raises TextError for a prompt with a character that is not known.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        prompt: str,
+        config: SampleConfig,
+        stops: Sequence[str] = (),
+        past: str | None = None,
+    ) -> None:
+        ids = vocabulary.encode(prompt or before_all(vocabulary))
+        self._filters = [StopFilter(stops, past) for _ in range(config.n)]
+        self._steps = self._gained(sample_ids(decoder, ids, config), vocabulary)
+
+    def __next__(self) -> list[str]:
+        return next(self._steps)
+
+    @property
+    def stopped(self) -> list[str | None]:
+        """The stop string that has ended each sample; None for those that none has."""
+        return [each.stop for each in self._filters]
+
+    def _gained(self, rows: Iterator[Integers], vocabulary: Vocabulary) -> Iterator[list[str]]:
+        for row in rows:
+            pushed = zip(self._filters, vocabulary.decode(row), strict=True)
+            yield [each.push(character) for each, character in pushed]
+            if all(each.stopped for each in self._filters):
+                return
+        yield [each.flush() for each in self._filters]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 
 from gpt.config import SampleConfig
-from gpt.errors import CheckpointError
+from gpt.devices import physical_memory
+from gpt.errors import CheckpointError, OutOfMemory
 from gpt.lesson import Lesson
 from gpt.reading.ablation import Ablation
+from gpt.reading.decoding import stream_bytes
 from gpt.reading.following import Following, following
 from gpt.reading.heads import Survey, survey
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.lens import Lens, look
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
-from gpt.reading.sampler import Decoder, before_all, sample_texts
+from gpt.reading.sampler import Decoder, Samples, before_all
 from gpt.reading.scoring import Score, Surprises, score, surprise_of_each
 from gpt.reading.walk import walk
 from gpt.stored import StoredModel
+
+STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its text
 
 
 class TrainedGPT:
@@ -71,11 +75,33 @@ class TrainedGPT:
         )
 
     def stream(
-        self, prompt: str, config: SampleConfig, stop: Sequence[str] = (), unknown: str = "error"
-    ) -> Iterator[list[str]]:
-        """What each of config.n samples gains, step by step; see sampler.sample_texts."""
+        self,
+        prompt: str,
+        config: SampleConfig,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        past: str | None = None,
+    ) -> Samples:
+        """What each of config.n samples gains, step by step; see sampler.Samples.
+
+        Raises TextError, and OutOfMemory for more samples than this machine has room for.
+        """
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
-        return sample_texts(self.decoder, self.vocabulary, known, config, stop)
+        self._check_memory(config.n)
+        return Samples(self.decoder, self.vocabulary, known, config, stop, past)
+
+    def _check_memory(self, n: int) -> None:
+        """Linux promises memory that it does not have, and kills who uses it."""
+        each = STREAM + 8 * self.config.block_size
+        if self._decoder is None:  # another one has its memory elsewhere
+            each += stream_bytes(self.config)
+        has = physical_memory()
+        if has is None or n * each <= has:
+            return
+        raise OutOfMemory(
+            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, this machine "
+            f"has {has / 2**30:,.1f} GB; try -n {max(1, has // (2 * each))}"
+        )
 
     def attention(
         self, text: str, *, unknown: str = "error", window: str = "error"

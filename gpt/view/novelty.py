@@ -24,14 +24,17 @@ def novelty_line(found: Novelty) -> str:
     )
 
 
-def novelty_record(found: Novelty) -> dict[str, Any]:
-    """For programs; positions in characters."""
+def novelty_record(found: Novelty, prompt: int = 0) -> dict[str, Any]:
+    """For programs; positions in characters.
+
+    start: of the copy in prompt and sample together, as JSON gives them; at: in the training text.
+    """
     copy = found.longest
     return {
         "characters": found.characters,
         "copied": len(copy),
         "text": copy.text,
-        "start": copy.start,
+        "start": prompt + copy.start,
         "at": copy.at,
         "times": copy.times,
         "validation": {"median": found.median, "largest": found.largest},

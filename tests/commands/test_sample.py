@@ -6,12 +6,16 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from program import Gptx
 
+from gpt.reading.decoding import CachedDecoder, Integers
+from gpt.reading.reader import Array
+
 
 def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
-    answer = gptx("sample", "--prompt", "the cat", "--length", "30", "--stop", "")
+    answer = gptx("sample", "--prompt", "the cat", "--length", "30")
     assert answer.code == 0
     assert answer.out.startswith("the cat")
     assert len(answer.out.rstrip("\n")) >= len("the cat") + 28
@@ -66,11 +70,13 @@ def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
     answer = gptx("sample", "--length", "60", "--novelty", "--temperature", "0.1")
     assert answer.code == 0
     assert re.search(r"novelty: \d+ of 60 characters .* at most\n", answer.err)
-    lines = gptx("sample", "-n", "2", "--length", "30", "--novelty", "--json").out.splitlines()
+    new = ("--length", "30", "--novelty", "--json")
+    lines = gptx("sample", "--prompt", "the c", "-n", "2", *new).out.splitlines()
     corpus = Path("corpus.txt").read_text(encoding="utf-8")
     for record in map(json.loads, lines):
         found = record["novelty"]
         copied = record["text"][found["start"] : found["start"] + found["copied"]]
+        assert found["start"] >= len("the c")  # of the prompt nothing is counted
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
         assert found["validation"]["median"] <= found["validation"]["largest"] <= 30
@@ -90,3 +96,97 @@ def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: st
     answer = gptx("sample", "-i", *arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
+
+
+def test_json_tells_how_it_was_drawn_and_why_it_ended(gptx: Gptx) -> None:
+    made = "sample the --json --length 9 --top-k 4 --min-p .01 --seed 3 -n 2".split()
+    for record in map(json.loads, gptx(*made, "--stop", " ").out.splitlines()):
+        told = {name: record[name] for name in ("temperature", "top_k", "top_p", "min_p")}
+        assert told == {"temperature": 0.8, "top_k": 4, "top_p": None, "min_p": 0.01}
+        assert (record["schema"], record["length"], record["stop"]) == (1, 9, [" "])
+        assert (record["seed"], record["prompt"]) == (3, "the")
+        assert record["ended"] == ("length" if len(record["text"]) == 12 else "stop")
+    (whole,) = gptx("sample", "the", "--json", "--length", "9").out.splitlines()
+    assert json.loads(whole)["ended"] == "length"
+    greedy = gptx("sample", "the", "--json", "--temperature", "0", "--stop", " ").out
+    assert json.loads(greedy)["ended"] == "stop"
+
+
+@pytest.mark.parametrize("form", [(), ("-n", "2"), ("--json",), ("-n", "2", "--novelty")])
+def test_ctrl_c_keeps_what_is_written(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    whole = gptx("sample", "the", "--length", "20", *form[:2]).out
+    step, steps = CachedDecoder.step, iter(range(9))
+
+    def interrupted(self: CachedDecoder, ids: Integers) -> Array:
+        if next(steps) == 7:
+            raise KeyboardInterrupt
+        return step(self, ids)
+
+    monkeypatch.setattr(CachedDecoder, "step", interrupted)
+    answer = gptx("sample", "the", "--length", "20", *form)
+    assert (answer.code, answer.err) == (130, "")
+    if "--json" in form:
+        record = json.loads(answer.out)
+        assert (record["ended"], len(record["text"])) == ("interrupted", len("the") + 8)
+        return
+    texts, wholes = (out.removesuffix("\n").split("\n---\n") for out in (answer.out, whole))
+    for text, complete in zip(texts, wholes, strict=True):
+        assert len(text) == len("the") + 8
+        assert complete.startswith(text)
+
+
+def test_a_length_beyond_all_use_is_refused_and_one_below_begins(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = gptx("sample", "--length", str(10**20))
+    problem = "gptx: error: --length: over 1,000,000,000,000 characters\n"
+    assert (refused.code, refused.out, refused.err) == (2, "", problem)
+    steps = iter(range(99))
+
+    def few(self: CachedDecoder, ids: Integers) -> Array:
+        if next(steps) == 4:
+            raise KeyboardInterrupt
+        return np.zeros((len(ids), self.config.vocab_size))
+
+    monkeypatch.setattr(CachedDecoder, "step", few)
+    answer = gptx("sample", "the", "--length", str(10**12), "--device", "cpu")
+    assert (answer.code, len(answer.out.rstrip("\n"))) == (130, len("the") + 5)
+
+
+def test_more_samples_than_memory_are_refused_at_once(gptx: Gptx) -> None:
+    answer = gptx("sample", "-n", "1000000000000", "--device", "cpu")
+    assert (answer.code, answer.out) == (8, "")
+    said = re.fullmatch(
+        r"gptx: error: out of memory: 1,000,000,000,000 samples at once need [\d,.]+ GB, "
+        r"this machine has [\d,.]+ GB; try -n (\d+)\n",
+        answer.err,
+    )
+    assert said
+    assert int(said[1]) > 100
+
+
+def test_stops_that_cannot_work_are_refused_or_told(gptx: Gptx) -> None:
+    empty = gptx("sample", "--stop", "")
+    assert (empty.code, empty.out) == (2, "")
+    assert empty.err.startswith("gptx: error: --stop: an empty text")
+    never = gptx("sample", "--length", "3", "--stop", "a漢")
+    note = "note: --stop 'a漢' can never occur: the model does not know '漢'\n"
+    assert (never.code, never.err) == (0, note)
+    assert never.out == gptx("sample", "--length", "3").out
+
+
+def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: Path) -> None:
+    (home / "corpus.txt").rename(home / "gone.txt")
+    told = ("--data", "nowhere", "--novelty", "--length", "9")
+    try:
+        answer = gptx("sample", *told)
+        record = json.loads(gptx("sample", *told, "--json").out)
+    finally:
+        (home / "gone.txt").rename(home / "corpus.txt")
+    assert (answer.code, answer.out) == (3, gptx("sample", "--length", "9").out)
+    assert answer.err.startswith("gptx: error: --novelty: cannot read corpus 'corpus.txt'")
+    assert answer.err.endswith("restore it to look for copies\n")
+    assert record["text"] == answer.out.removesuffix("\n")
+    assert "novelty" not in record

@@ -17,11 +17,11 @@ from gpt.config import ModelConfig, Position, SampleConfig
 from gpt.reading.decoding import CachedDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import (
+    Samples,
     StopFilter,
     draw,
     probabilities,
     sample_ids,
-    sample_texts,
     uniforms,
     window_start,
 )
@@ -265,7 +265,7 @@ def test_each_sample_stops_by_itself_and_all_are_awaited() -> None:
     config = SampleConfig(length=60, n=4, temperature=4.0)
 
     def texts(*stops: str) -> list[str]:
-        steps = sample_texts(decoder, vocabulary, "a", config, stops)
+        steps = Samples(decoder, vocabulary, "a", config, stops)
         return ["".join(gained) for gained in zip(*steps, strict=True)]
 
     free = texts()
@@ -275,12 +275,55 @@ def test_each_sample_stops_by_itself_and_all_are_awaited() -> None:
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
 
 
+def test_it_is_told_where_each_sample_stopped() -> None:
+    decoder, vocabulary = CachedDecoder(reader_of(8)), Vocabulary("\nabcdef")
+    config = SampleConfig(length=60, n=4, temperature=4.0)
+    free = [
+        "".join(gained) for gained in zip(*Samples(decoder, vocabulary, "a", config), strict=True)
+    ]
+    stops = (free[0][5:8], free[1][9:11])
+    samples = Samples(decoder, vocabulary, "a", replace(config, length=12), stops)
+    assert samples.stopped == [None] * 4
+    list(samples)
+    for text, stopped in zip(free, samples.stopped, strict=True):
+        within = [stop for stop in stops if stop in text[:12]]
+        assert (stopped in within) if within else stopped is None
+    assert {type(each) for each in samples.stopped} == {str, type(None)}
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    text=st.text("ab", max_size=12),
+    stops=st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3),
+)
+def test_a_text_goes_on_past_the_stop_that_it_begins_with_once(text: str, stops: list[str]) -> None:
+    past = stops[0]
+
+    def shown(text: str, past: str | None) -> tuple[str, str | None]:
+        gate = StopFilter(stops, past)
+        return "".join(map(gate.push, text)) + gate.flush(), gate.stop
+
+    if text.startswith(past):
+        rest, stop = shown(text[len(past) :], None)
+        assert shown(text, past) == (past + rest, stop)
+    elif not past.startswith(text):
+        assert shown(text, past) == shown(text, None)
+
+
+def test_a_text_without_end_takes_no_memory() -> None:
+    """What is held is a window: a length that no array could have is begun at once."""
+    config = SampleConfig(length=10**12, n=2, seed=3)
+    first = list(islice(sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), config), 50))
+    short = sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), replace(config, length=50))
+    assert np.array_equal(first, list(short))
+
+
 def test_an_empty_prompt_begins_as_after_a_newline_or_the_first_character() -> None:
     decoder, config = CachedDecoder(reader_of(8)), SampleConfig(length=9)
     for characters, first in (("\nabcdef", "\n"), ("\t\nabcde", "\n"), ("abcdefg", "a")):
         vocabulary = Vocabulary(characters)
         empty, explicit = (
-            list(sample_texts(decoder, vocabulary, prompt, config)) for prompt in ("", first)
+            list(Samples(decoder, vocabulary, prompt, config)) for prompt in ("", first)
         )
         assert empty == explicit
 
