@@ -33,7 +33,7 @@ def following(
     run: RunName = None,
     step: Step = "best",
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12,
-    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 3,
+    precision: Annotated[int, typer.Option(help="Digits.", min=1, max=9)] = 3,
     unknown: Unknown = "error",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",

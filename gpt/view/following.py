@@ -11,6 +11,7 @@ from gpt.config import SampleConfig, flag_of
 from gpt.reading.following import FILTERS, Following
 from gpt.view.characters import label, pad
 from gpt.view.lines import BOLD, DIM, Page, number, own_words
+from gpt.view.reports import counted
 
 SCHEMA = 1
 LONGEST = 32  # cells of a bar
@@ -44,8 +45,9 @@ def bars(
     rest = order[most:]
     if rest.size:
         kept = found.drawn[rest].sum()
-        text = f"rest: {rest.size} characters {number(float(found.expected[rest].sum()), page)}"
-        lines += _dim([f"{text} expected", f"{number(float(kept), page)} drawn"], page)
+        left_over = number(float(found.expected[rest].sum()), page)
+        text = f"rest: {counted(rest.size, 'character')} {left_over} expected"
+        lines += _dim([text, f"{number(float(kept), page)} drawn"], page)
     before, after = found.entropies
     left = int((found.drawn > 0).sum())
     facts = [f"{left} of {len(characters)} characters can be drawn"]

@@ -17,3 +17,16 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
+
+
+def test_no_digits_would_say_nothing(gptx: Gptx) -> None:
+    answer = gptx("next", "the c", "--precision", "0")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--precision" in answer.err
+    assert ".0" in gptx("next", "the c", "--precision", "1").out
+
+
+def test_one_character_is_one(gptx: Gptx) -> None:
+    count = len(json.loads(gptx("next", "the c", "--json").out)["characters"])
+    assert "rest: 1 character ." in gptx("next", "the c", "--show", str(count - 1)).out
+    assert "rest: 2 characters ." in gptx("next", "the c", "--show", str(count - 2)).out
