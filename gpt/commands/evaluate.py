@@ -76,8 +76,7 @@ def evaluate(
 ) -> None:
     """How well a model predicts a text: nats and bits per character, perplexity.
 
-    As training measures it, in windows side by side: the first characters of each have little
-    before them. --chars looks at each character after at least half a window.
+    By training's windows, side by side; --chars gives each character half a window or more.
     """
     from gpt.reading.scoring import score
     from gpt.view import reports
@@ -125,7 +124,8 @@ def evaluate(
         try:
             _, ids = splits(checkpoints, run, step, data)
         except TextError as error:
-            raise TextError(f"{error}; restore it, or give a FILE to score") from None
+            told = f"the validation split needs the corpus: {error}; restore it, or give a FILE"
+            raise TextError(told) from None
         tell(_split(ids, origin(model)["run"] if other else None, chars))
     if may_have_seen:
         console.say(f"warning: {may_have_seen}")
@@ -142,7 +142,7 @@ def _files_of(chosen: str, data: Path) -> list[str]:
     """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
     from gpt.training.sources import find_sources
 
-    if not Path(chosen).is_dir():
+    if not chosen or not Path(chosen).is_dir():
         return [chosen]
     return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
 

@@ -57,8 +57,7 @@ def sample(
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False,
     novelty: Annotated[
-        bool,
-        typer.Option("--novelty", help="Tell the longest run that what is written copies."),
+        bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
     ] = False,
     unknown: Unknown = "error",
     run: RunName = None,
@@ -155,7 +154,7 @@ def _corpus(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[
     try:
         return splits(checkpoints, run, step, data)
     except TextError as error:
-        raise TextError(f"--novelty: {error}; restore it to look for copies") from None
+        raise TextError(f"--novelty needs the corpus: {error}; restore it") from None
 
 
 def _copied(

@@ -73,7 +73,9 @@ def test_every_file_has_its_turn_in_its_place(gptx: Gptx, home: Path) -> None:
     (home / "folder/in/c.md").write_text("no cat")
     (home / "folder/table.csv").write_text("1,2")
     (home / "void").mkdir()
-    answer = gptx("eval", "a.txt", "folder", "empty.txt", "odd.txt", "void", "none.txt", "a.txt")
+    answer = gptx(
+        "eval", "a.txt", "folder", "empty.txt", "odd.txt", "void", "none.txt", "", "a.txt"
+    )
     labels = [line.split(": ")[0] for line in answer.out.splitlines()]
     assert labels == ["a.txt", "folder/b.txt", "folder/in/c.md", "a.txt"]
     assert answer.code == 3
@@ -82,6 +84,7 @@ def test_every_file_has_its_turn_in_its_place(gptx: Gptx, home: Path) -> None:
         ["gptx", "error", "odd.txt"],
         ["gptx", "error", "cannot read corpus void"],
         ["gptx", "error", "cannot read none.txt"],
+        ["gptx", "error", "cannot read "],
     ]
 
 
@@ -163,7 +166,8 @@ def test_without_its_corpus_eval_says_what_to_do(gptx: Gptx, home: Path) -> None
         assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
         assert problem in answer.err
         assert "--changed-corpus" not in answer.err
-        assert answer.err.endswith("restore it, or give a FILE to score\n")
+        assert answer.err.endswith("; restore it, or give a FILE\n")
+        assert "the validation split needs the corpus: " in answer.err
 
 
 def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:

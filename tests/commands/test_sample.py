@@ -186,7 +186,7 @@ def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: 
     finally:
         (home / "gone.txt").rename(home / "corpus.txt")
     assert (answer.code, answer.out) == (3, gptx("sample", "--length", "9").out)
-    assert answer.err.startswith("gptx: error: --novelty: cannot read corpus 'corpus.txt'")
-    assert answer.err.endswith("restore it to look for copies\n")
+    assert answer.err.startswith("gptx: error: --novelty needs the corpus: cannot read corpus 'c")
+    assert answer.err.endswith("; restore it\n")
     assert record["text"] == answer.out.removesuffix("\n")
     assert "novelty" not in record
