@@ -7,6 +7,7 @@ there is no second list of options. Knows no torch, no text and no files.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -69,6 +70,8 @@ def check_fields(config: Any) -> None:
             require(abs(value) < LARGEST, name, "this number is too large")
         elif kind is bool:
             require(type(value) is bool, name, f"{value!r} is not true or false")
+        elif kind is str:
+            require(type(value) is str, name, f"{value!r} is not a text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +205,15 @@ class TrainConfig:
     )
     windows: Annotated[Windows, "Drawn at random, or each once an epoch."] = "random"
     precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
-    val_fraction: Annotated[float, "Share of the text, at its end, held out."] = 0.1
+    separator: Annotated[
+        str, "Between two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
+    ] = "\\n"
+    split: Annotated[
+        str, "What validates: last, every:N (texts, or blocks of a single one), or a file."
+    ] = "last"
+    val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
+    min_count: Annotated[int, "Characters that come less often become one; 0 = none do."] = 0
+    replacement: Annotated[str, "The character that stands for them."] = "\ufffd"
     eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
     eval_chars: Annotated[int, "Most validation characters to evaluate on; 0 = all."] = 0
     patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
@@ -225,7 +236,33 @@ class TrainConfig:
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
+        require(self.min_count >= 0, "min_count", f"{self.min_count} is less than 0")
+        visible = len(self.replacement) == 1 and self.replacement.isprintable()
+        visible = visible and not self.replacement.isspace()
+        require(visible, "replacement", f"{self.replacement!a} is not one visible character")
+        require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
+        require(
+            self.split.isprintable(), "split", f"{self.split!a} cannot be stored; rename the file"
+        )
+        require(self.every != 1, "split", f"{self.split!a} leaves nothing to train on")
+        unescaped(self.separator, "separator")
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+    @property
+    def between(self) -> str:
+        """What stands between two texts: the separator, its escapes resolved."""
+        return unescaped(self.separator, "separator")
+
+    @property
+    def every(self) -> int:
+        """N of the split "every:N"; 0 of the others."""
+        found = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
+        return max(1, int(found[1])) if found else 0
+
+    @property
+    def validation(self) -> str | None:
+        """The file whose text validates, if one does."""
+        return None if self.split == "last" or self.every else self.split
 
     @property
     def evaluate_every(self) -> int:
@@ -258,6 +295,28 @@ class SampleConfig:
         if self.min_p is not None:
             require(0 <= self.min_p <= 1, "min_p", f"{self.min_p} is not in [0, 1]")
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0", "\\": "\\"}
+
+
+def unescaped(text: str, option: str) -> str:
+    """The text that \\n, \\t, \\u2028 … stand for. Raises ConfigError."""
+
+    def resolved(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in _ESCAPED:
+            return _ESCAPED[name]
+        point = int(name[1:], 16) if len(name) > 1 else 0xD800
+        good = point <= 0x10FFFF and not 0xD800 <= point < 0xE000
+        require(good, option, f"{match[0]!a} stands for no character; write \\\\ for a backslash")
+        return chr(point)
+
+    result = _ESCAPE.sub(resolved, text)
+    lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
+    require(not lone, option, f"{lone!a} is no character")
+    return result
 
 
 def field_types(config: type) -> dict[str, Any]:

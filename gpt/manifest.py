@@ -20,11 +20,18 @@ from gpt.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CorpusId:
-    """Which text a run was trained on: content, not place."""
+    """Which text a run was trained on: content, not place.
+
+    boundary: how many characters come before those that validate, where --val-fraction does not
+    say so. folded: the rare characters for which one other stands, folded_count times in all.
+    """
 
     sha256: str
     characters: int
     sources: tuple[str, ...]
+    boundary: int | None = None
+    folded: str = ""
+    folded_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +68,11 @@ class Manifest:
         for number in (self.seconds, *self.running, *some):
             if type(number) not in (int, float) or not math.isfinite(number):
                 raise ValueError("not a finite number")
+        boundary = self.corpus.boundary
+        if boundary is not None and (type(boundary) is not int or boundary < 0):
+            raise ValueError("the boundary")
+        if not isinstance(self.corpus.folded, str) or type(self.corpus.folded_count) is not int:
+            raise ValueError("folded")
         if not isinstance(self.preset, str) or not isinstance(self.environment, dict):
             raise ValueError("preset or environment")
         if not all(isinstance(value, str | int) for value in self.environment.values()):

@@ -30,6 +30,7 @@ NOT_OF_TYPE: dict[Any, list[Any]] = {
     int: [1.0, True, "1", None],
     float: [math.nan, math.inf, -math.inf, True, "1", None],
     bool: [0, 1, "true", None],
+    str: [1, True, None, b"last"],
 }
 
 
@@ -80,6 +81,10 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         *[(TrainConfig, name, (-1,)) for name in ("eval_chars", "patience")],
         *[(TrainConfig, name, (-0.1, 1.0)) for name in ("beta1", "beta2")],
         (TrainConfig, "val_fraction", (0.0, 1.0, -0.5)),
+        (TrainConfig, "split", ("", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
+        (TrainConfig, "separator", ("\\", "\\q", "\\ud800", "\\U00110000", "\\u12", "\udce9")),
+        (TrainConfig, "min_count", (-1,)),
+        (TrainConfig, "replacement", ("", "ab", " ", "\n", "\u200b", "\u3000", "\ud800")),
         *[(config, "seed", (-1, 2**63)) for config in (TrainConfig, SampleConfig)],
         *[(SampleConfig, name, (-1,)) for name in ("length", "n", "temperature")],
         (SampleConfig, "n", (0,)),
@@ -103,6 +108,7 @@ def test_the_edges_of_every_range_are_valid() -> None:
     ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
     ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
     TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
+    TrainConfig(separator="", split="every:2", min_count=0, replacement="_")
     SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
     SampleConfig(min_p=1)
 
@@ -114,6 +120,42 @@ def test_heads_share_the_width() -> None:
 def test_evaluations_are_a_tenth_of_the_run_apart_unless_told() -> None:
     assert [TrainConfig(steps=steps).evaluate_every for steps in (1, 10, 2000)] == [1, 1, 200]
     assert TrainConfig(steps=2000, eval_interval=7).evaluate_every == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("\\n", "\n"),
+        (r"\n\n--\t\r\f\v\0", "\n\n--\t\r\f\v\0"),
+        (r"\x41\u2028\U0001F600é", "A\u2028\U0001f600é"),
+        (r"\\n", r"\n"),  # a backslash, then an n
+        ("\n", "\n"),  # a newline that is one already
+        ("", ""),
+    ],
+)
+def test_a_separator_may_be_written_with_escapes(given: str, meant: str) -> None:
+    config = TrainConfig(separator=given)
+    assert config.between == meant
+    assert from_toml(to_toml(vars(config)), "x")["separator"] == given  # resolved only once
+
+
+@pytest.mark.parametrize(
+    ("given", "every", "validation"),
+    [
+        ("last", 0, None),
+        ("every:20", 20, None),
+        ("every 7", 7, None),
+        ("every3", 3, None),
+        ("./last", 0, "./last"),
+        ("every:3.txt", 0, "every:3.txt"),
+        ("könyv.txt", 0, "könyv.txt"),
+    ],
+)
+def test_a_split_is_the_end_or_every_nth_or_a_file(
+    given: str, every: int, validation: str | None
+) -> None:
+    config = TrainConfig(split=given)
+    assert (config.every, config.validation) == (every, validation)
 
 
 def test_the_classic_gpu_preset_has_the_parameters_of_nanogpt() -> None:
@@ -153,7 +195,7 @@ def test_every_option_has_a_line_of_help(config: type) -> None:
 def values_of(config: type) -> SearchStrategy[dict[str, Any]]:
     """Any values of the types of a config's fields."""
     numbers = {float: st.floats(allow_nan=False, allow_infinity=False), int: st.integers()}
-    kinds: dict[Any, SearchStrategy[Any]] = {**numbers, bool: st.booleans()}
+    kinds: dict[Any, SearchStrategy[Any]] = {**numbers, bool: st.booleans(), str: st.text()}
     return st.fixed_dictionaries(
         {
             name: kinds[kind] if kind in kinds else st.sampled_from(get_args(kind))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpt.training.ranks import Ranks
     from gpt.training.trainer import Event, Trainer
 
+READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
@@ -94,7 +95,10 @@ def train(
         raise ConfigError(
             "--minutes: a resumed run keeps its schedule; use --steps to train longer"
         )
-    order = _Order(corpus or [], options, device, data, checkpoints, run, dry_run, as_json)
+    reading = TrainConfig(**{name: options[name] for name in READING if name in options})
+    if not resume and reading.split != "last" and "val_fraction" in spelled:
+        raise ConfigError("--val-fraction: only with --split last")
+    order = _Order(corpus or [], options, reading, device, data, checkpoints, run, dry_run, as_json)
     ranks = Ranks(Launch.here(), shard)
     with _parting(ranks):
         interrupted = _interrupted(order, ranks)
@@ -110,6 +114,7 @@ class _Order:
 
     corpus: Sequence[str]
     options: Mapping[str, Any]
+    reading: TrainConfig  # how the text is read; the rest of it is not decided
     device: Device
     data: Path
     checkpoints: Path
@@ -148,6 +153,7 @@ def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
 
 def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float | None) -> None:
     """A new run."""
+    from gpt.progress import working
     from gpt.run import Run, check_run_name, discard_if_empty, new_run
     from gpt.training.finding import read_corpus
     from gpt.training.plan import make_plan, usable_device
@@ -164,9 +170,15 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
         if folder is not None:
             ranks.launch.mark(folder)
         device = usable_device(order.device)
-        read = shared_corpus(
-            ranks, order.data, lambda: read_corpus(order.corpus, order.data, sys.stdin.buffer)
-        )
+        with working() as done:
+            read = shared_corpus(
+                ranks,
+                order.data,
+                order.reading,
+                lambda: read_corpus(
+                    order.corpus, order.data, sys.stdin.buffer, config=order.reading, progress=done
+                ),
+            )
         ranks.meet(device)
         plan = make_plan(read, order.options, preset, device, minutes, ranks)
         if ranks.first:
@@ -193,6 +205,7 @@ def _go_on(
     changed_corpus: bool,
 ) -> None:
     """The interrupted run, or the named one, or the newest."""
+    from gpt.progress import working
     from gpt.run import find_run
     from gpt.training.finding import find_corpus
     from gpt.training.plan import resume_plan, usable_device
@@ -210,13 +223,20 @@ def _go_on(
                 f"--preset: this run has {checkpoint.manifest.preset}; leave the option out, or "
                 "train a new run"
             )
-        read = shared_corpus(
-            ranks,
-            order.data,
-            lambda: find_corpus(
-                checkpoint.manifest, order.corpus, order.data, sys.stdin.buffer, changed_corpus
-            ),
-        )
+        with working() as done:
+            read = shared_corpus(
+                ranks,
+                order.data,
+                checkpoint.manifest.train,
+                lambda: find_corpus(
+                    checkpoint.manifest,
+                    order.corpus,
+                    order.data,
+                    sys.stdin.buffer,
+                    changed_corpus,
+                    done,
+                ),
+            )
         device = usable_device(order.device)
         ranks.meet(device)
         plan = resume_plan(checkpoint, read, order.options, device, ranks)
@@ -243,14 +263,21 @@ def _show_card(plan: Plan) -> None:
     rows = {
         "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
         "characters": reports.character_facts(plan.rare, plan.only_in_val),
-        "split": f"{plan.train_characters:,} to train on, {plan.val_characters:,} to validate",
+        "folded": reports.folded_facts(identity, training.replacement),
+        "split": reports.split_facts(
+            plan.train_characters,
+            plan.val_characters,
+            training,
+            plan.corpus.block,
+            plan.evaluated_characters,
+        ),
         "model": reports.model_facts(model),
         "heads": reports.heads_facts(model),
         "training": reports.training_facts(training, step_characters, plan.train_characters),
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
         "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
-        "to beat": reports.baseline_facts(plan.uniform, plan.ngrams),
+        "to beat": reports.baseline_facts(plan.uniform, plan.ngrams, plan.counted_characters),
     }
     for note in plan.corpus.notes:
         console.say(f"note: {note}")

@@ -1,208 +1,221 @@
 """Text -> ids on disk -> two splits -> batches.
 
-A text is read twice in chunks, first for its characters and its hash, then to encode it; so memory
-stays bounded at any size. The ids are memory-mapped and named by the text's SHA-256: an edited
-file is another corpus, and a run keeps its own. Batch order is a pure function of seed and step.
+The ids are memory-mapped and named by the text's SHA-256: an edited file is another corpus, and a
+run keeps its own. How a text is read, numbered and divided is encoding.py's, numbering.py's and
+division.py's business; where it is kept, cache.py's. Batch order is a pure function of seed and
+step.
 """
 
 from __future__ import annotations
 
-import codecs
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt import files
-from gpt.config import Windows
-from gpt.errors import TextError
+from gpt.config import TrainConfig, Windows
+from gpt.errors import StorageError, TextError
 from gpt.manifest import CorpusId
+from gpt.training import cache
+from gpt.training.division import SHORTEST_IN_CONTEXTS, divide
+from gpt.training.encoding import Progress, draft, no_progress
+from gpt.training.numbering import number
 from gpt.training.sources import Source
-from gpt.vocabulary import Ids, Vocabulary, code_points
+from gpt.training.texts import pieces, total_bytes
+from gpt.vocabulary import Ids, Vocabulary
 
-CHUNK = 2**22  # bytes
+COUNTED_AT_ONCE = 2**18  # ids
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 LISTED = 2**20  # most windows of an epoch whose order is a list, as it was from the beginning
 ROUNDS = 4  # that mix a longer epoch's windows
-SIGNATURES = {
-    b"\x1f\x8b": "gzip",
-    b"\x89PNG": "a PNG picture",
-    b"PK\x03\x04": "a zip archive",
-    b"%PDF": "a PDF",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
+READING = 0.7  # of the time that an encoding takes
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,) is memory-mapped; notes are worth telling the user."""
+    """An encoded text. ids (characters,) is memory-mapped; notes are worth telling the user.
+
+    The text to train on comes first: up to `boundary`, or, if that is None, up to a share that
+    the run's options say. block: characters of the blocks that validate, 0 if they are no blocks.
+    folded: how often each character came that another one stands for.
+    """
 
     ids: Ids
     vocabulary: Vocabulary
     identity: CorpusId
     notes: tuple[str, ...] = ()
+    boundary: int | None = None
+    block: int = 0
+    folded: Mapping[str, int] | None = None
+    counted: tuple[int, ...] | None = None
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(vocabulary,) how often each character occurs: known since the text was encoded."""
+        if self.counted is not None:
+            return np.array(self.counted, np.int64)
+        return character_counts(self.ids, len(self.vocabulary))
+
+    def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
+        """What to train on and what to validate on: the last val_fraction of the characters, or
+        what was set apart when the text was encoded. Either may be too short for anything.
+        """
+        boundary = self.boundary
+        if boundary is None:
+            boundary = int(len(self.ids) * (1 - val_fraction))
+        return self.ids[:boundary], self.ids[boundary:]
+
+    def longest_context(self, val_fraction: float) -> int:
+        """Characters of the largest block_size that `split` takes; 0 if there is none."""
+        longest = max(0, min(map(len, self.parts(val_fraction))) - 1)
+        return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """The first int((1 − val_fraction)·n) characters to train on, the rest to validate.
-
-        Raises TextError when either holds less than one window of block_size + 1.
+        """As `parts`. Raises TextError when either holds less than one window of block_size + 1,
+        or when blocks are hardly longer than a window.
         """
-        boundary = int(len(self.ids) * (1 - val_fraction))
-        train, val = self.ids[:boundary], self.ids[boundary:]
+        train, val = self.parts(val_fraction)
+        fits = self.longest_context(val_fraction)
+        remedy = (
+            f"use --block-size {fits}"
+            if fits >= 1
+            else "even --block-size 1 needs two characters in each split; use more text"
+        )
         for name, part in (("training", train), ("validation", val)):
             if len(part) < block_size + 1:
-                fits = min(len(train), len(val)) - 1
-                remedy = (
-                    f"use --block-size {fits}"
-                    if fits >= 1
-                    else "even --block-size 1 needs two characters in each split; use more text"
-                )
                 raise TextError(
                     f"the {name} split has {len(part)} characters, needs {block_size + 1}; {remedy}"
                 )
+        if block_size > fits:
+            raise TextError(
+                f"--split every:N: blocks of {self.block} characters are too short beside a "
+                f"context of {block_size}; {remedy}, or --split last"
+            )
         return train, val
 
 
-def encode(sources: Sequence[Source], data: Path, known: Vocabulary | None = None) -> Corpus:
+def encode(
+    sources: Sequence[Source],
+    data: Path,
+    known: Vocabulary | None = None,
+    config: TrainConfig | None = None,
+    validation: Sequence[Source] = (),
+    progress: Progress = no_progress,
+) -> Corpus:
     """Encodes the texts, one after the other, into `data`; or finds them there.
 
-    By their own vocabulary, or by a known one that has all of their characters.
+    By their own vocabulary, or by a known one that has all of their characters. `config` says what
+    separates them, what validates and what is folded; `validation`: texts that validate.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
+    config, every = config or TrainConfig(), [*sources, *validation]
+    known_by = cache.fingerprint(every, len(sources), config)
+    if known_by and (record := cache.recall(data, known_by)):
+        found = _open(cache.ids_path(data, record["text_sha256"], config), sources)
+        if found is not None and known in (None, found.vocabulary):
+            return found
     notes: list[str] = []
-    seen = np.zeros(0x110000, dtype=bool)
-    digest, characters = hashlib.sha256(), 0
-    for text in _read(sources, notes):
-        digest.update(text.encode())
-        seen[code_points(text)] = True
-        characters += len(text)
-    if not characters:
-        names = ", ".join(source.name for source in sources)
-        raise TextError(f"corpus is empty: {names}")
-    vocabulary = Vocabulary("".join(map(chr, np.flatnonzero(seen).tolist())))
-    if known is not None and not known.unknown(vocabulary.characters):
-        vocabulary = known
-    if len(vocabulary) == 1:
-        notes.append("the corpus has one distinct character: there is nothing to predict")
-    identity = CorpusId(digest.hexdigest(), characters, tuple(source.name for source in sources))
-    stored = _open_ids(identity, data, notes)
-    if stored is None or stored.vocabulary != vocabulary:
-        _write_ids(sources, vocabulary, identity, data)
-        stored = _open_ids(identity, data, notes)
-        if stored is None:
-            raise TextError("the corpus changed while it was being read; run it again")
-    return Corpus(stored.ids, vocabulary, identity, tuple(notes))
+    size = max(1, total_bytes(every))
+    drafted = draft(
+        pieces(every, config.between, notes),
+        len(every),
+        len(sources),
+        data,
+        lambda read: progress(READING * min(1.0, read / size)),
+    )
+    with closing(drafted):
+        if not drafted.characters:
+            names = ", ".join(source.name for source in sources)
+            raise TextError(f"corpus is empty: {names}")
+        numbering = number(drafted, known, config.min_count, config.replacement)
+        division = divide(drafted.starts, len(sources), config.every)
+        if len(numbering.vocabulary) == 1:
+            notes.append("the corpus has one distinct character: there is nothing to predict")
+        path = cache.ids_path(data, drafted.sha256, config)
+        corpus, told = _open(path, sources), list(notes)
+        if corpus is None and path.is_file():
+            told.append(f"{path} was damaged and has been made again")
+        made = (numbering.vocabulary, division.boundary)
+        if corpus is None or (corpus.vocabulary, corpus.boundary) != made:
+            record = {
+                "text_sha256": drafted.sha256,
+                "characters": numbering.vocabulary.characters,
+                "counts": numbering.counts.tolist(),
+                "folded": numbering.folded,
+                "boundary": division.boundary,
+                "block": division.block,
+                "notes": notes,
+            }
+            ids = drafted.looked_up(numbering.table, division.spans)
+            cache.write(path, record, _watched(ids, drafted.characters, progress))
+            corpus = _open(path, sources)
+            if corpus is None:
+                raise StorageError(f"{path} is not what was written; check the disk")
+    if known_by and known_by == cache.fingerprint(every, len(sources), config):
+        cache.remember(path, known_by)
+    return replace(corpus, notes=tuple(told))
 
 
-def reopen(identity: CorpusId, data: Path) -> Corpus | None:
+def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterator[Ids]:
+    """The same ids; progress is told."""
+    done = 0
+    for part in ids:
+        yield part
+        done += len(part)
+        progress(READING + (1 - READING) * done / characters)
+
+
+def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
     """The encoded text of an earlier run, or None if `data` no longer holds it whole."""
-    return _open_ids(identity, data, [])
-
-
-def _read(sources: Sequence[Source], notes: list[str]) -> Iterator[str]:
-    """The texts in chunks; a newline between two files where the first lacks one."""
-    last = "\n"
-    for source in sources:
-        between = "" if last == "\n" else "\n"
-        for text in _decode(source, notes):
-            yield between + text
-            between, last = "", text[-1]
-
-
-def _decode(source: Source, notes: list[str]) -> Iterator[str]:
-    """A file's text in chunks, exactly: no newline is translated, nothing normalised."""
-    try:
-        with open(source.path, "rb") as file:
-            head = file.read(4096)
-            for signature, what in SIGNATURES.items():
-                if head.startswith(signature):
-                    raise TextError(f"{source.name} looks like {what}, not UTF-8 text")
-            if len(head) >= 64 and head.count(0) > len(head) // 4:
-                raise TextError(f"{source.name} looks like UTF-16 or binary, not UTF-8 text")
-            start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-            if start and f"left out the byte order mark of {source.name}" not in notes:
-                notes.append(f"left out the byte order mark of {source.name}")
-            file.seek(start)
-            pending, offset = b"", start  # offset: where `pending` begins
-            while chunk := file.read(CHUNK):
-                data = pending + chunk
-                text, used = codecs.utf_8_decode(data, "strict", False)
-                pending, offset = data[used:], offset + used
-                if text:
-                    yield text
-            codecs.utf_8_decode(pending, "strict", True)
-    except UnicodeDecodeError as error:
-        position = offset + error.start
-        raise TextError(
-            f"{source.name}: invalid UTF-8 at byte {position}; convert it, for example: "
-            f"iconv -f LATIN1 -t UTF-8 FILE"
-        ) from None
-    except OSError as error:
-        raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error
-
-
-def _write_ids(
-    sources: Sequence[Source], vocabulary: Vocabulary, identity: CorpusId, data: Path
-) -> None:
-    """Second pass: NAME.ids, then NAME.json, which vouches for both. Raises TextError."""
-    path = data / f"{identity.sha256[:16]}.ids"
-    # One hash over vocabulary and ids: either alone would say nothing about the text.
-    read, written = hashlib.sha256(), hashlib.sha256(vocabulary.characters.encode())
-    with files.storage_errors(f"write {path}"):
-        data.mkdir(parents=True, exist_ok=True)
-        with files.replacing(path) as append:
-            for text in _read(sources, []):
-                read.update(text.encode())
-                encoded = vocabulary.encode(text, unknown="skip").tobytes()
-                written.update(encoded)
-                append(encoded)
-            if read.hexdigest() != identity.sha256:
-                raise TextError("the corpus changed while it was being read; run it again")
-        record = {
-            "text_sha256": identity.sha256,
-            "sha256": written.hexdigest(),
-            "characters": vocabulary.characters,
-        }
-        files.replace(path.with_suffix(".json"), json.dumps(record).encode())
-
-
-def _open_ids(identity: CorpusId, data: Path, notes: list[str]) -> Corpus | None:
-    path = data / f"{identity.sha256[:16]}.ids"
-    if not path.is_file():
+    corpus = _open(cache.ids_path(data, identity.sha256, config or TrainConfig()), ())
+    if corpus is None or (len(corpus.ids), corpus.identity.sha256, corpus.boundary) != (
+        identity.characters,
+        identity.sha256,
+        identity.boundary,
+    ):
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
-        vocabulary = Vocabulary(record["characters"])
-        ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
-        whole = len(ids) == identity.characters and record["text_sha256"] == identity.sha256
-        if whole and _sha256(vocabulary, path) == record["sha256"]:
-            return Corpus(ids, vocabulary, identity)
-    notes.append(f"{path} was damaged and has been made again")
-    return None
+    return replace(corpus, identity=identity, notes=())
 
 
-def _sha256(vocabulary: Vocabulary, path: Path) -> str:
-    digest = hashlib.sha256(vocabulary.characters.encode())
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
+    """What the cache has there, as read from these sources."""
+    found = cache.read(path)
+    if found is None:
+        return None
+    ids, record = found
+    boundary, folded = record.get("boundary"), record.get("folded") or {}
+    counted = record.get("counts")
+    identity = CorpusId(
+        sha256=record["text_sha256"],
+        characters=len(ids),
+        sources=tuple(source.name for source in sources),
+        boundary=boundary,
+        folded="".join(sorted(folded)),
+        folded_count=sum(folded.values()),
+    )
+    return Corpus(
+        ids,
+        Vocabulary(record["characters"]),
+        identity,
+        notes=tuple(record.get("notes", ())),
+        boundary=boundary,
+        block=record.get("block", 0),
+        folded=folded,
+        counted=None if counted is None else tuple(counted),
+    )
 
 
 def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     """(vocab_size,) how often each character occurs."""
     counts = np.zeros(vocab_size, dtype=np.int64)
-    for first in range(0, len(ids), CHUNK):
-        counts += np.bincount(ids[first : first + CHUNK], minlength=vocab_size)
+    for first in range(0, len(ids), COUNTED_AT_ONCE):
+        part = ids[first : first + COUNTED_AT_ONCE]
+        counts += np.bincount(part, minlength=vocab_size)
     return counts
 
 

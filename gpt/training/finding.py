@@ -6,22 +6,45 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from gpt.config import TrainConfig
 from gpt.errors import TextError
 from gpt.manifest import Manifest
 from gpt.training.corpus import Corpus, encode, reopen
-from gpt.training.sources import discard_spooled, find_sources
+from gpt.training.encoding import Progress, no_progress
+from gpt.training.sources import Source, discard_spooled, find_sources
 from gpt.vocabulary import Vocabulary
 
 
 def read_corpus(
-    names: Sequence[str], data: Path, stdin: BinaryIO, known: Vocabulary | None = None
+    names: Sequence[str],
+    data: Path,
+    stdin: BinaryIO,
+    known: Vocabulary | None = None,
+    config: TrainConfig | None = None,
+    progress: Progress = no_progress,
 ) -> Corpus:
-    """Finds and encodes the texts. Raises TextError, StorageError."""
+    """Finds and encodes the texts, and the one that validates if `config` names it.
+
+    `progress` is told the share that is done. Raises TextError, StorageError.
+    """
     sources = find_sources(names, data, stdin)
     try:
-        return encode(sources, data, known)
+        validation = _validation(config, data, stdin) if config else []
+        try:
+            return encode(sources, data, known, config, validation, progress)
+        finally:
+            discard_spooled(validation)
     finally:
         discard_spooled(sources)
+
+
+def _validation(config: TrainConfig, data: Path, stdin: BinaryIO) -> list[Source]:
+    if config.validation is None:
+        return []
+    try:
+        return find_sources([config.validation], data, stdin)
+    except TextError as error:
+        raise TextError(f"--split takes last, every:N or a file; {error}") from None
 
 
 def find_corpus(
@@ -30,20 +53,21 @@ def find_corpus(
     data: Path,
     stdin: BinaryIO,
     changed: bool = False,
+    progress: Progress = no_progress,
 ) -> Corpus:
     """The text that a run was trained on: encoded in `data`, or read again from its sources.
 
     Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
     run's vocabulary has all of its characters.
     """
-    identity, known = manifest.corpus, Vocabulary(manifest.characters)
+    identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
     if not names and not changed:
-        corpus = reopen(identity, data)
+        corpus = reopen(identity, data, config)
         if corpus is not None and corpus.vocabulary == known:
             return corpus
         if corpus is None and "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    corpus = read_corpus(names or identity.sources, data, stdin, known)
+    corpus = read_corpus(names or identity.sources, data, stdin, known, config, progress)
     if corpus.identity.sha256 != identity.sha256 and not changed:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "

@@ -21,12 +21,15 @@ from gpt.presets import FITTED_PRESETS, preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
 from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
-from gpt.training.ngrams import witten_bell
+from gpt.training.ngrams import MOST_TRAIN, MOST_VAL, witten_bell
 from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
+COUNTED = 16_000_000  # most validation characters that are counted for the card
+#: Most validation characters that an evaluation reads unasked: as many as counting n-grams does.
+EVALUATED = MOST_VAL
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
 CHANGEABLE = frozenset(
@@ -45,10 +48,21 @@ class Plan:
     ngrams: tuple[float, ...]
     train_characters: int
     val_characters: int
-    rare: str
-    only_in_val: str
+    rare: str  # in the training split; of a very long text, in all of it
+    only_in_val: str  # of a very long text not known
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # the values that nobody has given are as they are
+
+    @property
+    def evaluated_characters(self) -> int:
+        """Of the validation split, at each evaluation."""
+        return min(self.val_characters, self.manifest.train.eval_chars or self.val_characters)
+
+    @property
+    def counted_characters(self) -> tuple[int, int] | None:
+        """What of each split the n-grams were counted on, if not all."""
+        counted = min(self.train_characters, MOST_TRAIN), min(self.val_characters, MOST_VAL)
+        return None if counted == (self.train_characters, self.val_characters) else counted
 
     @property
     def uniform(self) -> float:
@@ -86,6 +100,8 @@ def make_plan(
         ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         TrainConfig(**only_fields(TrainConfig, values)),
     )
+    if len(corpus.parts(recipe.train.val_fraction)[1]) > EVALUATED:
+        recipe = recipe.changed({"eval_chars": EVALUATED}, given)  # all would take hours
     counted = _count(corpus, recipe.train)
     fitted = preset_name in FITTED_PRESETS and device == "cpu"
     if fitted:
@@ -118,8 +134,9 @@ def _suit(
     ranks: Ranks,
 ) -> tuple[Recipe, Measurement | None]:
     """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
-    parts = [len(ids) for ids in corpus.split(preset_recipe.train.val_fraction, 1)]
-    characters, longest = parts[0], min(parts) - 1
+    fraction = preset_recipe.train.val_fraction
+    characters = len(corpus.split(fraction, 1)[0])
+    longest = corpus.longest_context(fraction)
 
     def shaped(flops: float = math.inf) -> Recipe:
         if not fitted:
@@ -221,8 +238,10 @@ def _assess(
     """Counts characters; measures a step, unless that is done."""
     model, train = manifest.model, manifest.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
-    in_train = character_counts(train_ids, model.vocab_size)
-    in_val = character_counts(val_ids, model.vocab_size)
+    in_val = np.zeros(model.vocab_size, np.int64)
+    if len(val_ids) <= COUNTED:
+        in_val = character_counts(val_ids, model.vocab_size)
+    in_train = corpus.counts - in_val
     decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+from gpt.config import TrainConfig
 from gpt.errors import CheckpointError, RankError, TextError
 from gpt.manifest import CorpusId
 from gpt.run import Checkpoint, Run
@@ -21,7 +22,9 @@ from gpt.training.ranks import Ranks
 Found = TypeVar("Found")
 
 
-def shared_corpus(ranks: Ranks, data: Path, read: Callable[[], Corpus]) -> Corpus:
+def shared_corpus(
+    ranks: Ranks, data: Path, config: TrainConfig, read: Callable[[], Corpus]
+) -> Corpus:
     """The corpus that the first rank reads; the others open it in `data`.
 
     Raises what `read` raises; elsewhere RankError, or TextError if it is not there.
@@ -29,7 +32,7 @@ def shared_corpus(ranks: Ranks, data: Path, read: Callable[[], Corpus]) -> Corpu
 
     def follow(told: str) -> Corpus:
         identity = CorpusId(**json.loads(told))
-        corpus = reopen(identity, data)
+        corpus = reopen(identity, data, config)
         if corpus is None:
             raise TextError(
                 f"{data.resolve()} on this machine does not hold the encoded corpus; give all "

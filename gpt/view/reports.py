@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gpt.config import ModelConfig, TrainConfig, field_help
 from gpt.errors import CheckpointError
-from gpt.manifest import Manifest
+from gpt.manifest import CorpusId, Manifest
 from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
@@ -39,6 +39,34 @@ def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -
     facts = f"{names}: {characters:,} characters, {config.vocab_size:,} distinct"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
+    """Which rare characters became one, and how much of the text they were."""
+    if not corpus.folded:
+        return ""
+    kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
+    some = " ".join(quoted(character) for character in corpus.folded[:most])
+    more = f" and {kinds - most} more" if kinds > most else ""
+    return (
+        f"{some}{more} became {quoted(replacement)}: {counted(kinds, 'rare character')}, "
+        f"{corpus.folded_count:,} of {corpus.characters:,} in the text ({100 * share:.2g}%)"
+    )
+
+
+def split_facts(
+    train_characters: int, val_characters: int, config: TrainConfig, block: int, evaluated: int
+) -> str:
+    """How much trains and how much validates, which part that is, and how much of it is read."""
+    facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
+    if config.every:
+        what = f"block of {block:,} characters" if block else "text"
+        facts += f": every {ordinal(config.every)} {what}"
+    elif config.validation:
+        facts += f": {config.validation}"
+    if evaluated < val_characters:
+        facts += f"; evaluations read the first {evaluated:,} of them (--eval-chars)"
+    return facts
 
 
 def model_facts(config: ModelConfig) -> str:
@@ -89,10 +117,21 @@ def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
     return " · ".join(facts)
 
 
-def baseline_facts(uniform: float, ngrams: Sequence[float]) -> str:
-    """What knowing nothing, and counting, score on the same validation split."""
-    counted = " · ".join(f"{order + 1}: {loss:.3f}" for order, loss in enumerate(ngrams))
-    return f"uniform {uniform:.3f} · counting n-grams {counted} nats/char"
+def baseline_facts(
+    uniform: float, ngrams: Sequence[float], most: tuple[int, int] | None = None
+) -> str:
+    """What knowing nothing, and counting, score on the same validation split.
+
+    most: how many characters of either split were counted, if not all.
+    """
+    losses = " · ".join(f"{order + 1}: {loss:.3f}" for order, loss in enumerate(ngrams))
+    facts = f"uniform {uniform:.3f} · counting n-grams {losses} nats/char"
+    if most is None:
+        return facts
+    return (
+        f"{facts} (counted on the last {most[0]:,} characters to train on, "
+        f"scored on the first {most[1]:,} to validate)"
+    )
 
 
 def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
@@ -133,9 +172,9 @@ def sample_line(text: str, width: int) -> str:
 
 
 def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
-    """How a training ended, for programs."""
-    best = manifest.best_loss
-    return {
+    """How a training ended, for programs; and which characters were folded, if any were."""
+    best, corpus = manifest.best_loss, manifest.corpus
+    told = {
         "run": name,
         "step": manifest.step,
         "reason": reason,
@@ -144,11 +183,27 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "val_bits": None if best is None else best / math.log(2),
         "seconds": round(manifest.seconds, 3),
     }
+    if not corpus.folded:
+        return told
+    folded = {
+        "characters": corpus.folded,
+        "kinds": len(corpus.folded),
+        "count": corpus.folded_count,
+        "share": corpus.folded_count / corpus.characters,
+        "replacement": manifest.train.replacement,
+    }
+    return {**told, "folded": folded}
 
 
 def counted(count: int | str, what: str) -> str:
     """ "1 thread", "2 threads" """
     return f"{count} {what}" + "s" * (str(count) != "1")
+
+
+def ordinal(number: int) -> str:
+    """ "2nd", "10th", "21st" """
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}" + ("th" if number % 100 in (11, 12, 13) else ending)
 
 
 def millions(count: int) -> str:
@@ -239,6 +294,7 @@ def story(
         "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, "
         f"{duration(manifest.seconds)} of training",
         "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
+        "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
         "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
     }

@@ -184,3 +184,13 @@ def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
     by_file = gptx("eval", "corpus.txt").out.split(": ")[1]
     by_pipe = gptx("eval", "-", stdin=Path("corpus.txt").read_bytes()).out.split(": ")[1]
     assert by_file == by_pipe
+
+
+def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(gptx("eval", "--json").out)
+    monkeypatch.setattr("gpt.commands.evaluate.MOST_SCORED", 50)
+    answer = gptx("eval", "--json")
+    assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
+    assert f"{whole['characters'] + 1:,} characters the first 50 are scored" in answer.err

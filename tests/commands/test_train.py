@@ -58,6 +58,32 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
     assert "resuming" in further.err
 
 
+def test_a_text_of_its_own_validates_and_rare_characters_fold(gptx: Gptx, home: Path) -> None:
+    (home / "val.txt").write_text("the cat sat on the mat.\n" * 9 + "ő", encoding="utf-8")
+    where = ("--checkpoints", "folded")
+    refused = gptx("train", "corpus.txt", *TINY, "--split", "val.txt", *where)
+    assert refused.code == 3
+    assert "(U+0151) is only in the text that validates" in refused.err
+    options = ("--split", "val.txt", "--min-count", "2")
+    answer = gptx("train", "corpus.txt", *TINY, *options, "--json", *where)
+    assert answer.code == 0, answer.err
+    assert "to train on, 217 to validate: val.txt" in answer.err
+    assert "'ő' became '\ufffd': 1 rare character, 1 of" in answer.err
+    result = json.loads(answer.out)
+    assert result["folded"]["characters"] == "ő"
+    scored = json.loads(gptx("eval", "--json", *where).out)
+    assert scored["characters"] == 216
+    assert scored["nats"] == pytest.approx(result["val_nats"], abs=1e-5)
+    unknown = gptx("eval", "val.txt", *where)
+    assert unknown.code == 3  # what was folded is a character that the model does not know
+    assert "U+0151" in unknown.err
+    repeated = gptx("train", "--config", "folded/corpus-1/config.toml", "--json", *where)
+    assert json.loads(repeated.out)["val_nats"] == result["val_nats"]
+    on = gptx("train", "--resume", "--run", "corpus-1", "--steps", "12", "--json", *where)
+    assert on.code == 0, on.err
+    assert "217 to validate: val.txt" in on.err
+
+
 def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home: Path) -> None:
     first = sorted((home / "checkpoints").iterdir())[0]
     again = ("train", "--config", str(first / "config.toml"), "--dry-run")

@@ -15,8 +15,9 @@ from conftest import TEXT, corpus_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from gpt.config import TrainConfig
 from gpt.errors import TextError
-from gpt.training import corpus as corpus_module
+from gpt.training import cache, encoding, texts
 from gpt.training import corpus as module
 from gpt.training.corpus import (
     Corpus,
@@ -57,7 +58,7 @@ def test_any_text_is_read_exactly_in_chunks_of_any_size(
     whole = "A text: " + text
     assume(whole.count("\0") <= len(whole.encode()) // 4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(texts, "CHUNK", chunk)
         corpus = encoded(tmp_path_factory.mktemp("corpus"), whole.encode())
     assert text_of(corpus) == whole
     assert corpus.vocabulary == Vocabulary.from_text(whole)
@@ -77,7 +78,7 @@ def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
     content = b"A text: " + before.encode() + junk + after.encode()
     assume(content.count(0) <= len(content) // 4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(texts, "CHUNK", chunk)
         for start in (b"", codecs.BOM_UTF8):
             folder = tmp_path_factory.mktemp("corpus")
             try:
@@ -164,12 +165,119 @@ def test_texts_follow_each_other_on_a_new_line(
 
 def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = corpus_of(TEXT, tmp_path)
-    monkeypatch.setattr(module, "_write_ids", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(cache, "write", lambda *_: pytest.fail("encoded again"))
     again = corpus_of(TEXT, tmp_path)
     opened = reopen(first.identity, tmp_path / "data")
     assert (again.identity, again.notes) == (first.identity, ())
     assert opened is not None
     assert text_of(opened) == text_of(again) == TEXT
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    contents=st.lists(st.text("abé東\n", max_size=30), min_size=1, max_size=6),
+    every=st.integers(2, 4),
+    chunk=CHUNKS,
+)
+def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
+) -> None:
+    whole = "".join(
+        content + "\n" * (not content.endswith("\n") and any(contents[n + 1 :]))
+        for n, content in enumerate(contents)
+        if content
+    )
+    assume(len(whole) >= every and (len(contents) == 1 or len(contents) >= every))
+    config = TrainConfig(split=f"every:{every}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        folder = tmp_path_factory.mktemp("corpus")
+        plain = encoded(folder, *(content.encode() for content in contents))
+        sources = [Source(folder / f"{n}.txt", f"{n}.txt") for n in range(len(contents))]
+        corpus = encode(sources, folder / "data", None, config)
+    assert text_of(plain) == whole
+    assert corpus.identity.sha256 == plain.identity.sha256  # the same text, in another order
+    train, val = (corpus.vocabulary.decode(part) for part in corpus.parts(0.1))
+    if len(contents) > 1:
+        ends = [content and content + "\n" * (not content.endswith("\n")) for content in contents]
+        last = max(n for n, content in enumerate(contents) if content)
+        ends[last] = contents[last]
+        kept = [
+            "".join(e for n, e in enumerate(ends) if bool((n + 1) % every) == t) for t in (1, 0)
+        ]
+        assert [train, val] == kept
+    else:
+        blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
+        assert val == "".join(blocks[every - 1 :: every])
+        assert len(train) + len(val) == len(whole)
+    opened = reopen(corpus.identity, folder / "data", config)
+    assert opened is not None
+    assert (opened.boundary, opened.block) == (corpus.boundary, corpus.block)
+    assert opened.ids.tolist() == corpus.ids.tolist()
+
+
+def test_another_text_validates_whole(tmp_path: Path) -> None:
+    sources = []
+    for name, text in (("a", TEXT), ("b", "the cat."), ("c", "the cat.\n")):
+        (tmp_path / name).write_text(text)
+        sources.append(Source(tmp_path / name, name))
+    a, b, c = sources
+    config = TrainConfig(split="c")
+    corpus = encode([a, b], tmp_path / "data", None, config, [c])
+    for fraction in (0.1, 0.9):
+        train, val = (corpus.vocabulary.decode(part) for part in corpus.split(fraction, 8))
+        assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
+    assert corpus.identity.sources == ("a", "b")
+    assert corpus.identity.boundary == len(TEXT) + 9
+    # The same text, divided elsewhere, is not taken for it.
+    other = encode([a], tmp_path / "data", None, config, [b, c])
+    assert (other.identity.sha256, other.boundary) == (corpus.identity.sha256, len(TEXT))
+    assert reopen(corpus.identity, tmp_path / "data", config) is None
+
+
+def test_blocks_that_are_short_beside_a_context_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    source = Source(tmp_path / "text", "text")
+    corpus = encode([source], tmp_path / "data", None, TrainConfig(split="every:4"))
+    assert corpus.block == len(TEXT) // 40 == 72
+    assert corpus.longest_context(0.1) == 18
+    corpus.split(0.1, 18)
+    with pytest.raises(TextError, match=r"^--split every:N: blocks of 72 .* --block-size 18, or"):
+        corpus.split(0.1, 19)
+
+
+def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a" * 50 + "bé東" + "b" * 50)
+    source = Source(tmp_path / "text", "text")
+    config = TrainConfig(min_count=2)
+    corpus = encode([source], tmp_path / "data", None, config)
+    assert text_of(corpus) == "a" * 50 + "b\ufffd\ufffd" + "b" * 50
+    assert corpus.folded == {"é": 1, "東": 1}
+    assert (corpus.identity.folded, corpus.identity.folded_count) == ("é東", 2)
+    assert dict(zip(corpus.vocabulary.characters, corpus.counts, strict=True)) == {
+        "a": 50,
+        "b": 51,
+        "\ufffd": 2,
+    }
+    opened = reopen(corpus.identity, tmp_path / "data", config)
+    assert opened is not None
+    assert (opened.folded, opened.identity) == (corpus.folded, corpus.identity)
+    again = encode([source], tmp_path / "data", corpus.vocabulary, config)
+    assert again.identity == corpus.identity
+    assert text_of(encode([source], tmp_path / "data")) == (tmp_path / "text").read_text()
+
+
+def test_the_share_that_is_done_is_told_and_never_falls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "CHUNK", 100)
+    monkeypatch.setattr(encoding, "AT_ONCE", 100)
+    (tmp_path / "text").write_text(TEXT)
+    told: list[float] = []
+    encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=told.append)
+    assert told == sorted(told)
+    assert len(told) > 20
+    assert told[-1] == 1
 
 
 def spoil(path: Path, how: str) -> None:
@@ -232,7 +340,7 @@ def test_a_text_too_short_for_any_block_size_says_so(tmp_path: Path, text: str) 
 
 
 def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "COUNTED_AT_ONCE", 3)
     assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
 
 
@@ -267,7 +375,7 @@ def test_every_window_is_reachable_and_one_is_enough() -> None:
 def test_an_epoch_has_each_window_once(
     listed: int, seed: int, batch_size: int, block_size: int, spare: int
 ) -> None:
-    with mock.patch.object(corpus_module, "LISTED", listed):
+    with mock.patch.object(module, "LISTED", listed):
         _check_epochs(seed, batch_size, block_size, spare)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gpt.manifest import CorpusId, Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.training import plan as module
-from gpt.training.corpus import Corpus
+from gpt.training.corpus import Corpus, encode
 from gpt.training.finding import find_corpus, read_corpus
 from gpt.training.ngrams import witten_bell
 from gpt.training.plan import (
@@ -27,6 +28,7 @@ from gpt.training.plan import (
     resume_plan,
     usable_device,
 )
+from gpt.training.sources import Source
 from gpt.training.step import Measurement
 from gpt.training.trainer import environment
 
@@ -74,6 +76,32 @@ def test_a_plan_names_rare_characters_and_those_that_only_validation_has(tmp_pat
     assert (plan.rare, plan.only_in_val) == ("é", "XY")
 
 
+def test_of_a_long_text_the_card_counts_and_evaluates_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
+    for name, most in (("EVALUATED", 50), ("COUNTED", 50), ("MOST_TRAIN", 700), ("MOST_VAL", 90)):
+        monkeypatch.setattr(module, name, most)
+    plan = make_plan(corpus, TINY, "default", "cpu")
+    assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
+    assert plan.counted_characters == (700, 90)
+    assert (plan.manifest.train.eval_chars, plan.evaluated_characters) == (50, 50)
+    told = make_plan(corpus, {**TINY, "eval_chars": 0}, "default", "cpu")
+    assert (told.manifest.train.eval_chars, told.evaluated_characters) == (0, 100)
+    monkeypatch.setattr(module, "MOST_TRAIN", 10**6)
+    assert plan.counted_characters == (900, 90)
+    monkeypatch.setattr(module, "MOST_VAL", 10**6)
+    assert plan.counted_characters is None
+
+
+def test_a_fitted_context_is_short_beside_the_blocks_that_validate(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    config = TrainConfig(split="every:4")
+    corpus = encode([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
+    plan = make_plan(corpus, {"split": "every:4"}, "default", "cpu")
+    assert plan.manifest.model.block_size == 18  # blocks have 72 characters
+
+
 def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
     plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", "cpu")
     values = from_toml(to_toml(plan.settings()), "config.toml")
@@ -119,7 +147,7 @@ def test_a_resumed_run_keeps_every_option_that_shapes_its_weights(
     known = {**vars(tiny.manifest.model), **vars(tiny.manifest.train)}[name]
     same = resume_plan(tiny, corpus, {name: known}, "cpu")
     assert (same.manifest.model, same.manifest.train) == (tiny.manifest.model, tiny.manifest.train)
-    message = f"^--{name.replace('_', '-')}: this run has {known}, not other; "
+    message = f"^--{name.replace('_', '-')}: this run has {re.escape(str(known))}, not other; "
     with pytest.raises(ConfigError, match=message) as caught:
         resume_plan(tiny, corpus, {name: "other"}, "cpu")
     assert caught.value.exit_code == 2
@@ -210,6 +238,38 @@ def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None
     emptied(working)
     with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
         find_corpus(begun(identity), (), working, PIPE)
+
+
+@pytest.mark.parametrize(
+    "options", [{"split": "other.txt", "min_count": 2}, {"split": "every:3"}, {"separator": "--"}]
+)
+def test_a_run_finds_its_validation_split_again(
+    working: Path, options: dict[str, Any], tiny: Checkpoint
+) -> None:
+    Path("other.txt").write_text(TEXT[:500] + "ß")
+    config = TrainConfig(**options)
+    names = ["book.txt", "book.txt", "book.txt"]
+    first = read_corpus(names, working, PIPE, config=config)
+    train, val = (part.tolist() for part in first.split(0.1, 4))
+    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500] + "\ufffd")
+    run = replace(begun(first.identity), train=config, characters=first.vocabulary.characters)
+    stored = Manifest.from_json(
+        replace(run, model=ModelConfig(vocab_size=len(run.characters))).to_json(), Path("x")
+    )
+    for forget in (False, True):  # from what is encoded; from the texts
+        if forget:
+            emptied(working)
+        found = find_corpus(stored, (), working, PIPE)
+        assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
+        assert found.identity == first.identity
+
+
+def test_what_is_no_way_to_split_is_named(working: Path) -> None:
+    for given in ("ever:3", "other.txt"):
+        with pytest.raises(
+            TextError, match=rf"^--split takes last, every:N or a file; .*'{given}'"
+        ):
+            read_corpus(["book.txt"], working, PIPE, config=TrainConfig(split=given))
 
 
 @pytest.mark.parametrize("names", [(), ("book.txt",)])

@@ -139,6 +139,45 @@ def test_characters_are_named_visibly_and_not_all_of_many() -> None:
     assert reports.character_facts("abcde", "", most=3) == "rare: 'a' 'b' 'c' and 2 more"
 
 
+def test_what_was_folded_is_told_in_full_numbers() -> None:
+    corpus = CorpusId("0" * 64, 1_000_000, ("a",), None, "\x1béñ", 14)
+    assert reports.folded_facts(corpus, "\ufffd", most=2) == (
+        "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
+        "(0.0014%)"
+    )
+    assert reports.folded_facts(replace(corpus, folded="", folded_count=0), "x") == ""
+    result = reports.result("tale-1", manifest(corpus=corpus), "finished")
+    assert result["folded"] == {
+        "characters": "\x1béñ",
+        "kinds": 3,
+        "count": 14,
+        "share": 1.4e-05,
+        "replacement": "\ufffd",
+    }
+    assert "1 more" not in shown(reports.story(Run(Path("x")), manifest(corpus=corpus), [], []))
+    assert "became" in shown(reports.story(Run(Path("x")), manifest(corpus=corpus), [], []))
+
+
+def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
+    def facts(split: str, block: int = 0, evaluated: int = 100) -> str:
+        return reports.split_facts(900, 100, TrainConfig(split=split), block, evaluated)
+
+    plain = "900 to train on, 100 to validate"
+    assert facts("last") == plain
+    assert facts("every:3") == f"{plain}: every 3rd text"
+    assert facts("every:10", 65536) == f"{plain}: every 10th block of 65,536 characters"
+    assert facts("b.txt", 0, 50) == (
+        f"{plain}: b.txt; evaluations read the first 50 of them (--eval-chars)"
+    )
+    assert reports.baseline_facts(1.0, [0.5], (400, 10)).endswith(
+        "nats/char (counted on the last 400 characters to train on, "
+        "scored on the first 10 to validate)"
+    )
+    numbers = (2, 11, 12, 13, 21, 22, 103, 111, 1001)
+    names = "2nd 11th 12th 13th 21st 22nd 103rd 111th 1,001st"
+    assert " ".join(map(reports.ordinal, numbers)) == names
+
+
 @settings(deadline=None, max_examples=60)
 @given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(8, 60))
 def test_a_short_sample_is_one_harmless_line_that_fits(text: str, width: int) -> None:

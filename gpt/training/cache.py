@@ -1,0 +1,170 @@
+"""Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json that vouches for it.
+
+A name is made of the text's SHA-256 and of what was done to it. Small files are read again whenever
+they are opened, and their checksum compared. A file of 64 MiB or more is taken for what it was if
+its size, time of change and number (inode) are what they were: changing a byte behind the system's
+back would go unseen, as would a disk that forgets; deleting NAME.json asks for a check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt import files
+from gpt.config import TrainConfig
+from gpt.training.encoding import Beside
+from gpt.training.sources import Source
+from gpt.vocabulary import Ids, Vocabulary
+
+TRUSTED_FROM = 2**26  # bytes of a file from which on its stamp is believed
+FRESH = 2.0  # seconds after a change in which another one may have the same time
+STALE = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
+BLOCK = 2**20  # bytes read at a time
+
+Record = dict[str, Any]
+
+
+def ids_path(data: Path, sha256: str, config: TrainConfig) -> Path:
+    """Where the ids of a text lie, divided and folded as the options say."""
+    made = _made(config)
+    suffix = f"-{hashlib.sha256(made.encode()).hexdigest()[:8]}" if made else ""
+    return data / f"{sha256[:16]}{suffix}.ids"
+
+
+def _made(config: TrainConfig) -> str:
+    """What was done to a text beyond encoding it."""
+    made = {}
+    if config.every:
+        made["every"] = str(config.every)
+    elif config.validation:
+        made["every"] = "source"
+    if config.min_count > 1:
+        made["folded"] = f"{config.min_count} {config.replacement}"
+    return json.dumps(made) if made else ""
+
+
+def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
+    """Both files, whole or not at all. Raises StorageError, and what reading the ids raises."""
+    checksum = _seed(record)
+
+    def down(part: bytes) -> None:
+        nonlocal checksum
+        append(part)
+        checksum = zlib.crc32(part, checksum)
+
+    with files.storage_errors(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path.parent)
+        with files.replacing(path) as append, Beside() as beside:
+            for part in ids:
+                beside.do(down, part.tobytes())
+            beside.wait()
+        _vouch(path, {**record, "crc32": checksum})
+
+
+def _vouch(path: Path, record: Record) -> None:
+    record = {**record, "stamp": stamp(path)}
+    files.replace(path.with_suffix(".json"), json.dumps(record).encode())
+
+
+def read(path: Path) -> tuple[Ids, Record] | None:
+    """The memory-mapped ids and their record; None if they are not what was written."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record: Record = json.loads(path.with_suffix(".json").read_bytes())
+        ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
+        now = stamp(path)
+        if now == record.get("stamp") and now[0] >= TRUSTED_FROM:
+            return ids, record
+        checksum = _crc32(record, path)
+        if "crc32" in record:
+            whole = checksum == record["crc32"]
+        else:  # written by gptx 0.2 or before
+            whole = _sha256(record, path) == record["sha256"]
+        if whole:
+            if now != record.get("stamp"):  # copied, or moved here
+                with suppress(OSError):  # another's folder may be read but not written
+                    _vouch(path, {**record, "crc32": checksum})
+            return ids, record
+    return None
+
+
+def stamp(path: Path) -> list[int]:
+    """Size, time of change and number of a file: what tells cheaply that it is the same."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _seed(record: Record) -> int:
+    """A checksum's start: ids alone would say nothing about a text."""
+    told = [record.get(name) for name in ("text_sha256", "characters", "boundary", "folded")]
+    return zlib.crc32(json.dumps(told).encode())
+
+
+def _crc32(record: Record, path: Path) -> int:
+    checksum = _seed(record)
+    with open(path, "rb") as file:
+        while part := file.read(BLOCK):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _sha256(record: Record, path: Path) -> str:
+    digest = hashlib.sha256(record["characters"].encode())
+    with open(path, "rb") as file:
+        while part := file.read(BLOCK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -> str | None:
+    """What large texts are known by without being read; None where they must be.
+
+    They must if they are small, which costs nothing, or have changed within the last seconds.
+    """
+    try:
+        stamps = [stamp(source.path) for source in sources]
+    except OSError:
+        return None
+    newest = max((changed for _, changed, _ in stamps), default=0) / 1e9
+    if sum(size for size, _, _ in stamps) < TRUSTED_FROM or newest > time.time() - FRESH:
+        return None
+    paths = [os.path.realpath(source.path) for source in sources]
+    known_by = repr((paths, stamps, training, config.between, _made(config)))
+    return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def remember(path: Path, known_by: str) -> None:
+    """From now on `recall` finds these ids by it."""
+    with suppress(OSError, ValueError):
+        record: Record = json.loads(path.with_suffix(".json").read_bytes())
+        if record.get("known_by") != known_by:
+            _vouch(path, {**record, "known_by": known_by})
+
+
+def recall(data: Path, known_by: str) -> Record | None:
+    """The record of texts that were encoded before and have not changed since."""
+    for path in sorted(data.glob("*.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            record: Record = json.loads(path.read_bytes())
+            if record.get("known_by") == known_by:
+                return record
+    return None
+
+
+def _sweep(data: Path) -> None:
+    """Takes away what processes that were killed have left."""
+    for pattern in (".tmp-*", ".spool-*"):
+        for path in data.glob(pattern):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()

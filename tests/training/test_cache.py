@@ -1,0 +1,190 @@
+"""The cache of encoded texts: what is believed unread, and what is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TEXT, corpus_of
+
+from gpt.config import TrainConfig
+from gpt.training import cache, texts
+from gpt.training import corpus as corpus_module
+from gpt.training.cache import fingerprint, ids_path
+from gpt.training.corpus import encode, reopen
+from gpt.training.sources import Source
+
+LONG_AGO = 10**18  # nanoseconds
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every text is a large one."""
+    monkeypatch.setattr(cache, "TRUSTED_FROM", 1)
+
+
+def flip(path: Path, keep_time: bool) -> None:
+    """Changes a byte, and perhaps hides that."""
+    before = path.stat()
+    data = path.read_bytes()
+    with open(path, "r+b") as file:
+        file.write(bytes([data[0] ^ 1]))
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def old(path: Path) -> Source:
+    """A source that nobody has changed for long."""
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    return Source(path, path.name)
+
+
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_module, "pieces", lambda *_: pytest.fail("read again"))
+
+
+def test_small_ids_are_checked_whatever_their_stamp_says(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    (path,) = (tmp_path / "data").glob("*.ids")
+    flip(path, keep_time=True)
+    assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+def test_large_ids_are_believed_while_their_stamp_is_the_same(large: None, tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    (path,) = (tmp_path / "data").glob("*.ids")
+    flip(path, keep_time=True)  # behind the system's back: the documented price
+    assert reopen(corpus.identity, tmp_path / "data") is not None
+    flip(path, keep_time=True)
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))  # touched: read, found whole, believed again
+    assert reopen(corpus.identity, tmp_path / "data") is not None
+    flip(path, keep_time=False)
+    os.utime(path)
+    assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+def test_a_cache_that_was_copied_is_checked_once(large: None, tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy", copy_function=shutil.copy)
+    (record,) = (tmp_path / "copy").glob("*.json")
+    before = json.loads(record.read_bytes())
+    opened = reopen(corpus.identity, tmp_path / "copy")
+    assert opened is not None
+    after = json.loads(record.read_bytes())
+    assert after["stamp"] != before["stamp"]
+    assert {**after, "stamp": 0} == {**before, "stamp": 0}
+
+
+def test_a_large_text_that_has_not_changed_is_not_read_again(
+    large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    source = old(tmp_path / "text.txt")
+    first = encode([source], tmp_path / "data")
+    with monkeypatch.context() as patch:
+        unread(patch)
+        again = encode([source], tmp_path / "data")
+    assert (again.identity, again.notes, again.vocabulary) == (
+        first.identity,
+        first.notes,
+        first.vocabulary,
+    )
+    source.path.write_text(TEXT.upper())
+    assert encode([old(source.path)], tmp_path / "data").identity != first.identity
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"separator": "--"},
+        {"split": "every:2"},
+        {"min_count": 100},
+        {"min_count": 100, "replacement": "_"},
+    ],
+)
+def test_another_way_to_make_it_is_another_corpus(
+    large: None, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    sources = []
+    for name in "abc":
+        (tmp_path / name).write_text(TEXT + name)
+        sources.append(old(tmp_path / name))
+    plain = encode(sources, tmp_path / "data")
+    config = TrainConfig(**changed)
+    other = encode(sources, tmp_path / "data", None, config)
+    assert plain.ids.tolist() != other.ids.tolist()
+    for how, corpus in ((TrainConfig(), plain), (config, other)):
+        again = encode(sources, tmp_path / "data", None, how)
+        assert again.ids.tolist() == corpus.ids.tolist()
+        opened = reopen(corpus.identity, tmp_path / "data", how)
+        assert opened is not None
+        assert (opened.boundary, opened.vocabulary) == (corpus.boundary, corpus.vocabulary)
+
+
+def test_a_text_that_is_small_or_has_just_changed_is_always_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source = old(tmp_path / "text.txt")
+    assert fingerprint([source], 1, TrainConfig()) is None
+    monkeypatch.setattr(cache, "TRUSTED_FROM", 1)
+    assert fingerprint([source], 1, TrainConfig()) is not None
+    os.utime(source.path)
+    assert fingerprint([source], 1, TrainConfig()) is None
+    assert fingerprint([Source(tmp_path / "missing", "missing")], 1, TrainConfig()) is None
+
+
+def test_a_text_that_changes_while_it_is_read_is_not_known_by_its_stamp(
+    large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source, real = old(tmp_path / "text.txt"), texts.pieces
+
+    def touching(*arguments: Any) -> Any:
+        yield from real(*arguments)
+        os.utime(source.path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_module, "pieces", touching)
+        encode([source], tmp_path / "data")
+    (record,) = (tmp_path / "data").glob("*.json")
+    assert "known_by" not in json.loads(record.read_bytes())
+
+
+def test_a_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    path = ids_path(tmp_path / "data", corpus.identity.sha256, TrainConfig())
+    digest = hashlib.sha256(corpus.vocabulary.characters.encode() + path.read_bytes())
+    record = {
+        "text_sha256": corpus.identity.sha256,
+        "sha256": digest.hexdigest(),
+        "characters": corpus.vocabulary.characters,
+    }
+    for _ in range(2):  # as it was, then as it was made to be
+        path.with_suffix(".json").write_text(json.dumps(record))
+        opened = reopen(corpus.identity, tmp_path / "data")
+        assert opened is not None
+        assert opened.ids.tolist() == corpus.ids.tolist()
+        assert opened.counts.tolist() == corpus.counts.tolist()
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        assert "crc32" in record
+    path.with_suffix(".json").write_text(json.dumps({**record, "sha256": "0" * 64, "crc32": 1}))
+    assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+def test_what_a_killed_process_left_is_swept_away_when_it_is_old(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in (".tmp-1", ".spool-1.txt", ".tmp-2", "mine.txt"):
+        (data / name).write_text("left")
+        if name != ".tmp-2":
+            os.utime(data / name, (0, time.time() - 2 * cache.STALE))
+    corpus_of(TEXT, tmp_path)
+    names = {path.name for path in data.iterdir() if path.suffix not in (".ids", ".json")}
+    assert names == {".tmp-2", "mine.txt"}

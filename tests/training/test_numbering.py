@@ -1,0 +1,87 @@
+"""Vocabularies: sorted, counted; rare characters become one that the text has not, and are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import TextError
+from gpt.training.encoding import Draft, draft
+from gpt.training.numbering import Numbering, number
+from gpt.training.texts import Piece
+from gpt.vocabulary import Vocabulary
+
+
+def drafted(text: str, val: str = "") -> Draft:
+    pieces = [Piece(n, part, part.encode()) for n, part in enumerate((text, val)) if part]
+    return draft(pieces, 2, 1, Path("unused"))
+
+
+def meaning(numbering: Numbering, made: Draft, text: str) -> str:
+    """What is left of a text after its characters were looked up."""
+    (ids,) = made.looked_up(numbering.table, [(0, len(text))])
+    assert ids.dtype == numbering.vocabulary.dtype
+    return numbering.vocabulary.decode(ids)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text("abcdé東😀\n", min_size=1, max_size=60), st.integers(0, 6))
+def test_characters_that_come_too_seldom_become_one_and_the_rest_stays(
+    text: str, min_count: int
+) -> None:
+    made, counts = drafted(text), Counter(text)
+    found = number(made, None, min_count, "\ufffd")
+    rare = {each: n for each, n in counts.items() if n < min_count and min_count > 1}
+    expected = "".join("\ufffd" if each in rare else each for each in text)
+    assert found.folded == rare
+    assert meaning(found, made, text) == expected
+    assert found.vocabulary == Vocabulary.from_text(expected)
+    assert dict(zip(found.vocabulary.characters, found.counts, strict=True)) == Counter(expected)
+
+
+def test_a_replacement_that_the_text_has_would_hide_something() -> None:
+    with pytest.raises(TextError, match=r"^'_' \(U\+005F\) was to stand .* has it 3 times itself"):
+        number(drafted("aaa___b"), None, 2, "_")
+    assert number(drafted("aaa__bb"), None, 2, "_").folded == {}  # nothing is rare: no harm
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text("abé", min_size=1), st.text("aé東😀", min_size=1))
+def test_what_only_validates_cannot_be_learnt(text: str, val: str) -> None:
+    new = set(val) - set(text)
+    made, counts = drafted(text, val), Counter(text + val)
+    if new:
+        with pytest.raises(TextError, match="only in the text that validates") as caught:
+            number(made)
+        assert ascii(min(new)) in str(caught.value)
+    else:
+        assert number(made).vocabulary == Vocabulary.from_text(text)
+    found = number(made, None, 2)
+    assert set(found.folded) == new | {each for each, n in counts.items() if n < 2}
+    assert new.isdisjoint(found.vocabulary.characters)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text("abcé", min_size=1), st.text("abcéd", min_size=1))
+def test_a_known_vocabulary_is_taken_if_it_has_all_and_says_what_is_folded(
+    before: str, text: str
+) -> None:
+    first = number(drafted(before), None, 2)
+    made, known = drafted(text), first.vocabulary
+    found = number(made, known, 2)
+    if first.folded:
+        assert found.vocabulary == known
+        expected = "".join(each if each in known.characters else "\ufffd" for each in text)
+        assert meaning(found, made, text) == expected
+    made = drafted(before)
+    assert number(made, known, 2).folded == first.folded
+
+
+def test_without_folding_a_known_vocabulary_must_have_all() -> None:
+    known = Vocabulary("abc")
+    assert number(drafted("ab"), known).vocabulary == known
+    assert number(drafted("abd"), known).vocabulary == Vocabulary("abd")
