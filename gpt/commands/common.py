@@ -57,11 +57,11 @@ def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[I
 
     manifest = manifest_of(checkpoints, run, step)
     identity, known = manifest.corpus, Vocabulary(manifest.characters)
-    corpus = reopen(identity, data)
+    corpus = reopen(identity, data, manifest.train)
     if corpus is None or corpus.vocabulary != known:
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-        corpus = read_corpus(identity.sources, data, sys.stdin.buffer, known)
+        corpus = read_corpus(identity.sources, data, sys.stdin.buffer, known, manifest.train)
         if corpus.identity.sha256 != identity.sha256:
             names = ", ".join(identity.sources)
             raise TextError(f"corpus changed: {names} is not the text that this run was trained on")

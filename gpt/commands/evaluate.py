@@ -27,6 +27,7 @@ SCHEMA = 1
 # Pieces that --against compares: ten of a short text, but longer than words.
 FEWEST, SHORTEST = 10, 16
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
+MOST_SCORED = 1_000_000  # characters of a longer one that are scored, as while training
 WORST = 10  # surprises that --chars lists unasked
 
 
@@ -174,10 +175,16 @@ def _file(name: str, model: TrainedGPT, unknown: str) -> Scored:
 
 
 def _split(ids: Ids, of_run: str | None, chars: bool) -> Scored:
-    """The validation split, or of a long one what --chars shows."""
+    """The validation split, or of a long one what --chars shows, or what training evaluates."""
     label = "validation split" + (f" of {of_run}" if of_run else "")
-    if chars and len(ids) > MOST_SHOWN:
-        label, ids = f"the first {MOST_SHOWN:,} characters of the {label}", ids[:MOST_SHOWN]
+    most = MOST_SHOWN if chars else MOST_SCORED + 1  # the first one is context only
+    if len(ids) > most:
+        if not chars:
+            console.say(
+                f"note: of the {label}'s {len(ids):,} characters the first {MOST_SCORED:,} are "
+                "scored; to score all, give the text as a file"
+            )
+        label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
     return Scored(label, {"file": None, "split": "validation"}, ids)
 
 

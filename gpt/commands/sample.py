@@ -161,11 +161,11 @@ def _copied(
     model: TrainedGPT, texts: list[str], train: Ids, val: Ids, start: int
 ) -> list[tuple[str, dict[str, Any]]]:
     """How new each text is, as a line and for programs: positions after `start` characters more."""
-    from gpt.reading.novelty import MOST, novelty
+    from gpt.reading.novelty import MOST, MOST_USUAL, novelty
     from gpt.view.novelty import novelty_line, novelty_record
 
     if len(train) > MOST:
         console.say(f"note: copies are looked for in the first {MOST:,} characters")
     decode = model.vocabulary.decode
-    found = novelty(texts, decode(train[:MOST]), decode(val[:MOST]))
+    found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
     return [(novelty_line(each), novelty_record(each, start)) for each in found]

@@ -15,7 +15,8 @@ import numpy as np
 from gpt.errors import ConfigError
 
 PIECES = 20  # of a text, to tell what is usual
-MOST = 100_000_000  # characters to search in: the array takes four times as many bytes
+MOST = 32_000_000  # characters to search in: the array takes four times as many bytes, or more
+MOST_USUAL = 1_000_000  # characters from which pieces are taken to tell what is usual
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from program import TINY, Gptx
 
 
