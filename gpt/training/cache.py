@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import time
 import zlib
@@ -96,6 +97,15 @@ def read(path: Path) -> tuple[Ids, Record] | None:
                     _vouch(path, {**record, "crc32": checksum})
             return ids, record
     return None
+
+
+def forget(ids: Ids) -> None:
+    """Gives back the memory that pages of a large memory-mapped file take, until they are read
+    again. The system would take them back itself, but until then they look like ours.
+    """
+    mapped = getattr(ids, "_mmap", None)
+    if mapped is not None and len(mapped) >= TRUSTED_FROM and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def stamp(path: Path) -> list[int]:

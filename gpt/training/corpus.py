@@ -216,6 +216,7 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     for first in range(0, len(ids), COUNTED_AT_ONCE):
         part = ids[first : first + COUNTED_AT_ONCE]
         counts += np.bincount(part, minlength=vocab_size)
+        cache.forget(ids)
     return counts
 
 
@@ -235,6 +236,7 @@ def batch(
     """
     starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    cache.forget(ids)
     return rows[:, :-1], rows[:, 1:]
 
 

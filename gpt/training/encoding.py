@@ -1,10 +1,9 @@
 """Text -> ids in one reading, although the vocabulary is known only at its end.
 
-While a text is read it is hashed in a thread beside, its characters are counted, and it is written
-down in provisional ids: ASCII stands for itself, every other character gets the next number when it
-first comes. What follows is a lookup, from provisional ids to those of the sorted vocabulary.
-Memory does not grow with the text. Knows no files but the draft's own, which has no name and so
-leaves nothing behind.
+While a text is read, threads beside hash it, count its characters and write it down in provisional
+ids: ASCII stands for itself, every other character gets the next number when it first comes. What
+follows is a lookup, from provisional ids to those of the sorted vocabulary. Memory does not grow
+with the text. Knows no files but the draft's own, which has no name and so leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -116,17 +115,20 @@ def draft(
     starts, characters, size = [0], 0, 0
     in_training: npt.NDArray[np.int64] | None = None
     try:
-        with Beside() as beside:
+        # Three cores at work: what decodes the pieces is here, between two of them.
+        with Beside() as hashing, Beside() as numbering:
             for piece in texts:
                 if piece.source >= training and in_training is None:
+                    numbering.wait()
                     in_training = numbers.counts()
                 starts += [characters] * (piece.source + 1 - len(starts))
-                beside.do(digest.update, piece.data)
-                numbers.append(piece.text)
+                hashing.do(digest.update, piece.data)
+                numbering.do(numbers.append, piece.text)
                 characters += len(piece.text)
                 size += len(piece.data)
                 progress(size)
-            beside.wait()
+            numbering.wait()
+            hashing.wait()
         starts += [characters] * (sources + 1 - len(starts))
         counts = numbers.counts()
         in_training = counts if in_training is None else in_training

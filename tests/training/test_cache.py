@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import TEXT, corpus_of
 
@@ -176,6 +179,26 @@ def test_a_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> N
         assert "crc32" in record
     path.with_suffix(".json").write_text(json.dumps({**record, "sha256": "0" * 64, "crc32": 1}))
     assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_a_large_file_are_given_back_and_can_be_read_again(
+    large: None, tmp_path: Path
+) -> None:
+    def pages() -> int:
+        (line,) = re.findall(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())
+        return int(line) * 1024
+
+    size = 2**25
+    np.arange(size, dtype=np.uint8).tofile(tmp_path / "ids")
+    ids = np.memmap(tmp_path / "ids", np.uint8, mode="r")
+    before = pages()
+    total = int(ids.sum(dtype=np.int64))
+    assert pages() - before > size // 2
+    cache.forget(ids[7:])  # a split is a part of the file
+    assert pages() - before < size // 4
+    assert int(ids.sum(dtype=np.int64)) == total
+    cache.forget(np.zeros(3))  # what is no file is left alone
 
 
 def test_what_a_killed_process_left_is_swept_away_when_it_is_old(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -42,15 +43,18 @@ def slowly(train: Sequence[int], val: Sequence[int], vocab_size: int, orders: in
     ]
 
 
-@settings(deadline=None, max_examples=100)
+@pytest.mark.parametrize("bits", [64, 0])  # packed into one number, or not
+@pytest.mark.parametrize("at_once", [2**18, 3])
+@settings(deadline=None, max_examples=50)
 @given(st.data(), st.integers(1, 4), st.integers(1, 6))
 def test_the_fast_count_equals_the_slow_one(
-    data: st.DataObject, vocab_size: int, orders: int
+    bits: int, at_once: int, data: st.DataObject, vocab_size: int, orders: int
 ) -> None:
     characters = st.integers(0, vocab_size - 1)
     train = data.draw(st.lists(characters, min_size=1, max_size=60))
     val = data.draw(st.lists(characters, min_size=2, max_size=30))
-    fast = witten_bell(np.array(train, "u1"), np.array(val, "u1"), vocab_size, orders)
+    with mock.patch.multiple(ngrams, PACKED_BITS=bits, AT_ONCE=at_once):
+        fast = witten_bell(np.array(train, "u1"), np.array(val, "u1"), vocab_size, orders)
     assert fast == pytest.approx(slowly(train, val, vocab_size, orders), rel=0, abs=1e-9)
 
 
