@@ -66,8 +66,11 @@ class TrainingBar:
 
 
 @contextmanager
-def working() -> Iterator[Callable[[float], object]]:
-    """A bar for work of which only the share that is done is known; it leaves nothing behind."""
+def working(what: str = "") -> Iterator[Callable[[float], object]]:
+    """A bar for work of which only the share that is done is known; it leaves nothing behind.
+
+    Quick work shows none. `what`: what is being done.
+    """
     from tqdm import tqdm
 
     with tqdm(
@@ -77,6 +80,6 @@ def working() -> Iterator[Callable[[float], object]]:
         dynamic_ncols=True,
         leave=False,
         delay=0.5,
-        bar_format="{percentage:3.0f}%|{bar:12}| ETA {remaining}",
+        bar_format=f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}",
     ) as bar:
         yield lambda share: bar.update(share - bar.n)

@@ -81,7 +81,7 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         *[(TrainConfig, name, (-1,)) for name in ("eval_chars", "patience")],
         *[(TrainConfig, name, (-0.1, 1.0)) for name in ("beta1", "beta2")],
         (TrainConfig, "val_fraction", (0.0, 1.0, -0.5)),
-        (TrainConfig, "split", ("", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
+        (TrainConfig, "split", ("", "-", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
         (TrainConfig, "separator", ("\\", "\\q", "\\ud800", "\\U00110000", "\\u12", "\udce9")),
         (TrainConfig, "min_count", (-1,)),
         (TrainConfig, "replacement", ("", "ab", " ", "\n", "\u200b", "\u3000", "\ud800")),

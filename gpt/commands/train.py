@@ -170,7 +170,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
         if folder is not None:
             ranks.launch.mark(folder)
         device = usable_device(order.device)
-        with working() as done:
+        with working("encoding") as done:
             read = shared_corpus(
                 ranks,
                 order.data,
@@ -223,7 +223,7 @@ def _go_on(
                 f"--preset: this run has {checkpoint.manifest.preset}; leave the option out, or "
                 "train a new run"
             )
-        with working() as done:
+        with working("encoding") as done:
             read = shared_corpus(
                 ranks,
                 order.data,

@@ -280,6 +280,23 @@ def test_the_share_that_is_done_is_told_and_never_falls(
     assert told[-1] == 1
 
 
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.75, 0.95])
+def test_an_encoding_that_is_broken_off_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float
+) -> None:
+    def impatient(share: float) -> None:
+        if share >= at:
+            raise KeyboardInterrupt
+
+    for name, value in (("AT_ONCE", 100), ("IN_MEMORY", 100)):
+        monkeypatch.setattr(encoding, name, value)
+    monkeypatch.setattr(texts, "CHUNK", 100)
+    (tmp_path / "text").write_text(TEXT)
+    with pytest.raises(KeyboardInterrupt):
+        encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=impatient)
+    assert list((tmp_path / "data").glob("*")) == []
+
+
 def spoil(path: Path, how: str) -> None:
     """Damages a file."""
     content = path.read_bytes()

@@ -124,6 +124,17 @@ def test_a_disk_that_cannot_take_a_draft_is_a_storage_error(small: None, tmp_pat
         drafted(tmp_path / "file" / "data", ["a" * 99])
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+def test_a_full_disk_under_a_draft_is_a_storage_error(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = open("/dev/full", "w+b", buffering=0)  # noqa: SIM115
+    monkeypatch.setattr(module.Store, "_to_disk", lambda _: full)
+    with pytest.raises(StorageError, match=r"^cannot write .*: No space left on device$"):
+        drafted(tmp_path, ["a" * 99])
+    assert full.closed
+
+
 def test_work_beside_is_done_in_order_and_its_error_comes_out() -> None:
     done: list[int] = []
     with Beside() as beside:
