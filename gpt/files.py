@@ -28,7 +28,7 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"cannot {doing}: {reason}") from error
 
 
-Write = Callable[[bytes], None]
+Write = Callable[[bytes | memoryview], None]
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def created(path: Path) -> Iterator[Write]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Every byte, although the system may take fewer at a time."""
     left = memoryview(data)
     while left:

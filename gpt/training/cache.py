@@ -23,7 +23,7 @@ import numpy as np
 
 from gpt import files
 from gpt.config import TrainConfig
-from gpt.training.encoding import Beside
+from gpt.training.encoding import Beside, bytes_of
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -58,7 +58,7 @@ def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
     """Both files, whole or not at all. Raises StorageError, and what reading the ids raises."""
     checksum = _seed(record)
 
-    def down(part: bytes) -> None:
+    def down(part: memoryview) -> None:
         nonlocal checksum
         append(part)
         checksum = zlib.crc32(part, checksum)
@@ -68,7 +68,7 @@ def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
         _sweep(path.parent)
         with files.replacing(path) as append, Beside() as beside:
             for part in ids:
-                beside.do(down, part.tobytes())
+                beside.do(down, bytes_of(part))
             beside.wait()
         _vouch(path, {**record, "crc32": checksum})
 

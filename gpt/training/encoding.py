@@ -38,6 +38,11 @@ def no_progress(_: float) -> None:
     """For those whom nobody watches."""
 
 
+def bytes_of(ids: Ids) -> memoryview:
+    """The bytes of an array that lie together, not copied."""
+    return np.ascontiguousarray(ids).data.cast("B")
+
+
 class Beside:
     """Does work in a thread, in order, a few pieces behind. An error comes out at the next one."""
 
@@ -87,12 +92,12 @@ class Draft:
         narrow = table.tobytes().ljust(256) if table.itemsize == 1 else b""
         for first, last in spans:
             for start in range(first, last, AT_ONCE):
-                ids = self.numbers.read(start, min(AT_ONCE, last - start))
-                if narrow and ids.itemsize == 1:
+                data, dtype = self.numbers.read(start, min(AT_ONCE, last - start))
+                if narrow and dtype.itemsize == 1:
                     # The same as table[ids], and twice as fast.
-                    yield np.frombuffer(ids.tobytes().translate(narrow), np.uint8)
+                    yield np.frombuffer(data.translate(narrow), np.uint8)
                 else:
-                    yield table[ids]
+                    yield table[np.frombuffer(data, dtype)]
 
     def close(self) -> None:
         """The draft is gone; what was learnt stays."""
@@ -123,7 +128,7 @@ def draft(
                     in_training = numbers.counts()
                 starts += [characters] * (piece.source + 1 - len(starts))
                 hashing.do(digest.update, piece.data)
-                numbering.do(numbers.append, piece.text)
+                numbering.do(numbers.append, piece)
                 characters += len(piece.text)
                 size += len(piece.data)
                 progress(size)
@@ -168,20 +173,19 @@ class Numbers:
         """(ids,) the code point that each id stands for."""
         return np.array([*range(ASCII), *self._others], np.uint32)
 
-    def append(self, text: str) -> None:
-        """A text's characters, after those before it."""
-        if text.isascii():
-            ids: Ids = np.frombuffer(text.encode("ascii"), np.uint8)
-            ids = ids.astype(self._dtype, copy=False)
+    def append(self, piece: Piece) -> None:
+        """A piece's characters, after those before it."""
+        if piece.text.isascii():
+            ids: Ids = np.frombuffer(piece.data, np.uint8).astype(self._dtype, copy=False)
         else:
-            points = code_points(text)
+            points = code_points(piece.text)
             ids = self._table[points]
             missing = ids == self._none
             if missing.any():
                 self._meet(np.unique(points[missing]).tolist())
                 ids = self._table[points]
         self._count(ids)
-        self._store.append(ids.tobytes())
+        self._store.append(bytes_of(ids))
 
     def _meet(self, points: list[int]) -> None:
         """Gives new characters their ids; wider ones to all, if they are too many."""
@@ -198,7 +202,7 @@ class Numbers:
         try:
             for start in range(0, narrow.size, AT_ONCE):
                 part = np.frombuffer(narrow.read(start, AT_ONCE), self._dtype)
-                wide.append(part.astype(dtype).tobytes())
+                wide.append(bytes_of(part.astype(dtype)))
         finally:
             self._store = wide
             narrow.close()
@@ -228,10 +232,10 @@ class Numbers:
         counts[: len(found)] = found
         return counts
 
-    def read(self, start: int, count: int) -> Ids:
-        """(count,) provisional ids from one on."""
+    def read(self, start: int, count: int) -> tuple[bytes, np.dtype[Any]]:
+        """So many provisional ids from one on, as they are stored, and their type."""
         size = self._dtype.itemsize
-        return np.frombuffer(self._store.read(start * size, count * size), self._dtype)
+        return self._store.read(start * size, count * size), self._dtype
 
     def close(self) -> None:
         self._store.close()
@@ -249,7 +253,7 @@ class Store:
         self._file: IO[bytes] = io.BytesIO()
         self.size = 0
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | memoryview) -> None:
         with files.storage_errors(f"write {self._folder}"):
             if self.size <= IN_MEMORY < self.size + len(data):
                 self._spill()
@@ -262,7 +266,7 @@ class Store:
         memory.seek(0)
         self._write(memory.read())
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         """Every byte, although the system may take fewer at a time."""
         left = memoryview(data)
         while left:

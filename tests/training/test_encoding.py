@@ -86,7 +86,7 @@ def test_a_draft_holds_the_text_its_counts_its_hash_and_where_sources_begin(
 @pytest.mark.parametrize(("text", "width"), [("abc" * 50, 1), (MANY, 2), ("a" + MORE + "a", 4)])
 def test_ids_are_as_wide_as_the_characters_ask_for(tmp_path: Path, text: str, width: int) -> None:
     made = drafted(tmp_path, ["once upon a time", text, "a time"])
-    assert made.numbers.read(0, 1).itemsize == width
+    assert made.numbers.read(0, 1)[1].itemsize == width
     assert text_of(made) == "once upon a time" + text + "a time"
     made.close()
 
