@@ -60,7 +60,7 @@ def number(
         times = int(counts[characters.index(replacement)])
         raise TextError(
             f"{replacement!a} (U+{ord(replacement):04X}) was to stand for rare characters, but the "
-            f"text has it {times:,} times itself; choose another one: --replacement"
+            f"text has it itself ({times:,} ×); choose another one: --replacement"
         )
     shown = "".join(replacement if each in folded else each for each in characters)
     vocabulary = Vocabulary.from_text(shown)

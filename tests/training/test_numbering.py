@@ -44,7 +44,7 @@ def test_characters_that_come_too_seldom_become_one_and_the_rest_stays(
 
 
 def test_a_replacement_that_the_text_has_would_hide_something() -> None:
-    with pytest.raises(TextError, match=r"^'_' \(U\+005F\) was to stand .* has it 3 times itself"):
+    with pytest.raises(TextError, match=r"^'_' \(U\+005F\) was to stand .* has it itself \(3 ×\)"):
         number(drafted("aaa___b"), None, 2, "_")
     assert number(drafted("aaa__bb"), None, 2, "_").folded == {}  # nothing is rare: no harm
 
