@@ -23,13 +23,15 @@ class CorpusId:
     """Which text a run was trained on: content, not place.
 
     boundary: how many characters come before those that validate, where --val-fraction does not
-    say so. folded: the rare characters for which one other stands, folded_count times in all.
+    say so. order: a hash of the order that its pieces are in, where they were moved for that.
+    folded: the rare characters for which one other stands, folded_count times in all.
     """
 
     sha256: str
     characters: int
     sources: tuple[str, ...]
     boundary: int | None = None
+    order: str = ""
     folded: str = ""
     folded_count: int = 0
 
@@ -73,6 +75,8 @@ class Manifest:
             raise ValueError("the boundary")
         if not isinstance(self.corpus.folded, str) or type(self.corpus.folded_count) is not int:
             raise ValueError("folded")
+        if not isinstance(self.corpus.order, str):
+            raise ValueError("the order")
         if not isinstance(self.preset, str) or not isinstance(self.environment, dict):
             raise ValueError("preset or environment")
         if not all(isinstance(value, str | int) for value in self.environment.values()):

@@ -23,6 +23,7 @@ import numpy as np
 
 from gpt import files
 from gpt.config import TrainConfig
+from gpt.manifest import CorpusId
 from gpt.training.encoding import Beside, bytes_of
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary
@@ -35,23 +36,16 @@ BLOCK = 2**20  # bytes read at a time
 Record = dict[str, Any]
 
 
-def ids_path(data: Path, sha256: str, config: TrainConfig) -> Path:
-    """Where the ids of a text lie, divided and folded as the options say."""
-    made = _made(config)
-    suffix = f"-{hashlib.sha256(made.encode()).hexdigest()[:8]}" if made else ""
-    return data / f"{sha256[:16]}{suffix}.ids"
+def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
+    """Where the ids of a text lie, in an order and folded as they were."""
+    folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
+    made = (identity.order, identity.boundary, folded)
+    suffix = "" if made == ("", None, ()) else f"-{_short(made)}"
+    return data / f"{identity.sha256[:16]}{suffix}.ids"
 
 
-def _made(config: TrainConfig) -> str:
-    """What was done to a text beyond encoding it."""
-    made = {}
-    if config.every:
-        made["every"] = str(config.every)
-    elif config.validation:
-        made["every"] = "source"
-    if config.min_count > 1:
-        made["folded"] = f"{config.min_count} {config.replacement}"
-    return json.dumps(made) if made else ""
+def _short(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
 
 
 def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
@@ -116,7 +110,9 @@ def stamp(path: Path) -> list[int]:
 
 def _seed(record: Record) -> int:
     """A checksum's start: ids alone would say nothing about a text."""
-    told = [record.get(name) for name in ("text_sha256", "characters", "boundary", "folded")]
+    told = [
+        record.get(name) for name in ("text_sha256", "characters", "boundary", "order", "folded")
+    ]
     return zlib.crc32(json.dumps(told).encode())
 
 
@@ -149,7 +145,8 @@ def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -
     if sum(size for size, _, _ in stamps) < TRUSTED_FROM or newest > time.time() - FRESH:
         return None
     paths = [os.path.realpath(source.path) for source in sources]
-    known_by = repr((paths, stamps, training, config.between, _made(config)))
+    how = (config.between, config.every, config.min_count, config.replacement)
+    known_by = repr((paths, stamps, training, how))
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -116,7 +116,7 @@ def encode(
     config, every = config or TrainConfig(), [*sources, *validation]
     known_by = cache.fingerprint(every, len(sources), config)
     if known_by and (record := cache.recall(data, known_by)):
-        found = _open(cache.ids_path(data, record["text_sha256"], config), sources)
+        found = _open(cache.ids_path(data, _identity(record, 0, sources), config), sources)
         if found is not None and known in (None, found.vocabulary):
             return found
     notes: list[str] = []
@@ -136,21 +136,25 @@ def encode(
         division = divide(drafted.starts, len(sources), config.every)
         if len(numbering.vocabulary) == 1:
             notes.append("the corpus has one distinct character: there is nothing to predict")
-        path = cache.ids_path(data, drafted.sha256, config)
+        record = {
+            "text_sha256": drafted.sha256,
+            "characters": numbering.vocabulary.characters,
+            "counts": numbering.counts.tolist(),
+            "folded": numbering.folded,
+            "boundary": division.boundary,
+            "order": division.order,
+            "block": division.block,
+            "notes": notes,
+        }
+        identity = _identity(record, drafted.characters, sources)
+        path = cache.ids_path(data, identity, config)
         corpus, told = _open(path, sources), list(notes)
         if corpus is None and path.is_file():
             told.append(f"{path} was damaged and has been made again")
-        made = (numbering.vocabulary, division.boundary)
-        if corpus is None or (corpus.vocabulary, corpus.boundary) != made:
-            record = {
-                "text_sha256": drafted.sha256,
-                "characters": numbering.vocabulary.characters,
-                "counts": numbering.counts.tolist(),
-                "folded": numbering.folded,
-                "boundary": division.boundary,
-                "block": division.block,
-                "notes": notes,
-            }
+        if corpus is None or (corpus.vocabulary, corpus.identity) != (
+            numbering.vocabulary,
+            identity,
+        ):
             ids = drafted.looked_up(numbering.table, division.spans)
             cache.write(path, record, _watched(ids, drafted.characters, progress))
             corpus = _open(path, sources)
@@ -172,12 +176,8 @@ def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterato
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
     """The encoded text of an earlier run, or None if `data` no longer holds it whole."""
-    corpus = _open(cache.ids_path(data, identity.sha256, config or TrainConfig()), ())
-    if corpus is None or (len(corpus.ids), corpus.identity.sha256, corpus.boundary) != (
-        identity.characters,
-        identity.sha256,
-        identity.boundary,
-    ):
+    corpus = _open(cache.ids_path(data, identity, config or TrainConfig()), ())
+    if corpus is None or replace(corpus.identity, sources=identity.sources) != identity:
         return None
     return replace(corpus, identity=identity, notes=())
 
@@ -188,25 +188,30 @@ def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
     if found is None:
         return None
     ids, record = found
-    boundary, folded = record.get("boundary"), record.get("folded") or {}
     counted = record.get("counts")
-    identity = CorpusId(
-        sha256=record["text_sha256"],
-        characters=len(ids),
-        sources=tuple(source.name for source in sources),
-        boundary=boundary,
-        folded="".join(sorted(folded)),
-        folded_count=sum(folded.values()),
-    )
     return Corpus(
         ids,
         Vocabulary(record["characters"]),
-        identity,
+        _identity(record, len(ids), sources),
         notes=tuple(record.get("notes", ())),
-        boundary=boundary,
+        boundary=record.get("boundary"),
         block=record.get("block", 0),
-        folded=folded,
+        folded=record.get("folded") or {},
         counted=None if counted is None else tuple(counted),
+    )
+
+
+def _identity(record: cache.Record, characters: int, sources: Sequence[Source]) -> CorpusId:
+    """What a record says of its text; one of an earlier release says less."""
+    folded = record.get("folded") or {}
+    return CorpusId(
+        sha256=record["text_sha256"],
+        characters=characters,
+        sources=tuple(source.name for source in sources),
+        boundary=record.get("boundary"),
+        order=record.get("order", ""),
+        folded="".join(sorted(folded)),
+        folded_count=sum(folded.values()),
     )
 
 

@@ -5,6 +5,7 @@ So training reads one array and never asks how it was divided. Knows numbers of 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,13 @@ class Division:
     spans: tuple[tuple[int, int], ...]
     boundary: int | None = None
     block: int = 0
+
+    @property
+    def order(self) -> str:
+        """A name of the order; empty where nothing was moved."""
+        if len(self.spans) <= 1:
+            return ""
+        return hashlib.sha256(repr(self.spans).encode()).hexdigest()[:16]
 
 
 def divide(starts: Sequence[int], training: int, every: int) -> Division:

@@ -232,7 +232,26 @@ def test_another_text_validates_whole(tmp_path: Path) -> None:
     # The same text, divided elsewhere, is not taken for it.
     other = encode([a], tmp_path / "data", None, config, [b, c])
     assert (other.identity.sha256, other.boundary) == (corpus.identity.sha256, len(TEXT))
-    assert reopen(corpus.identity, tmp_path / "data", config) is None
+    for each in (corpus, other):
+        opened = reopen(each.identity, tmp_path / "data", config)
+        assert opened is not None
+        assert (opened.boundary, opened.identity) == (each.boundary, each.identity)
+
+
+def test_the_same_text_cut_elsewhere_is_in_another_order(tmp_path: Path) -> None:
+    config, made = TrainConfig(split="every:2", separator=""), []
+    for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
+        (tmp_path / cuts[0]).mkdir()
+        sources = [Source(tmp_path / cuts[0] / str(n), str(n)) for n in range(4)]
+        for source, cut in zip(sources, cuts, strict=True):
+            source.path.write_text(cut)
+        made.append(encode(sources, tmp_path / "data", None, config))
+    assert [text_of(each) for each in made] == ["abefcdgh", "abcdefgh", "abcedfgh"]
+    assert [each.boundary for each in made] == [4, 4, 4]
+    for each in made:
+        opened = reopen(each.identity, tmp_path / "data", config)
+        assert opened is not None
+        assert text_of(opened) == text_of(each)
 
 
 def test_blocks_that_are_short_beside_a_context_are_refused(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_characters_are_named_visibly_and_not_all_of_many() -> None:
 
 
 def test_what_was_folded_is_told_in_full_numbers() -> None:
-    corpus = CorpusId("0" * 64, 1_000_000, ("a",), None, "\x1béñ", 14)
+    corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
     assert reports.folded_facts(corpus, "\ufffd", most=2) == (
         "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
         "(0.0014%)"
