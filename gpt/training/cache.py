@@ -3,7 +3,7 @@
 A name is made of the text's SHA-256 and of what was done to it. Small files are read again whenever
 they are opened, and their checksum compared. A file of 64 MiB or more is taken for what it was if
 its size, time of change and number (inode) are what they were: changing a byte behind the system's
-back would go unseen, as would a disk that forgets; deleting NAME.json asks for a check.
+back would go unseen, as would a disk that forgets. Without NAME.json a text is encoded again.
 """
 
 from __future__ import annotations

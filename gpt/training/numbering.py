@@ -35,26 +35,28 @@ def number(
     """The sorted characters of the text, but those that came less often than `min_count`.
 
     Also folded is what only the validating sources have: what no training can teach. A known
-    vocabulary is taken if it has every character that is left; it then says what is folded.
+    vocabulary says itself what is folded: what it lacks, if it has the replacement. It is taken if
+    it has every character that is left.
 
     Raises TextError: validating sources have characters of their own, or the replacement is one.
     """
     order = np.argsort(draft.points)
     order = order[draft.counts[order] > 0]
     characters, counts = _characters(draft.points[order]), draft.counts[order]
-    untaught = draft.in_training[order] == 0
-    if known is not None:
-        untaught = np.zeros_like(untaught)
-    elif untaught.any() and min_count <= 1:
-        missing = characters[int(np.argmax(untaught))]
-        raise TextError(
-            f"{missing!a} (U+{ord(missing):04X}) is only in the text that validates, so training "
-            "cannot teach it; leave it out there, or fold such characters: --min-count 2"
-        )
-    folds = (counts < min_count) | untaught if min_count > 1 else untaught
-    if known is not None and min_count > 1 and not known.unknown(replacement):
+    if known is None:
+        folds = draft.in_training[order] == 0
+        if folds.any() and min_count <= 1:
+            missing = characters[int(np.argmax(folds))]
+            raise TextError(
+                f"{missing!a} (U+{ord(missing):04X}) is only in the text that validates, so "
+                "training cannot teach it; leave it out there, or fold such characters: "
+                "--min-count 2"
+            )
+        folds |= (counts < min_count) & (min_count > 1)
+    else:
         unknown = set(known.unknown(characters))
-        folds = np.array([each in unknown for each in characters])
+        foldable = min_count > 1 and not known.unknown(replacement)
+        folds = np.array([foldable and each in unknown for each in characters], np.bool_)
     folded = {characters[at]: int(counts[at]) for at in np.flatnonzero(folds)}
     if folded and replacement in characters:
         times = int(counts[characters.index(replacement)])

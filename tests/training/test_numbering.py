@@ -81,6 +81,12 @@ def test_a_known_vocabulary_is_taken_if_it_has_all_and_says_what_is_folded(
     assert number(made, known, 2).folded == first.folded
 
 
+def test_a_known_vocabulary_without_the_replacement_keeps_what_has_become_rare() -> None:
+    known = number(drafted("aabbcc"), None, 2).vocabulary
+    found = number(drafted("aab"), known, 2)
+    assert (found.vocabulary, found.folded) == (known, {})
+
+
 def test_without_folding_a_known_vocabulary_must_have_all() -> None:
     known = Vocabulary("abc")
     assert number(drafted("ab"), known).vocabulary == known
