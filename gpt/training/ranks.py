@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from gpt.errors import ConfigError, RankError
@@ -49,7 +49,9 @@ class Ranks:
         self._nets: dict[GPT, nn.Module] = {}
         self._store = store
         if self.size > 1 and store is None:
-            self._store, _, _ = next(rendezvous("env://"))
+            found, _, _ = next(rendezvous("env://"))
+            # It outlives an attempt, and what the one before has left there must not be heard.
+            self._store = PrefixStore(f"attempt {launch.attempt} of {launch.size}", found)
 
     def tell(self, key: str, text: str) -> None:
         """Leaves a message for all ranks, which need not have met."""

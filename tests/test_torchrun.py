@@ -1,0 +1,153 @@
+"""Ranks under torchrun: one is killed, one is signalled, one launch after another goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TEXT
+from ranked import on_ranks, rank
+from safetensors.numpy import load_file
+
+from gpt.run import MODEL, STATE, Run
+from gpt.training.corpus import reopen
+from gpt.training.trainer import Trainer
+
+SHAPE = (
+    "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 6 --ngram 2 --dropout 0.1 "
+    "--eval-chars 200 --warmup-steps 2 --learning-rate 0.01"
+).split()
+
+
+@contextmanager
+def launched(
+    folder: Path, size: int, *arguments: str, restarts: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`torchrun … -m -- cli train` in a folder, ended with all that it has started."""
+    environment = {name: value for name, value in os.environ.items() if "GPTX" not in name}
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc-per-node={size}", f"--max-restarts={restarts}", "--monitor-interval=0.2"),
+            *("-m", "--", "cli", "train", *arguments),
+        ],
+        cwd=folder,
+        env={**environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        started = workers(process)
+        with suppress(ProcessLookupError):
+            process.kill()
+        for pid in started.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def workers(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
+    """rank -> process id of what a launcher has started."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, StopIteration):
+            parent = int(entry.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            if parent == launcher.pid:
+                variables = entry.joinpath("environ").read_bytes().split(b"\0")
+                rank = next(one for one in variables if one.startswith(b"RANK="))
+                found[int(rank[5:])] = int(entry.name)
+    return found
+
+
+def wait_for_step(run: Run, step: int) -> None:
+    until = time.monotonic() + 60
+    while not any(int(path.name[5:]) >= step for path in run.step_paths()):
+        assert time.monotonic() < until, "no such step was saved"
+        time.sleep(0.02)
+
+
+def last_of(run: Run) -> dict[str, Any]:
+    path = run.last_valid()[0].path
+    return {**load_file(path / MODEL), **load_file(path / STATE)}
+
+
+def learn_undisturbed(number: int, size: int, folder: Path) -> int:
+    """What the killed run has learned, in one go."""
+    trained = Run(folder / "checkpoints/killed").last().manifest
+    start = replace(
+        trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
+    )
+    corpus = reopen(trained.corpus, folder / "data", trained.train)
+    assert corpus
+    with rank(number, size, folder / "meet") as ranks:
+        run = Run(folder / "checkpoints/quiet")
+        run.path.mkdir(exist_ok=True)
+        return len(list(Trainer(run, corpus, start, "cpu", ranks).events()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(TEXT)
+    return tmp_path
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_killed_rank_is_started_again_with_all_others_and_the_weights_are_as_ever(
+    folder: Path,
+) -> None:
+    order = ("text.txt", "--steps", "120", "--eval-interval", "40", *SHAPE)
+    with launched(folder, 3, *order, "--run", "killed", restarts=1) as process:
+        wait_for_step(Run(folder / "checkpoints/killed"), 40)
+        os.kill(workers(process)[1], signal.SIGKILL)
+        told = process.communicate(timeout=90)[0].decode()
+        assert process.returncode == 0, told
+    assert re.search(r"resuming killed at step (40|80)", told)
+    assert told.count("ended  all 120 steps") == 1  # one rank speaks
+    on_ranks(3, learn_undisturbed, folder)
+    found, expected = (last_of(Run(folder / "checkpoints" / name)) for name in ("killed", "quiet"))
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_signal_to_one_rank_saves_and_ends_all_and_one_process_goes_on(folder: Path) -> None:
+    order = ("text.txt", "--steps", "1000000", "--eval-interval", "50", "--run", "signalled")
+    run = Run(folder / "checkpoints/signalled")
+    with launched(folder, 2, *order, *SHAPE) as process:
+        wait_for_step(run, 50)
+        os.kill(workers(process)[1], signal.SIGTERM)
+        told = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 1  # torchrun's own
+    assert "--resume" in told
+    stopped = run.last().manifest
+    assert stopped.step > 50
+    assert stopped.val_loss is None or stopped.step % 50 == 0
+    alone = subprocess.run(
+        [
+            *(sys.executable, "-c", "import cli; cli.main()", "train", "--resume"),
+            *("--steps", str(stopped.step + 5)),
+        ],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        timeout=60,
+    )
+    assert alone.returncode == 0, alone.stderr
+    assert b"not bit-exact: this run was trained with ranks 2, now it is 1" in alone.stderr
+    assert run.last().manifest.step == stopped.step + 5
