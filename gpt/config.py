@@ -25,7 +25,7 @@ Position = Literal["learned", "sinusoidal", "rotary"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "relu", "relu2"]
 Schedule = Literal["cosine", "linear"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "tf32", "bfloat16"]
 Windows = Literal["random", "epochs"]
 Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj", "residual"]
 Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
@@ -205,6 +205,8 @@ class TrainConfig:
     )
     windows: Annotated[Windows, "Drawn at random, or each once an epoch."] = "random"
     precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
+    compile: Annotated[bool, "torch.compile: a minute first, then faster steps on a GPU."] = False
+    deterministic: Annotated[bool, "On a GPU the same bits each time, at a price."] = False
     separator: Annotated[
         str, "Between two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
     ] = "\\n"

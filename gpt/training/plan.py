@@ -89,6 +89,8 @@ def make_plan(
 
     Raises ConfigError, TextError, OutOfMemory.
     """
+    if given.get("precision") == "tf32":
+        require(device == "cuda", "precision", "tf32 is a GPU's; leave it out, or take bfloat16")
     if minutes is not None and "steps" in given:
         raise ConfigError("--minutes: cannot be combined with --steps")
     if minutes is not None and not 0 < minutes < math.inf:

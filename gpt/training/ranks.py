@@ -23,8 +23,10 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from gpt.config import TrainConfig
 from gpt.errors import ConfigError, RankError
 from gpt.model import GPT
+from gpt.training.arithmetic import compiled, settle
 from gpt.training.launch import ALONE, Launch
 
 PATIENCE = timedelta(minutes=30)  # with a rank that does not answer, once all compute
@@ -46,7 +48,7 @@ class Ranks:
             raise ConfigError("--shard: needs several processes; start them with torchrun")
         self._hand = False  # raised by who wants all to stop
         self._hands, self._device = 0.0, "cpu"
-        self._nets: dict[GPT, nn.Module] = {}
+        self._nets: dict[GPT, tuple[nn.Module, nn.Module]] = {}  # joined, and as it is called
         self._store = store
         if self.size > 1 and store is None:
             found, _, _ = next(rendezvous("env://"))
@@ -150,13 +152,17 @@ class Ranks:
         dist.all_gather_object(reasons, reason)
         return next(filter(None, reasons), None)
 
-    def prepare(self, model: GPT) -> None:
+    def prepare(self, model: GPT, config: TrainConfig) -> None:
         """From now on `net(model)` computes gradients that are the means over all ranks.
 
         Those of n-gram embeddings have few rows: `exchange_rows` sends these alone.
         """
-        if self.size == 1:
-            return
+        settle(config)
+        joined = self._join(model) if self.size > 1 else model
+        if joined is not model or self.shard or config.compile:
+            self._nets[model] = joined, compiled(joined, config)
+
+    def _join(self, model: GPT) -> nn.Module:
         table = model.ngram_embedding.weight if model.ngram_embedding else None
         if self.shard:
             from torch.distributed.device_mesh import init_device_mesh
@@ -166,8 +172,7 @@ class Ranks:
             ignored = {table} if table is not None else None
             for part in (*model.blocks, model):  # resharded, so that parameters stay the same ones
                 fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=ignored)
-            self._nets[model] = model
-            return
+            return model
         if table is not None:
             nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 model, ["ngram_embedding.weight"]
@@ -178,16 +183,16 @@ class Ranks:
         # resumed run would differ in its first step. So the first step is one that does not count.
         net(torch.zeros((1, 1), dtype=torch.int64, device=self._device)).sum().backward()
         net.zero_grad()
-        self._nets[model] = net
+        return net
 
     def net(self, model: GPT) -> nn.Module:
         """What to call in the model's place while training."""
-        return self._nets.get(model, model)
+        return self._nets[model][1] if model in self._nets else model
 
     @contextlib.contextmanager
     def unsent(self, model: GPT, keep: bool) -> Iterator[None]:
         """While inside, gradients add up on this rank, if `keep`."""
-        net = self.net(model)
+        net = self._nets[model][0] if self.size > 1 else model
         if keep and isinstance(net, nn.parallel.DistributedDataParallel):
             with net.no_sync():
                 yield

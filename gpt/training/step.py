@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
+from gpt.training.arithmetic import low_precision, tensor_floats
 from gpt.training.corpus import DROPOUT, batch, philox
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import ONE, Ranks, whole
@@ -47,13 +48,10 @@ def train_step(
         rows = part if share else slice(1)  # one that does not count: all ranks must compute
         arrays = batch(ids, config.seed, step, config.batch_size, block_size, config.windows, rows)
         inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (b, T) each
-        low_precision = config.precision == "bfloat16"
-        with (
-            ranks.unsent(model, number < len(pieces)),
-            torch.autocast(device.type, torch.bfloat16, enabled=low_precision),
-        ):
-            logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
-            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * share
+        with ranks.unsent(model, number < len(pieces)), tensor_floats(config, device):
+            with low_precision(config, device):
+                logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
+                loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * share
             (loss * ranks.size).backward()
         value += loss.item()
     ranks.exchange_rows(model)
@@ -154,7 +152,7 @@ def measure(
         model = GPT(model_config)
         initialise(model, config.seed)
         model.to(device).train()
-        ranks.prepare(model)
+        ranks.prepare(model, config)
         optimizer = Optimizer(model, config)
         times: list[float] = []
         while len(times) < 3 or (sum(times) < seconds and len(times) < 200):

@@ -121,7 +121,7 @@ class Trainer:
     def _prepare(self) -> None:
         """What follows the model: its device, its optimizer, and its average if there is one."""
         self.model.to(self.device)
-        self.ranks.prepare(self.model)
+        self.ranks.prepare(self.model, self.config)
         self.optimizer = Optimizer(self.model, self.config)
         self.average = Average(self.model, self.config.average) if self.config.average else None
 
@@ -164,8 +164,11 @@ class Trainer:
 
         Whatever it raises, what was saved is still what it was.
         """
-        with memory_errors(self.manifest.model, self.config), self.ranks.errors():
-            yield from self._events()
+        try:
+            with memory_errors(self.manifest.model, self.config), self.ranks.errors():
+                yield from self._events()
+        finally:
+            self.ranks.forget(self.model)
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
