@@ -1,0 +1,239 @@
+"""Everything that waits for a GPU, in one script: G1 to G7 of what gptx promises there.
+
+Each row runs in a process of its own, so that one that fails leaves the others alone, and appends
+its JSON line to the output as soon as it is known. Rows that were done before are not done again:
+several short sittings make one table. Rows: suite (the tests on CUDA), classic and best seeds
+(whole trainings), loss (time to 1.47 from a cold process), speed (characters a second of training
+steps), sampling, exact (resume bit for bit, and what deterministic mode costs), memory (a real
+out-of-memory error).
+
+    python benchmarks/gpu.py tinyshakespeare.txt --output results/gpu.jsonl [--rows suite speed …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+GPTX = [sys.executable, "-c", "import cli; cli.main()"]
+Row = dict[str, Any]
+
+
+def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*GPTX, *shlex.split(arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+
+
+def trained(corpus: str, arguments: str) -> Row:
+    """A whole training: loss, seconds of its steps, seconds from Enter to the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        done = gptx(f"train {corpus} --device cuda --json {arguments}", folder)
+        wall = time.perf_counter() - started
+    if done.returncode:
+        return {"failed": done.stderr[-600:], "code": done.returncode}
+    result = json.loads(done.stdout)
+    card = [line for line in done.stderr.splitlines() if line.startswith(("time", "device"))]
+    return {
+        "val_nats": result["val_nats"],
+        "steps": result["step"],
+        "training_seconds": result["seconds"],
+        "wall_seconds": round(wall, 2),
+        "card": card,
+    }
+
+
+def suite(_: str) -> Row:
+    """G1: readable = fused = cached = numpy on CUDA; and every test that a GPU wakes."""
+    done = subprocess.run(
+        [*(sys.executable, "-m", "pytest", "-q", "-k", "cuda or parity or decoder or device")],
+        cwd=HERE.parent,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    return {"code": done.returncode, "end": done.stdout[-1500:]}
+
+
+def classic(corpus: str) -> Row:
+    """G2: nanoGPT's recipe for a GPU; it reaches 1.4697 there."""
+    return trained(corpus, "--preset classic")
+
+
+def loss(corpus: str) -> Row:
+    """G3, P5: the default preset, and what it reaches in seconds."""
+    return {
+        f"{seconds} s": trained(corpus, f"--minutes {seconds / 60}") for seconds in (3, 10, 30)
+    } | {"default": trained(corpus, "")}
+
+
+def speed(_: str) -> Row:
+    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not."""
+    rows: Row = {}
+    for precision, batch, compile in (
+        *((precision, 64, False) for precision in ("float32", "tf32", "bfloat16")),
+        *(("bfloat16", batch, False) for batch in (256, 1024)),
+        *(("bfloat16", batch, True) for batch in (64, 256, 1024)),
+    ):
+        work = json.dumps({"precision": precision, "batch": batch, "compile": compile})
+        done = subprocess.run(
+            [sys.executable, __file__, "--steps", work],
+            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        key = f"{precision} × {batch}{' compiled' * compile}"
+        rows[key] = json.loads(done.stdout) if not done.returncode else done.stderr[-300:]
+    return rows
+
+
+def steps(precision: str, batch: int, compile: bool) -> Row:
+    """Seconds of a training step of 10.7 M parameters, and the rate it gives."""
+    import numpy as np
+
+    from gpt.config import ModelConfig, TrainConfig
+    from gpt.training.step import measure, peak_memory
+
+    shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
+    config = ModelConfig(vocab_size=65, **shape)
+    train = TrainConfig(batch_size=batch, precision=precision, compile=compile)  # type: ignore[arg-type]
+    ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
+    found = measure(config, train, ids, 1000, "cuda", seconds=3.0)
+    rate = batch * config.block_size / found.seconds_per_step
+    return {
+        "ms": round(1e3 * found.seconds_per_step, 3),
+        "characters_per_second": round(rate),
+        "teraflops": round(rate * config.training_flops / 1e12, 1),
+        "peak_GB": round(peak_memory("cuda") / 2**30, 2),
+    }
+
+
+def sampling(corpus: str) -> Row:
+    """G4, P8: one stream and many, a short training's model of 10.7 M parameters."""
+    shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --ngram 1 --steps 50"
+    rows: Row = {}
+    with tempfile.TemporaryDirectory() as folder:
+        done = gptx(f"train {corpus} --device cuda --run one {shape}", folder)
+        if done.returncode:
+            return {"failed": done.stderr[-600:]}
+        code = (
+            "import gpt, time, json; from gpt.config import SampleConfig; "
+            "from gpt.reading.sampler import sample_ids; import numpy as np\n"
+            "run = gpt.load('checkpoints', device='cuda'); rows = {}\n"
+            "for n, length in ((1, 2000), (64, 1000), (1024, 500), (4096, 250)):\n"
+            "    draw = lambda: sum(1 for _ in sample_ids(run.decoder, np.zeros(1, int), "
+            "SampleConfig(length=length, n=n)))\n"
+            "    draw(); begun = time.perf_counter(); draw()\n"
+            "    rows[n] = round(n * length / (time.perf_counter() - begun))\n"
+            "print(json.dumps(rows))"
+        )
+        found = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        rows["characters_per_second"] = (
+            json.loads(found.stdout) if not found.returncode else found.stderr[-800:]
+        )
+    return rows
+
+
+def exact(corpus: str) -> Row:
+    """G5: resumed beside unbroken, with torch's deterministic algorithms and without."""
+    rows: Row = {}
+    for option in ("--no-deterministic", "--deterministic"):
+        with tempfile.TemporaryDirectory() as folder:
+            told = f"--device cuda --preset classic --steps 200 --eval-interval 100 {option}"
+            straight = gptx(f"train {corpus} --run a {told}", folder)
+            half = gptx(f"train {corpus} --run b {told}", folder)
+            for last in sorted(Path(folder, "checkpoints/b").glob("step-*"))[-1:]:
+                shutil.rmtree(last)
+            resumed = gptx("train --resume --run b --device cuda", folder)
+            ends = [
+                Path(folder, f"checkpoints/{run}/step-00000200/{part}")
+                for run in "ab"
+                for part in ("model.safetensors", "state.safetensors")
+            ]
+            same = all(end.exists() for end in ends) and all(
+                ends[part].read_bytes() == ends[part + 2].read_bytes() for part in range(2)
+            )
+            times = [line for line in straight.stderr.splitlines() if line.startswith("time")]
+            codes = [straight.returncode, half.returncode, resumed.returncode]
+            rows[option] = {"codes": codes, "bit_equal": same, "time": times}
+    return rows
+
+
+def memory(corpus: str) -> Row:
+    """G6: a batch that no GPU holds: exit 8, and what is then advised."""
+    with tempfile.TemporaryDirectory() as folder:
+        shape = "--n-layer 24 --n-embd 2048 --n-head 16 --block-size 1024 --batch-size 4096"
+        done = gptx(f"train {corpus} --device cuda --steps 5 {shape}", folder)
+    return {"code": done.returncode, "told": done.stderr[-400:]}
+
+
+def best(corpus: str) -> Row:
+    """G7: the preset best, five seeds."""
+    return {seed: trained(corpus, f"--preset best --seed {seed}") for seed in range(1, 6)}
+
+
+ROWS: dict[str, Callable[[str], Row]] = {
+    "suite": suite,
+    "speed": speed,
+    "sampling": sampling,
+    "classic": classic,
+    "loss": loss,
+    "exact": exact,
+    "memory": memory,
+    "best": best,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", nargs="?", help="Tiny Shakespeare's text")
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--output", type=Path, default=HERE / "results/gpu.jsonl")
+    parser.add_argument("--one", choices=list(ROWS), help=argparse.SUPPRESS)
+    parser.add_argument("--steps", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.steps:
+        print(json.dumps(steps(**json.loads(options.steps))))
+        return
+    corpus = str(Path(options.corpus).resolve())
+    done = set()
+    if options.output.exists():
+        done = {json.loads(line)["row"] for line in options.output.read_text().splitlines()}
+    for name in options.rows:
+        if name in done:
+            continue
+        started = time.perf_counter()
+        row = {"row": name, **ROWS[name](corpus)}
+        row["took_seconds"] = round(time.perf_counter() - started, 1)
+        with options.output.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
