@@ -55,70 +55,89 @@ def step_seconds(
     return computing, moved / wire if gpus > 1 else 0.0, moved
 
 
+#: 40 % of an H200's products in bfloat16; InfiniBand of 400 Gb/s; NVLink; the ledger; an NVMe disk.
+USUAL = Machine(flops=0.4 * 790e12, link=50e9, bridge=450e9, encoder=126e6, disk=2e9)
+CHARACTERS, BATCH = 1e12, 4 * 2**20
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--characters", type=float, default=1e12)
-    parser.add_argument("--batch", type=float, default=4 * 2**20, help="characters of a step")
-    parser.add_argument("--flops", type=float, default=0.4 * 790e12)
-    parser.add_argument("--link", type=float, default=50e9)
-    parser.add_argument("--bridge", type=float, default=450e9)
-    parser.add_argument("--encoder", type=float, default=126e6)
-    parser.add_argument("--disk", type=float, default=2e9)
+    parser.add_argument("--characters", type=float, default=CHARACTERS)
+    parser.add_argument("--batch", type=float, default=BATCH, help="characters of a step")
+    for name, value in vars(USUAL).items():
+        parser.add_argument(f"--{name}", type=float, default=value)
     options = parser.parse_args()
-    machine = Machine(options.flops, options.link, options.bridge, options.encoder, options.disk)
-    rows = []
-    for name in MODELS:
-        config = config_of(name)
-        for gpus in GPUS:
-            computing, exchanging, moved = step_seconds(config, machine, gpus, options.batch)
-            steps = options.characters / options.batch
-            seconds = steps * max(computing, exchanging)  # the exchange hides behind backward
-            state = 12 * config.parameters()  # weights and AdamW's two moments
-            rate = options.characters / seconds
-            rows.append(
-                {
-                    "model": name,
-                    "gpus": gpus,
-                    "parameters": config.parameters(),
-                    "compute_ms": round(1e3 * computing, 2),
-                    "exchange_ms": round(1e3 * exchanging, 2),
-                    "moved_GB": round(moved / 1e9, 3),
-                    "hours": round(seconds / 3600, 3),
-                    "million_characters_per_second": round(rate / 1e6, 2),
-                    "windows_per_second": round(rate / config.block_size),
-                    "state_GB": round(state / 1e9, 2),
-                    "save_seconds": round(state / machine.disk, 1),
-                    "GB_on_a_gpu": round(16 * config.parameters() / 1e9, 1),
-                    "GB_on_a_gpu_sharded": round(16 * config.parameters() / gpus / 1e9, 2),
-                }
-            )
+    machine = Machine(**{name: getattr(options, name) for name in vars(USUAL)})
+    rows = costs(machine, options.characters, options.batch)
     print(markdown(rows))
     encoding = options.characters / machine.encoder
     print(json.dumps({"encoding_hours": round(encoding / 3600, 2), "rows": rows}))
 
 
-def markdown(rows: list[dict[str, float]]) -> str:
+def costs(
+    machine: Machine = USUAL, characters: float = CHARACTERS, batch: float = BATCH
+) -> list[dict[str, float | str]]:
+    """Each model on each number of GPUs: times in seconds, sizes in bytes."""
+    rows: list[dict[str, float | str]] = []
+    for name in MODELS:
+        config = config_of(name)
+        parameters = config.parameters()
+        for gpus in GPUS:
+            computing, exchanging, moved = step_seconds(config, machine, gpus, batch)
+            step = max(computing, exchanging)  # the exchange hides behind the backward pass
+            state = 12 * parameters  # weights and AdamW's two moments
+            rows.append(
+                {
+                    "model": name,
+                    "gpus": gpus,
+                    "computing": computing,
+                    "exchanging": exchanging,
+                    "moved": moved,
+                    "one_pass": characters / batch * step,
+                    "characters_per_second": batch / step,
+                    "windows_per_second": batch / step / config.block_size,
+                    "state": state,
+                    "saving": state / machine.disk,
+                    "on_a_gpu": 16 * parameters,
+                    "on_a_gpu_sharded": 16 * parameters / gpus,
+                }
+            )
+    return rows
+
+
+def markdown(rows: list[dict[str, float | str]]) -> str:
     """The table of docs/scale.md."""
     lines = [
-        "| model | GPUs | computing | exchange | one pass | characters/s | windows/s |",
+        "| model | GPUs | computing a step | exchange | one pass | characters/s | windows/s |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        lines.append(
-            f"| {row['model']} | {row['gpus']} | {row['compute_ms']:,.1f} ms "
-            f"| {row['exchange_ms']:,.1f} ms | {duration(3600 * float(row['hours']))} "
-            f"| {row['million_characters_per_second']:,.1f} M | {row['windows_per_second']:,.0f} |"
-        )
+        times = (duration(float(row[name])) for name in ("computing", "exchanging", "one_pass"))
+        rates = (number(float(row[f"{name}_per_second"])) for name in ("characters", "windows"))
+        lines.append(f"| {' | '.join((str(row['model']), str(row['gpus']), *times, *rates))} |")
     return "\n".join(lines)
 
 
 def duration(seconds: float) -> str:
-    """Two digits: "21 days", "7.8 h", "58 min"."""
-    for unit, size in (("years", 365 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
+    """Two digits: "21 days", "7.8 h", "58 min", "1.7 ms"; "-" for nothing."""
+    units = (("years", 365 * 86400), ("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for unit, size in (*units, ("ms", 1e-3)):
         if seconds >= size:
-            value = seconds / size
-            return f"{value:.{max(0, 1 - math.floor(math.log10(value)))}f} {unit}"
-    return f"{seconds:.0f} s"
+            return f"{two_digits(seconds / size)} {unit}"
+    return f"{two_digits(1e3 * seconds)} ms" if seconds else "-"
+
+
+def number(value: float) -> str:
+    """Two digits: "2.4 billion", "36 million", "4,400"."""
+    for unit, size in (("billion", 1e9), ("million", 1e6)):
+        if value >= size:
+            return f"{two_digits(value / size)} {unit}"
+    return two_digits(value)
+
+
+def two_digits(value: float) -> str:
+    places = 1 - math.floor(math.log10(value))
+    return f"{round(value, places):,.{max(0, places)}f}"
 
 
 if __name__ == "__main__":
