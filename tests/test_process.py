@@ -21,11 +21,12 @@ from conftest import TEXT, train_tiny
 from gpt.run import Run
 
 MAIN = [sys.executable, "-c", "import cli; cli.main()"]
-WITHOUT_TORCH = [
-    sys.executable,
-    "-c",
-    "import sys, cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules, 'torch!'",
-]
+
+
+def without(module: str) -> list[str]:
+    """The program, which fails if it imports this."""
+    check = f"assert {module!r} not in sys.modules, 'imported'"
+    return [sys.executable, "-c", f"import sys, cli\ntry: cli.main()\nfinally: {check}"]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -67,7 +68,7 @@ def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.Comp
     ],
 )
 def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]) -> None:
-    done = gptx(home, *arguments, main=WITHOUT_TORCH)
+    done = gptx(home, *arguments, main=without("torch"))
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout
 
@@ -386,3 +387,9 @@ def test_every_saved_number_is_plain_safetensors(home: Path) -> None:
         "model.safetensors",
         "state.safetensors",
     }
+
+
+def test_training_imports_no_compiler(home: Path) -> None:
+    small = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --steps 2 --average 0.5".split()
+    done = gptx(home, "train", "text.txt", *small, "--run", "plain", main=without("torch._dynamo"))
+    assert done.returncode == 0, done.stderr

@@ -23,7 +23,8 @@ def settle(config: TrainConfig) -> None:
     """
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(config.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != config.deterministic:
+        torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
 
 
 @contextlib.contextmanager
