@@ -8,6 +8,8 @@ steps), sampling, exact (resume bit for bit, and what deterministic mode costs),
 out-of-memory error).
 
     python benchmarks/gpu.py tinyshakespeare.txt --output results/gpu.jsonl [--rows suite speed …]
+
+`--device cpu --quick` tries the script itself: tiny models, a few steps.
 """
 
 from __future__ import annotations
@@ -26,8 +28,15 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+DEVICE, QUICK = "cuda", False
+TINY = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --eval-chars 500"
 GPTX = [sys.executable, "-c", "import cli; cli.main()"]
 Row = dict[str, Any]
+
+
+def again() -> list[str]:
+    """What another process of this script must be told."""
+    return ["--device", DEVICE, *["--quick"] * QUICK]
 
 
 def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
@@ -41,11 +50,16 @@ def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def short(steps: int) -> str:
+    """What makes a training quick, where only the script is tried."""
+    return f"{TINY} --steps {steps}" if QUICK else ""
+
+
 def trained(corpus: str, arguments: str) -> Row:
     """A whole training: loss, seconds of its steps, seconds from Enter to the end."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        done = gptx(f"train {corpus} --device cuda --json {arguments}", folder)
+        done = gptx(f"train {corpus} --device {DEVICE} --json {arguments} {short(20)}", folder)
         wall = time.perf_counter() - started
     if done.returncode:
         return {"failed": done.stderr[-600:], "code": done.returncode}
@@ -80,7 +94,8 @@ def classic(corpus: str) -> Row:
 def loss(corpus: str) -> Row:
     """G3, P5: the default preset, and what it reaches in seconds."""
     return {
-        f"{seconds} s": trained(corpus, f"--minutes {seconds / 60}") for seconds in (3, 10, 30)
+        f"{seconds} s": trained(corpus, "" if QUICK else f"--minutes {seconds / 60}")
+        for seconds in (3, 10, 30)
     } | {"default": trained(corpus, "")}
 
 
@@ -90,11 +105,11 @@ def speed(_: str) -> Row:
     for precision, batch, compile in (
         *((precision, 64, False) for precision in ("float32", "tf32", "bfloat16")),
         *(("bfloat16", batch, False) for batch in (256, 1024)),
-        *(("bfloat16", batch, True) for batch in (64, 256, 1024)),
+        *(("bfloat16", batch, True) for batch in (64, 256, 1024) if not QUICK),
     ):
         work = json.dumps({"precision": precision, "batch": batch, "compile": compile})
         done = subprocess.run(
-            [sys.executable, __file__, "--steps", work],
+            [sys.executable, __file__, "--steps", work, *again()],
             env={**os.environ, "PYTHONPATH": str(HERE.parent)},
             text=True,
             capture_output=True,
@@ -113,32 +128,35 @@ def steps(precision: str, batch: int, compile: bool) -> Row:
     from gpt.training.step import measure, peak_memory
 
     shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
+    if QUICK:
+        shape |= {"n_layer": 1, "n_embd": 24, "block_size": 16}
     config = ModelConfig(vocab_size=65, **shape)
     train = TrainConfig(batch_size=batch, precision=precision, compile=compile)  # type: ignore[arg-type]
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
-    found = measure(config, train, ids, 1000, "cuda", seconds=3.0)
+    found = measure(config, train, ids, 1000, DEVICE, seconds=0.1 if QUICK else 3.0)
     rate = batch * config.block_size / found.seconds_per_step
     return {
         "ms": round(1e3 * found.seconds_per_step, 3),
         "characters_per_second": round(rate),
         "teraflops": round(rate * config.training_flops / 1e12, 1),
-        "peak_GB": round(peak_memory("cuda") / 2**30, 2),
+        "peak_GB": round(peak_memory(DEVICE) / 2**30, 2),
     }
 
 
 def sampling(corpus: str) -> Row:
     """G4, P8: one stream and many, a short training's model of 10.7 M parameters."""
-    shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --ngram 1 --steps 50"
+    shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --ngram 1 --steps 50 " + short(5)
     rows: Row = {}
     with tempfile.TemporaryDirectory() as folder:
-        done = gptx(f"train {corpus} --device cuda --run one {shape}", folder)
+        done = gptx(f"train {corpus} --device {DEVICE} --run one {shape}", folder)
         if done.returncode:
             return {"failed": done.stderr[-600:]}
         code = (
             "import gpt, time, json; from gpt.config import SampleConfig; "
             "from gpt.reading.sampler import sample_ids; import numpy as np\n"
-            "run = gpt.load('checkpoints', device='cuda'); rows = {}\n"
-            "for n, length in ((1, 2000), (64, 1000), (1024, 500), (4096, 250)):\n"
+            f"run = gpt.load('checkpoints', device='{DEVICE}'); rows = {{}}\n"
+            "sizes = (1, 2000), (64, 1000), (1024, 500), (4096, 250)\n"
+            f"for n, length in sizes[: {2 if QUICK else 4}]:\n"
             "    draw = lambda: sum(1 for _ in sample_ids(run.decoder, np.zeros(1, int), "
             "SampleConfig(length=length, n=n)))\n"
             "    draw(); begun = time.perf_counter(); draw()\n"
@@ -164,12 +182,13 @@ def exact(corpus: str) -> Row:
     rows: Row = {}
     for option in ("--no-deterministic", "--deterministic"):
         with tempfile.TemporaryDirectory() as folder:
-            told = f"--device cuda --preset classic --steps 200 --eval-interval 100 {option}"
+            told = f"--device {DEVICE} --preset classic {short(200) or '--steps 200'} {option}"
+            told += " --eval-interval 100"
             straight = gptx(f"train {corpus} --run a {told}", folder)
             half = gptx(f"train {corpus} --run b {told}", folder)
             for last in sorted(Path(folder, "checkpoints/b").glob("step-*"))[-1:]:
                 shutil.rmtree(last)
-            resumed = gptx("train --resume --run b --device cuda", folder)
+            resumed = gptx(f"train --resume --run b --device {DEVICE}", folder)
             ends = [
                 Path(folder, f"checkpoints/{run}/step-00000200/{part}")
                 for run in "ab"
@@ -188,13 +207,16 @@ def memory(corpus: str) -> Row:
     """G6: a batch that no GPU holds: exit 8, and what is then advised."""
     with tempfile.TemporaryDirectory() as folder:
         shape = "--n-layer 24 --n-embd 2048 --n-head 16 --block-size 1024 --batch-size 4096"
-        done = gptx(f"train {corpus} --device cuda --steps 5 {shape}", folder)
+        done = gptx(f"train {corpus} --device {DEVICE} --steps 5 {shape}", folder)
     return {"code": done.returncode, "told": done.stderr[-400:]}
 
 
 def best(corpus: str) -> Row:
     """G7: the preset best, five seeds."""
-    return {seed: trained(corpus, f"--preset best --seed {seed}") for seed in range(1, 6)}
+    return {
+        seed: trained(corpus, f"--preset best --seed {seed}")
+        for seed in range(1, 2 if QUICK else 6)
+    }
 
 
 ROWS: dict[str, Callable[[str], Row]] = {
@@ -214,9 +236,12 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?", help="Tiny Shakespeare's text")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--output", type=Path, default=HERE / "results/gpu.jsonl")
-    parser.add_argument("--one", choices=list(ROWS), help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--steps", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    global DEVICE, QUICK
+    DEVICE, QUICK = options.device, options.quick
     if options.steps:
         print(json.dumps(steps(**json.loads(options.steps))))
         return
