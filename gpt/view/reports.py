@@ -138,6 +138,8 @@ def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> st
     """ "cpu (2 threads, torch 2.13.0), 410 MB used"."""
     name = environment["device"] if device != "cpu" else counted(environment["threads"], "thread")
     used = f", {memory / 2**20:,.0f} MB used" if memory else ""
+    if environment.get("ranks", 1) > 1:
+        name = f"{environment['ranks']} ranks of {name}"
     return f"{device} ({name}, torch {environment['torch']}){used}"
 
 

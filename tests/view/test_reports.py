@@ -109,6 +109,12 @@ def test_the_facts_of_the_card() -> None:
     assert reports.device_facts("cpu", {"threads": 2, "torch": "2.13.0"}, 410 * 2**20) == (
         "cpu (2 threads, torch 2.13.0), 410 MB used"
     )
+    assert reports.device_facts("cpu", {"threads": 1, "torch": "2.13.0", "ranks": 3}, 0) == (
+        "cpu (3 ranks of 1 thread, torch 2.13.0)"
+    )
+    assert reports.device_facts("cuda", {"device": "H200", "torch": "2.13.0", "ranks": 1}, 0) == (
+        "cuda (H200, torch 2.13.0)"
+    )
 
 
 def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> None:
