@@ -28,8 +28,7 @@ from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
 COUNTED = 16_000_000  # most validation characters that are counted for the card
-#: Most validation characters that an evaluation reads unasked: as many as counting n-grams does.
-EVALUATED = MOST_VAL
+EVALUATED = 1_000_000  # most validation characters that an evaluation reads unasked
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
 CHANGEABLE = frozenset(
