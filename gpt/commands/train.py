@@ -1,9 +1,7 @@
-"""`gptx train`: the card, the loop with its bar, the farewell."""
+"""`gptx train`: a new run, or one that goes on; alone, or as one of several ranks."""
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,18 +22,16 @@ from gpt.commands.options import (
     options_from,
     typed,
 )
+from gpt.commands.showing import run_training, show_card
 from gpt.config import ModelConfig, TrainConfig, to_toml
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
 
 if TYPE_CHECKING:
-    from gpt.run import Checkpoint, Run
-    from gpt.training.plan import Plan
+    from gpt.run import Run
     from gpt.training.ranks import Ranks
-    from gpt.training.trainer import Event, Trainer
 
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
-SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
 @options_from(
@@ -182,7 +178,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
         ranks.meet(device)
         plan = make_plan(read, order.options, preset, device, minutes, ranks)
         if ranks.first:
-            _show_card(plan)
+            show_card(plan)
         if order.dry_run:
             return
         with ExitStack() as stack:
@@ -191,7 +187,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
                 corpus = [printable(name) for name in order.corpus] or None
                 folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
             trainer = Trainer(folder or Run(Path()), read, plan.manifest, device, ranks)
-            _train(trainer, min(plan.ngrams), order.as_json)
+            run_training(trainer, min(plan.ngrams), order.as_json)
     finally:
         if folder is not None:
             discard_if_empty(folder)
@@ -244,90 +240,9 @@ def _go_on(
             for warning in [*warnings, *plan.warnings]:
                 console.say(f"warning: {warning}")
             console.say(f"resuming {folder.name} at step {checkpoint.manifest.step:,}")
-            _show_card(plan)
+            show_card(plan)
             if checkpoint.manifest.step == plan.manifest.train.steps:
                 console.say("this run has done all its steps; train longer with --steps N")
         if not order.dry_run:
             trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, device, ranks)
-            _train(trainer, min(plan.ngrams), order.as_json)
-
-
-def _show_card(plan: Plan) -> None:
-    """What will happen, before it does."""
-    from gpt.view import reports
-
-    manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
-    model, training = manifest.model, manifest.train
-    step_characters = training.batch_size * model.block_size
-    left = measured.total_seconds(training, manifest.step)
-    rows = {
-        "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
-        "characters": reports.character_facts(plan.rare, plan.only_in_val),
-        "folded": reports.folded_facts(identity, training.replacement),
-        "split": reports.split_facts(
-            plan.train_characters,
-            plan.val_characters,
-            training,
-            plan.corpus.block,
-            plan.evaluated_characters,
-        ),
-        "model": reports.model_facts(model),
-        "heads": reports.heads_facts(model),
-        "training": reports.training_facts(training, step_characters, plan.train_characters),
-        "fitted": "; ".join(plan.why),
-        "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
-        "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
-        "to beat": reports.baseline_facts(plan.uniform, plan.ngrams, plan.counted_characters),
-    }
-    for note in plan.corpus.notes:
-        console.say(f"note: {note}")
-    console.show_aside(reports.card(rows))
-
-
-def _train(trainer: Trainer, to_beat: float, as_json: bool) -> None:
-    """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
-    from gpt.training.trainer import Stopped
-
-    with console.graceful(trainer.stop):
-        told = _told(trainer) if trainer.ranks.first else trainer.events()
-        reason = next(event.reason for event in told if isinstance(event, Stopped))
-    if trainer.ranks.first:
-        from gpt.view import reports
-
-        run, manifest = trainer.run, trainer.manifest
-        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
-        if as_json:
-            console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
-    if reason in signal.Signals.__members__:
-        trainer.ranks.leave()
-        raise typer.Exit(128 + signal.Signals[reason])
-
-
-def _told(trainer: Trainer) -> Iterator[Event]:
-    """The events, with one bar and a line an evaluation."""
-    from gpt.progress import TrainingBar
-    from gpt.training.trainer import Evaluated, Saved, Stepped
-    from gpt.view import reports
-
-    run, config = trainer.run, trainer.config
-    step_characters = config.batch_size * trainer.manifest.model.block_size
-    with TrainingBar(trainer.manifest.step, config.steps, step_characters) as bar:
-        for event in trainer.events():
-            if isinstance(event, Stepped):
-                bar.step(event.step, event.loss)
-            elif isinstance(event, Evaluated):
-                bar.evaluated(event.val_loss, best=not event.since_best)
-                bar.say(reports.evaluation_line(**vars(event)))
-            elif isinstance(event, Saved):
-                text = _short_sample(run, event.checkpoint)
-                bar.say(reports.sample_line(text, console.aside_width()))
-            yield event
-
-
-def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
-    """What the model writes by now. Opening it proves the file that has just been saved."""
-    from gpt.reading.trained import TrainedGPT
-
-    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
-    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
-    return text
+            run_training(trainer, min(plan.ngrams), order.as_json)

@@ -1,0 +1,102 @@
+"""What a training shows: the card before it, the bar and a line an evaluation, the farewell."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpt import console
+
+if TYPE_CHECKING:
+    from gpt.run import Checkpoint, Run
+    from gpt.training.plan import Plan
+    from gpt.training.trainer import Event, Trainer
+
+SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+
+
+def show_card(plan: Plan) -> None:
+    """What will happen, before it does."""
+    from gpt.view import reports
+
+    manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
+    model, training = manifest.model, manifest.train
+    step_characters = training.batch_size * model.block_size
+    left = measured.total_seconds(training, manifest.step)
+    rows = {
+        "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
+        "characters": reports.character_facts(plan.rare, plan.only_in_val),
+        "folded": reports.folded_facts(identity, training.replacement),
+        "split": reports.split_facts(
+            plan.train_characters,
+            plan.val_characters,
+            training,
+            plan.corpus.block,
+            plan.evaluated_characters,
+        ),
+        "model": reports.model_facts(model),
+        "heads": reports.heads_facts(model),
+        "training": reports.training_facts(training, step_characters, plan.train_characters),
+        "fitted": "; ".join(plan.why),
+        "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
+        "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
+        "to beat": reports.baseline_facts(plan.uniform, plan.ngrams, plan.counted_characters),
+    }
+    for note in plan.corpus.notes:
+        console.say(f"note: {note}")
+    console.show_aside(reports.card(rows))
+
+
+def run_training(trainer: Trainer, to_beat: float, as_json: bool) -> None:
+    """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
+    from gpt.training.trainer import Stopped
+
+    reason = ""
+    with console.graceful(trainer.stop):
+        for event in _told(trainer) if trainer.ranks.first else trainer.events():
+            if isinstance(event, Stopped):
+                reason = event.reason
+    if trainer.ranks.first:
+        from gpt.view import reports
+
+        run, manifest = trainer.run, trainer.manifest
+        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
+        if as_json:
+            console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
+    if reason in signal.Signals.__members__:
+        trainer.ranks.leave()
+        raise typer.Exit(128 + signal.Signals[reason])
+
+
+def _told(trainer: Trainer) -> Iterator[Event]:
+    """The events, with one bar and a line an evaluation."""
+    from gpt.progress import TrainingBar
+    from gpt.training.trainer import Evaluated, Saved, Stepped
+    from gpt.view import reports
+
+    run, config = trainer.run, trainer.config
+    step_characters = config.batch_size * trainer.manifest.model.block_size
+    with TrainingBar(trainer.manifest.step, config.steps, step_characters) as bar:
+        for event in trainer.events():
+            if isinstance(event, Stepped):
+                bar.step(event.step, event.loss)
+            elif isinstance(event, Evaluated):
+                bar.evaluated(event.val_loss, best=not event.since_best)
+                bar.say(reports.evaluation_line(**vars(event)))
+            elif isinstance(event, Saved):
+                text = _short_sample(run, event.checkpoint)
+                bar.say(reports.sample_line(text, console.aside_width()))
+            yield event
+
+
+def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
+    """What the model writes by now. Opening it proves the file that has just been saved."""
+    from gpt.reading.trained import TrainedGPT
+
+    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
+    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
+    return text
