@@ -30,12 +30,15 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def gptx(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     """What `gptx` does before any command."""
     if version:
         console.write(f"gptx {__version__}\n")
         raise typer.Exit
+    if console.is_follower() and context.invoked_subcommand != "train":
+        raise typer.Exit  # one of several ranks answers for all
 
 
 app.command()(train)

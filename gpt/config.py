@@ -247,7 +247,7 @@ class TrainConfig:
             self.split.isprintable(), "split", f"{self.split!a} cannot be stored; rename the file"
         )
         require(self.split != "-", "split", "standard input cannot validate; give a file")
-        require(self.every != 1, "split", f"{self.split!a} leaves nothing to train on")
+        require(self.every != 1, "split", f"{self.split!a} needs N of 2 or more")
         unescaped(self.separator, "separator")
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
 

@@ -60,9 +60,14 @@ def run(app: typer.Typer) -> None:
         if os.environ.get("GPTX_DEBUG"):
             raise
         code, message = _explain(error)
-        if message:
+        if message and not (is_follower() and isinstance(error, ClickException)):
             say_error(message)
     raise SystemExit(code)
+
+
+def is_follower() -> bool:
+    """Whether this is one of several ranks (torchrun's environment), and not the first."""
+    return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
 
 def _open_what_is_closed() -> None:

@@ -19,7 +19,11 @@ from program import TINY, Gptx
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
         (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config says classic"),
         (["train", "--resume", "--preset", "best"], 2, "--preset: this run has default"),
-        (["train", "corpus.txt", "--split", "every:1"], 2, "--split: 'every:1' leaves nothing"),
+        (
+            ["train", "corpus.txt", "--split", "every:1"],
+            2,
+            "--split: 'every:1' needs N of 2 or",
+        ),
         (["train", "corpus.txt", "--split", "nowhere.txt"], 3, "--split takes last, every:N or a"),
         (["train", "corpus.txt", "--separator", "\\q"], 2, "--separator: "),
         (["train", "corpus.txt", "--replacement", "ab"], 2, "--replacement: 'ab' is not one"),

@@ -69,7 +69,8 @@ def run_training(trainer: Trainer, to_beat: float, as_json: bool) -> None:
             console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
     if reason in signal.Signals.__members__:
         trainer.ranks.leave()
-        raise typer.Exit(128 + signal.Signals[reason])
+        if not trainer.ranks.launch.comes_again:  # else torchrun would start all again
+            raise typer.Exit(128 + signal.Signals[reason])
 
 
 def _told(trainer: Trainer) -> Iterator[Event]:

@@ -42,14 +42,15 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
     """By the characters at which texts begin, and at last end; `training` of them come first.
 
     every: of so many texts the last one validates; of a single text, blocks of a length of their
-    own. 0 = none of them do. Raises TextError.
+    own. 0 = none of them do. Empty texts do not count. Raises TextError.
     """
-    characters, texts = starts[-1], len(starts) - 1
-    if training < texts:
+    characters = starts[-1]
+    if training < len(starts) - 1:
         return Division(((0, characters),), starts[training])
     if not every:
         return Division(((0, characters),))
-    block = 0
+    starts = [*dict.fromkeys(starts)]
+    texts, block = len(starts) - 1, 0
     if texts == 1:
         block = min(LONGEST_BLOCK, characters // (FEWEST_BLOCKS * every))
         block = max(1, block, characters // MOST_BLOCKS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,11 +32,24 @@ def read_corpus(
     try:
         validation = _validation(config, data, stdin) if config else []
         try:
-            return encode(sources, data, known, config, validation, progress)
+            corpus = encode(sources, data, known, config, validation, progress)
         finally:
             discard_spooled(validation)
+        return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
     finally:
         discard_spooled(sources)
+
+
+def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
+    """What is worth telling of files that come more than once."""
+    seen: set[Path] = set()
+    for source in sources:
+        if (place := source.path.resolve()) in seen:
+            yield f"{source.name} is read twice"
+        seen.add(place)
+    for source in validation:
+        if source.path.resolve() in seen:
+            yield f"{source.name} trains and validates: its loss says nothing of new texts"
 
 
 def _validation(config: TrainConfig, data: Path, stdin: BinaryIO) -> list[Source]:

@@ -29,25 +29,35 @@ class Launch:
     local_rank: int = 0
     name: str = ""  # "": nobody has launched us
     attempt: int = 0
+    attempts: int = 0  # that may follow the first
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Launch:
         """From the environment variables that torchrun sets. Raises ConfigError."""
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return cls()
-        numbers = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT")
+        numbers = (
+            *("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+            *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+        )
         try:
-            rank, size, local, attempt = (int(environment.get(name, "0")) for name in numbers)
+            rank, size, local, *attempts = (int(environment.get(name, "0")) for name in numbers)
         except ValueError as error:
             raise ConfigError(f"RANK, WORLD_SIZE, LOCAL_RANK: {error}; use torchrun") from None
         if not 0 <= rank < size:
             raise ConfigError(f"RANK is {rank} of WORLD_SIZE {size}; use torchrun")
-        return cls(rank, size, local, environment.get("TORCHELASTIC_RUN_ID", "none"), attempt)
+        name = environment.get("TORCHELASTIC_RUN_ID", "none")
+        return cls(rank, size, local, name, *attempts)
 
     @property
     def first(self) -> bool:
         """Whether this process speaks and saves for all."""
         return self.rank == 0
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether all are started again if this process does not end with exit code 0."""
+        return self.attempt < self.attempts
 
     def mark(self, run: Run) -> None:
         """Notes in a run that it is this launch's. Raises StorageError."""

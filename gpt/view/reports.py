@@ -50,7 +50,7 @@ def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
     more = f" and {kinds - most} more" if kinds > most else ""
     return (
         f"{some}{more} became {quoted(replacement)}: {counted(kinds, 'rare character')}, "
-        f"{corpus.folded_count:,} of {corpus.characters:,} in the text ({100 * share:.2g}%)"
+        f"{corpus.folded_count:,} of {corpus.characters:,} in the text ({100 * share:.3g}%)"
     )
 
 
@@ -124,7 +124,7 @@ def baseline_facts(
 
     most: how many characters of either split were counted, if not all.
     """
-    losses = " · ".join(f"{order + 1}: {loss:.3f}" for order, loss in enumerate(ngrams))
+    losses = " · ".join(f"{order + 1}: {max(loss, 0.0):.3f}" for order, loss in enumerate(ngrams))
     facts = f"uniform {uniform:.3f} · counting n-grams {losses} nats/char"
     if most is None:
         return facts
@@ -239,6 +239,8 @@ def farewell(run: Run, manifest: Manifest, reason: str, to_beat: float) -> dict[
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
+    if manifest.environment.get("ranks", 1) != 1:
+        resume = resume.replace("gptx", "torchrun … -m -- cli", 1)
     best = manifest.best_loss
     return {
         "ended": f"{ended}, {duration(manifest.seconds)} of training",

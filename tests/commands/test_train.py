@@ -111,3 +111,22 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
     assert further.code == 0, further.err
     assert "the corpus has changed" in further.err
     assert gptx("eval", "mine.txt", *where).code == 0
+
+
+def test_texts_that_come_twice_are_told(gptx: Gptx) -> None:
+    quick = ("--dry-run", "--checkpoints", "twice", *TINY)
+    told = gptx("train", "corpus.txt", "--split", "corpus.txt", *quick).err
+    assert "note: corpus.txt trains and validates: its loss says nothing of new texts" in told
+    assert "note: corpus.txt is read twice" in gptx("train", "corpus.txt", "corpus.txt", *quick).err
+    assert "twice" not in gptx("train", "corpus.txt", "--split", "held-out.txt", *quick).err
+
+
+def test_of_several_ranks_one_answers_and_complains(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, speaks in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        assert bool(gptx("sample", "--length", "3").out) == speaks
+        wrong = gptx("train", "--bogus", "3")
+        assert (wrong.code, "No such option" in wrong.err) == (2, speaks)

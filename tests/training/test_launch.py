@@ -1,0 +1,64 @@
+"""What torchrun's environment says, and which run a launch that is started again goes on with."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conftest import train_tiny
+
+from gpt.errors import ConfigError
+from gpt.run import Run
+from gpt.training.launch import MARK, Launch
+
+GIVEN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "TORCHELASTIC_RUN_ID": "job",
+    "TORCHELASTIC_RESTART_COUNT": "1",
+    "TORCHELASTIC_MAX_RESTARTS": "2",
+}
+
+
+def test_a_launch_reads_its_place_from_the_environment() -> None:
+    assert Launch.here({}) == Launch()
+    assert Launch.here({"RANK": "1"}) == Launch()  # half of it is no launch
+    launch = Launch.here(GIVEN)
+    assert launch == Launch(3, 4, 1, "job", 1, 2)
+    assert not launch.first
+    assert launch.comes_again
+    assert not Launch.here({**GIVEN, "TORCHELASTIC_RESTART_COUNT": "2"}).comes_again
+    assert Launch.here({"RANK": "0", "WORLD_SIZE": "1"}) == Launch(name="none")
+
+
+@pytest.mark.parametrize("wrong", [{"RANK": "x"}, {"RANK": "4"}, {"RANK": "-1"}])
+def test_a_place_that_there_is_not_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="use torchrun"):
+        Launch.here({**GIVEN, **wrong})
+
+
+def test_only_this_launchs_own_run_is_gone_on_with(tmp_path: Path) -> None:
+    run, root = Run(train_tiny(tmp_path).path.parent), tmp_path / "checkpoints"
+    first, again = Launch(name="job"), Launch(name="job", attempt=1)
+    assert again.interrupted(root) is None
+    first.mark(run)
+    assert first.interrupted(root) == again.interrupted(root) == run
+    assert Launch(name="other", attempt=1).interrupted(root) is None
+    assert Launch().interrupted(root) is None
+    # Another process has started it: the name may only be used again.
+    (run.path / MARK).write_text(json.dumps({"launch": "job", "agent": f"elsewhere:{os.getpid()}"}))
+    assert first.interrupted(root) is None
+    assert again.interrupted(root) == run
+    (run.path / MARK).write_text(json.dumps({"launch": "none", "agent": "elsewhere:1"}))
+    assert Launch(name="none", attempt=1).interrupted(root) is None
+    (run.path / MARK).write_text("[]")
+    assert again.interrupted(root) is None
+
+
+def test_nobodys_launch_leaves_no_mark(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    Launch().mark(run)
+    assert not (tmp_path / MARK).exists()
