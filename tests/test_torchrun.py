@@ -129,12 +129,14 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_weights_are_as_e
 def test_a_signal_to_one_rank_saves_and_ends_all_and_one_process_goes_on(folder: Path) -> None:
     order = ("text.txt", "--steps", "1000000", "--eval-interval", "50", "--run", "signalled")
     run = Run(folder / "checkpoints/signalled")
-    with launched(folder, 2, *order, *SHAPE) as process:
+    with launched(folder, 2, *order, *SHAPE, restarts=1) as process:
         wait_for_step(run, 50)
         os.kill(workers(process)[1], signal.SIGTERM)
         told = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 1  # torchrun's own
-    assert "--resume" in told
+    assert process.returncode == 0, told  # or torchrun would start all again
+    assert "torchrun … -m -- cli train --resume --run signalled" in told
+    assert told.count("SIGTERM after step") == 1
+    assert "resuming" not in told
     stopped = run.last().manifest
     assert stopped.step > 50
     assert stopped.val_loss is None or stopped.step % 50 == 0
