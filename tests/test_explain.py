@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from program import Gptx
 from rich.cells import cell_len
 
+from gpt.commands.explain import offered_lessons
 from gpt.lessons.catalogue import LESSONS
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +60,10 @@ def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        ("simpel", 2, "'simpel' is not one of"),
+        ("simpel", 2, "error: 'simpel' is not one of the lessons; did you mean simple?"),
+        ("Simple", 2, "error: 'Simple' is not one of the lessons; did you mean simple?"),
+        ("multi_head", 2, "did you mean multi-head?"),
+        ("日本", 2, "'日本' is not one of the lessons; gptx explain lists them"),
         ("simple --text ,, --embeddings rows.csv", 2, "--text: rows.csv names its words"),
         ("simple --embeddings ragged.csv", 2, "row 2 has 1 numbers, row 1 has 2"),
         ("simple --text a --embeddings two.csv", 2, "--embeddings: 2 rows for 1 words"),
@@ -76,6 +81,9 @@ def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
         ("-o page.md", 2, "--output: a page holds lessons"),
         ("simple -o simple.csv", 2, "told as .txt, .json or .md, not as .csv"),
         ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
+        ("mine --head 9", 2, "--head: 9 is not in 0 … 1"),
+        ("mine --text -", 3, "no text: there is nothing to explain"),
+        (f"mine --text {'cat' * 6}", 3, "gptx attn … --window last shows the last 16"),
         ("mine --text zebra", 3, "'z'"),
         ("mine --checkpoints none", 4, "train one with: gptx train"),
     ],
@@ -89,6 +97,18 @@ def test_what_does_not_fit_is_refused_in_one_line(
     answer = gptx("explain", *arguments.split())
     assert (answer.code, answer.out) == (code, "")
     assert problem in answer.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("wrong", ["--text=", "--layer=2", "--head=9", f"--text={'cat' * 6}"])
+def test_what_mine_refuses_is_refused_before_the_run_is_told(
+    gptx: Gptx, home: Path, wrong: str
+) -> None:
+    first = next((home / "checkpoints").glob("corpus-*"))
+    second = first.with_name("second-1")
+    shutil.copytree(first, second)
+    assert "the newest" in gptx("explain", "mine", "--text", "cat").err
+    assert len(gptx("explain", "mine", wrong).err.splitlines()) == 1
+    shutil.rmtree(second)
 
 
 def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
@@ -108,6 +128,11 @@ def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     assert (record["text"], record["layer"], record["head"]) == ("the cat", 0, 0)
     assert record["run"] == attention["run"]
     assert "no TEXT given" in gptx("explain", "mine").err
+
+
+def test_a_shell_completes_the_names_of_lessons() -> None:
+    assert offered_lessons("") == [*LESSONS, "mine", "all"]
+    assert offered_lessons("m") == ["multi-head", "mistakes", "mine"]
 
 
 def test_a_number_that_is_wrong_is_told_and_ends_with_7(

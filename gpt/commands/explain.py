@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, text_or_example
-from gpt.commands.options import (
-    Checkpoints,
-    ConfigFile,
-    Json,
-    RunName,
-    Step,
-    Unknown,
-    typed,
-)
+from gpt.commands.common import known_text, manifest_of, open_run, origin, text_or_example
+from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown, typed
 from gpt.errors import ConfigError, NumericsError
 from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
 if TYPE_CHECKING:
     from gpt.lesson import Lesson
+    from gpt.reading.trained import TrainedGPT
 
 Chosen = Literal[LessonName, "mine", "all"]
+CHOICES: tuple[Chosen, ...] = (*LESSONS, "mine", "all")
 
 LAST_SEED = 2**63 - 1
 
@@ -35,11 +30,30 @@ OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
 OF_LESSONS = ("embeddings", "seed")
 
 
+def chosen_lesson(name: str) -> Chosen:
+    """A lesson by its name. Raises ConfigError, with the nearest name if there is one."""
+    for choice in CHOICES:
+        if name == choice:
+            return choice
+    nearest = get_close_matches(name.casefold(), CHOICES, 1)
+    advice = f"did you mean {nearest[0]}?" if nearest else "gptx explain lists them"
+    raise ConfigError(f"{name!r} is not one of the lessons; {advice}")
+
+
+def offered_lessons(incomplete: str) -> list[str]:
+    """What a shell may complete."""
+    return [choice for choice in CHOICES if choice.startswith(incomplete)]
+
+
 def explain(
     context: typer.Context,
     lesson: Annotated[
-        Chosen | None,
-        typer.Argument(help="mine: your newest run; all: but mine.", show_default="their list"),
+        str | None,  # not Chosen: Typer would refuse a wrong one in a library's words
+        typer.Argument(
+            help=f"{', '.join(LESSONS)}; mine: your newest run; all: but mine.",
+            show_default="their list",
+            autocompletion=offered_lessons,
+        ),
     ] = None,
     text: Annotated[
         str | None,
@@ -73,31 +87,32 @@ def explain(
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     config: ConfigFile = None,
-    as_json: Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout: a lesson a line, each a document.")
+    ] = False,
 ) -> None:
     """Attention one idea at a time: worked examples, every number shown and checked."""
     output = None if output == Path("-") else output
     form = "json" if as_json else _form_of(output)
     if seed is not None and seed > LAST_SEED:
         raise ConfigError(f"--seed: {seed} is not in [0, 2^63)")
-    _refuse_what_would_be_ignored(typed(context), lesson, text, form)
-    if lesson is None:
+    name = None if lesson is None else chosen_lesson(lesson)
+    _refuse_what_would_be_ignored(typed(context), name, text, form)
+    if name is None:
         _list(form, output, ascii_only, color)
         if form == "text":
             console.say("next   gptx explain simple")
         return
     told: list[Lesson]
     made_by: dict[str, Any] = {}
-    if lesson == "mine":
-        model = open_run(checkpoints, run, step)
-        chosen = console.read_text("-") if text == "-" else text
-        chosen = known_text(model, text_or_example(model, {"--text": chosen}), unknown)
+    if name == "mine":
+        model, chosen = _opened(checkpoints, run, step, text, layer, head, unknown)
         told = [model.explain(chosen, layer, head)]
         made_by = {"text": chosen, "layer": layer, "head": head, **origin(model)}
     else:
-        told = list(_played(lesson, text, embeddings, seed))
-    _write(told, made_by, form, output, precision, ascii_only, color, whole=lesson == "all")
-    if failed := {name for each in told for name in each.failed}:
+        told = list(_played(name, text, embeddings, seed))
+    _write(told, made_by, form, output, precision, ascii_only, color, whole=name == "all")
+    if failed := {check for each in told for check in each.failed}:
         raise NumericsError(
             f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
         )
@@ -132,6 +147,31 @@ def _refuse_what_would_be_ignored(
     drawn = text is not None and "embeddings" not in given
     if "seed" in given and lesson in ("simple", "shiny") and not drawn:
         raise ConfigError(f"--seed: nothing is random in {lesson}, but words of --text alone")
+
+
+def _opened(
+    checkpoints: Path,
+    run: str | None,
+    step: str,
+    text: str | None,
+    layer: int,
+    head: int,
+    unknown: str,
+) -> tuple[TrainedGPT, str]:
+    """The model and what of the text it knows. What can be refused is, before the run is told of.
+
+    Raises GptxError.
+    """
+    from gpt.reading.walk import must_be_there, must_fit
+    from gpt.vocabulary import Vocabulary
+
+    manifest = manifest_of(checkpoints, run, step)
+    must_be_there(manifest.model, layer, head)
+    chosen = console.read_text("-") if text == "-" else text
+    if chosen is not None:
+        must_fit(manifest.model, len(Vocabulary(manifest.characters).encode(chosen, unknown)))
+    model = open_run(checkpoints, run, step)
+    return model, known_text(model, text_or_example(model, {"--text": chosen}), unknown)
 
 
 def _played(

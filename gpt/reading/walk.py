@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gpt.config import ModelConfig
 from gpt.errors import ConfigError, TextError
 from gpt.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.reading.exact import Exact, close
@@ -31,19 +32,37 @@ def walk(
 
     Raises ConfigError for a layer or head that there is not, TextError for too long a text.
     """
-    config = reader.config
-    for name, number, count in (("layer", layer, config.n_layer), ("head", head, config.n_head)):
-        if not 0 <= number < count:
-            raise ConfigError(f"--{name}: {number} is not in 0 … {count - 1}")
-    if len(attention.ids) > MOST_ROWS:
-        raise TextError(
-            f"{len(attention.ids)} characters: this shows every number, so give at most "
-            f"{MOST_ROWS}; gptx attn shows longer texts"
-        )
+    must_be_there(reader.config, layer, head)
+    must_fit(reader.config, len(attention.ids))
     path = _Path(reader, attention, vocabulary, layer, head)
     shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
     about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
     return Lesson("mine", about, tuple(path.steps()))
+
+
+def must_be_there(config: ModelConfig, layer: int, head: int) -> None:
+    """Raises ConfigError for a layer or head that the model has not."""
+    for name, number, count in (("layer", layer, config.n_layer), ("head", head, config.n_head)):
+        if not 0 <= number < count:
+            raise ConfigError(f"--{name}: {number} is not in 0 … {count - 1}")
+
+
+def must_fit(config: ModelConfig, characters: int) -> None:
+    """Raises TextError for a text of nothing, and for one too long to show or for the context."""
+    if not characters:
+        raise TextError("no text: there is nothing to explain; give at least one character")
+    if characters <= min(MOST_ROWS, config.block_size):
+        return
+    reason = f"{characters:,} characters: this shows every number, so give at most {MOST_ROWS}"
+    if config.block_size < MOST_ROWS:
+        reason = (
+            f"{characters:,} characters, and the model’s context has {config.block_size}: give at "
+            f"most {config.block_size}"
+        )
+    other = "gptx attn … shows longer texts"
+    if characters > config.block_size:
+        other = f"gptx attn … --window last shows the last {config.block_size}"
+    raise TextError(f"{reason}; {other}")
 
 
 @dataclass

@@ -16,7 +16,7 @@ from gpt.lesson import Lesson, Table
 from gpt.reading.inspector import AttentionMap, inspect
 from gpt.reading.reader import Reader, softmax
 from gpt.reading.trained import TrainedGPT
-from gpt.reading.walk import walk
+from gpt.reading.walk import must_fit, walk
 from gpt.run import Checkpoint
 from gpt.vocabulary import Vocabulary
 
@@ -156,8 +156,14 @@ def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
         walked(reader, layer=2)
     with pytest.raises(ConfigError, match=r"--head: -1 is not in 0 … 1"):
         walked(reader, head=-1)
-    with pytest.raises(TextError, match=r"33 characters: .* at most 32"):
+    with pytest.raises(TextError, match=r"33 characters: .* at most 32; gptx attn … shows"):
         walked(reader, text="a" * 33)
+    with pytest.raises(TextError, match=r"has 9: give at most 9; gptx attn … --window last"):
+        must_fit(replace(reader.config, block_size=9), 10)
+    with pytest.raises(TextError, match=r"41 characters: .* at most 32; .* shows the last 40"):
+        must_fit(reader.config, 41)
+    with pytest.raises(TextError, match="no text"):
+        must_fit(reader.config, 0)
     assert walked(reader, text="a" * 32).failed == []
     assert walked(reader, text="a").failed == []
 
