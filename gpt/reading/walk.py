@@ -19,6 +19,7 @@ from gpt.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.reading.exact import Exact, close
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Array, Reader, ngram_rows, softmax
+from gpt.reading.walk_grams import gram_step
 from gpt.reading.walk_layer import LayerWalk, by_character
 from gpt.vocabulary import Vocabulary
 
@@ -77,6 +78,8 @@ class _Path:
 
     def steps(self) -> Iterator[Step]:
         yield self._embedding()
+        if self.reader.config.ngram > 1:
+            yield gram_step(self.reader.config, self.attention.ids)
         if self.layer:
             yield self._before()
         stages = self.attention.layers[self.layer]

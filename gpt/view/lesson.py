@@ -145,13 +145,14 @@ def column_names(table: Table, ascii_only: bool) -> list[list[str]]:
 
 
 def digits_of(value: float, digits: int, ascii_only: bool = False) -> str:
-    """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09."""
+    """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09, unless whole."""
     if math.isnan(value):
         return "nan"
     if math.isinf(value):
         sign = "−" if value < 0 else ""
         return f"{'-' if sign else ''}inf" if ascii_only else f"{sign}∞"
-    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"
+    whole = isinstance(value, int)  # ids and row numbers, of which every digit counts
+    text = f"{value:.{digits}f}" if whole or abs(value) < 1e6 else f"{value:.1e}"
     if text.startswith("-") and not text.strip("-0."):
         text = text[1:]  # no minus before what is shown as zero
     return text if ascii_only else text.replace("-", "−")

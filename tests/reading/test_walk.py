@@ -139,6 +139,29 @@ def test_a_future_that_is_seen_is_found() -> None:
     assert "above the diagonal −∞" in walk(reader, seen, LETTERS, 0, 0).failed
 
 
+def test_rows_of_n_grams_are_worked_out_so_that_they_can_be_repeated() -> None:
+    reader = small(ngram=3, ngram_rows=500)  # 10² codes fit, 10³ do not
+    lesson = walked(reader)
+    found = tables_of(lesson)["rows of n-grams"].values
+    step = next(each for each in lesson.steps if each.title == "Which rows n-grams have")
+    assert "10, the number of codes" in step.text
+    assert "1000003 makes a hash" in step.text
+    for sentence, row in zip(step.notice.rstrip(".").split(". "), found[-1], strict=True):
+        sums = [each.split(" = ") for each in sentence.split(": ")[1].split("; ")]
+        for written, total in sums:
+            assert re.fullmatch(r"[\d()×+ mod]+", written)
+            assert eval(written.replace("×", "*").replace("mod", "%")) == int(total)
+        assert int(sums[-1][1]) == row
+    assert walked(reader, text="b").failed == []
+
+
+def test_a_wrong_row_of_an_n_gram_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = small(ngram=3)
+    monkeypatch.setattr("gpt.reading.walk_grams.HASH", 999)
+    monkeypatch.setattr("gpt.reading.walk_grams.MODULUS", 997)
+    assert "rows of n-grams" in walked(reader, text="i" * 9).failed
+
+
 def test_a_later_layer_begins_with_what_the_earlier_ones_made() -> None:
     reader = small()
     titles = [step.title for step in walked(reader, layer=1).steps]

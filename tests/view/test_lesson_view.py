@@ -54,6 +54,11 @@ def test_a_lesson_fits_any_page(
         assert all(line.isascii() for line in lines)
 
 
+def test_a_whole_number_keeps_its_digits() -> None:
+    assert digits_of(1_000_003, 0) == "1000003"
+    assert digits_of(1_000_003.0, 0) == "1.0e+06"
+
+
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_a_folded_table_loses_no_number(width: int | None) -> None:
     text = "\n".join(line.plain for line in table_lines(table_of(), Page(width, precision=4)))
