@@ -63,11 +63,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A name to call it by, what it is about in one line, and its steps."""
+    """A name to call it by, what it is about in one line, and its steps.
+
+    note: what must be known of the numbers before they are read.
+    """
 
     name: str
     about: str
     steps: tuple[Step, ...]
+    note: str = ""
 
     @property
     def failed(self) -> list[str]:
@@ -80,14 +84,16 @@ class Material:
     """What a lesson is played with: words, a row of numbers for each, and where chance starts.
 
     embeddings: (words, width), float64. seed: None = each lesson's own. own: whether these are the
-    user's words or numbers, about which a lesson can say less. Raises ConfigError for too many
-    rows or columns, and for numbers that are not finite or too large.
+    user's words or numbers, about which a lesson can say less. drawn: the seed that the numbers
+    were drawn with, where nobody gave them. Raises ConfigError for too many rows or columns, and
+    for numbers that are not finite or too large.
     """
 
     words: tuple[str, ...]
     embeddings: npt.NDArray[np.float64]
     seed: int | None = None
     own: bool = False
+    drawn: int | None = None
 
     def __post_init__(self) -> None:
         rows, columns = self.embeddings.shape

@@ -111,6 +111,18 @@ def test_what_mine_refuses_is_refused_before_the_run_is_told(
     shutil.rmtree(second)
 
 
+def test_rows_that_nobody_gave_are_told_to_be_random(gptx: Gptx) -> None:
+    of = ("simple", "--text", "the cat")
+    assert gptx("explain", *of, "--seed", "4").out.splitlines()[1].startswith("The words’ rows")
+    assert (
+        "are random numbers, seed 4:"
+        in json.loads(gptx("explain", *of, "--seed", "4", "--json").out)["note"]
+    )
+    assert json.loads(gptx("explain", "simple", "--json").out)["note"] == ""
+    given = gptx("explain", *of, "--embeddings", "-", "--json", stdin=b"1 0\n0 2\n").out
+    assert json.loads(given)["note"] == ""
+
+
 def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     answer = gptx("explain", "mine", "--text", "the cat", "--layer", "1", "--head", "1")
     assert answer.code == 0

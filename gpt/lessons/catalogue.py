@@ -21,6 +21,7 @@ ABOUT: dict[LessonName, str] = {
     "multi-head": "Several heads: in a loop, at once, and in the model itself.",
     "mistakes": "Two slips in a head of attention that look right.",
 }
+ABOUT_SHINY_OF_ONES_OWN = "The same by hand, for your own words."
 ABOUT_MINE = "The same steps in your own model: every number and its weight."
 
 #: Tutorials' words and their embeddings, three numbers each.
@@ -34,6 +35,11 @@ JOURNEY = {
 }
 SHINY = {"Hello": (0.34, 0.22, 0.54), "shiny": (0.53, 0.34, 0.98), "sun": (0.29, 0.54, 0.93)}
 WIDTH = 3  # of embeddings for words that come without
+
+DRAWN = (
+    "The words’ rows are random numbers, seed {seed}: they mean nothing. --embeddings FILE brings "
+    "your own."
+)
 
 
 def example(name: LessonName) -> dict[str, tuple[float, ...]]:
@@ -63,10 +69,11 @@ def material(
         told = example(name)
         return Material(tuple(told), np.array(list(told.values())), seed)
     different = dict.fromkeys(words)
-    drawn = np.random.RandomState((seed or 0) % 2**32).random_sample((len(different), WIDTH))
+    start = seed or 0
+    drawn = np.random.RandomState(start % 2**32).random_sample((len(different), WIDTH))
     known = dict(zip(different, drawn.round(2), strict=True))
     embeddings = np.array([known[word] for word in words]).reshape(len(words), WIDTH)
-    return Material(tuple(words), embeddings, seed, own=True)
+    return Material(tuple(words), embeddings, seed, own=True, drawn=start)
 
 
 def lesson(name: LessonName, played_with: Material | None = None) -> Lesson:
@@ -83,4 +90,10 @@ def lesson(name: LessonName, played_with: Material | None = None) -> Lesson:
         "multi-head": multi_head.steps,
         "mistakes": mistakes.steps,
     }
-    return Lesson(name, ABOUT[name], tuple(tellers[name](played_with or material(name))))
+    played_with = played_with or material(name)
+    about, note = ABOUT[name], ""
+    if name == "shiny" and played_with.own:
+        about = ABOUT_SHINY_OF_ONES_OWN
+    if played_with.drawn is not None and name != "mistakes":  # which has rows of its own
+        note = DRAWN.format(seed=played_with.drawn)
+    return Lesson(name, about, tuple(tellers[name](played_with)), note)

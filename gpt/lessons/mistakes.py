@@ -60,7 +60,8 @@ def steps(material: Material) -> Iterator[Step]:
     )
     with seeded(seed):
         queries, keys = torch.randn(2, PAIRS, size, dtype=torch.float64)
-        x = 4 * torch.randn(T, N_EMBD, dtype=torch.float64)
+        # nn.Linear starts within ±1/√C, so rows that spread by √3 give queries that spread by 1.
+        x = 3**0.5 * torch.randn(T, N_EMBD, dtype=torch.float64)
         hasty = HastyHead(N_EMBD, size, T).double()
     scores = (queries * keys).sum(dim=-1)
     factors = (1.0, size**-0.5, N_EMBD**-0.5)
@@ -80,7 +81,7 @@ def steps(material: Material) -> Iterator[Step]:
             ),
         ),
         "Queries and keys can grow to make up for it, so the model still trains. It only starts "
-        "with heads that look everywhere.",
+        "with heads that tell one word from another half as well.",
         (Check("√head_size spreads by 1", abs(float(spreads[1]) - 1), 0.05),),
     )
     head = Head(config).double().eval()
@@ -88,17 +89,27 @@ def steps(material: Material) -> Iterator[Step]:
     hasty_weights = hasty.look(x)
     scores = head.query(x) @ head.key(x).T * size**-0.5
     weights = F.softmax(scores.masked_fill(~head.tril, float("-inf")), dim=-1)
-    flattened, upright = hasty_weights.max(dim=-1).values, weights.max(dim=-1).values
+    even = 1 / torch.arange(1, T + 1, dtype=torch.float64)
+    largest = torch.stack((even, hasty_weights.max(dim=-1).values, weights.max(dim=-1).values))
     yield Step(
         "What it does to the weights",
-        f"The same matrices, seed {seed}, on random rows {N_EMBD} wide. With the slip, the largest "
-        "weight of a row is smaller: the head blurs.",
+        f"The same matrices twice, as nn.Linear starts them, seed {seed}, on random rows {N_EMBD} "
+        "wide, so large that queries and keys spread by 1 as above. With the slip, a row’s largest "
+        "weight is nearer to an even share, 1 / the number of words it may see: the head blurs.",
         tables=(
             table("weights with the slip", hasty_weights, **both),
             table("weights, repaired", weights, **both),
+            table(
+                "largest weight of each word’s row",
+                largest,
+                rows=("even share", "slip", "repaired"),
+                columns=words,
+            ),
         ),
+        notice="The other side is no better: the lesson “trainable” tells why scores that spread "
+        "too widely hardly learn. √head_size is between the two.",
         checks=(
-            Check("no row’s largest weight grows by the slip", _excess(flattened, upright), 1e-12),
+            Check("with the slip nearer to an even share", _disorder(largest), 1e-12),
             same("repaired = gpt.model.attention.Head", weights @ head.value(x), _run(head, x)),
         ),
     )
@@ -113,8 +124,9 @@ def steps(material: Material) -> Iterator[Step]:
     )
 
 
-def _excess(smaller: Tensor, larger: Tensor) -> float:
-    return max(0.0, float((smaller - larger).max().detach()))
+def _disorder(rising: Tensor) -> float:
+    """By how much a row is at most larger than the one below it."""
+    return max(0.0, float((rising[:-1] - rising[1:]).max().detach()))
 
 
 def _run(head: Head, x: Tensor) -> Tensor:

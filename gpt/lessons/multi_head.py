@@ -84,6 +84,8 @@ def steps(material: Material) -> Iterator[Step]:
         "W_query = W_query of head 0 above W_query of head 1",
         (
             table("W_query of SplitAttention", split.query.weight, rows=names),
+            table("W_key of SplitAttention", split.key.weight, rows=names),
+            table("W_value of SplitAttention", split.value.weight, rows=names),
             table(
                 "contexts before the projection", split.join(batch)[0], rows=words, columns=names
             ),
@@ -95,13 +97,22 @@ def steps(material: Material) -> Iterator[Step]:
     with seeded(seed):
         projected = SplitAttention(width, D_OUT, T, HEADS).double()
     outputs = projected(batch)
+    by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
     yield Step(
         "A projection mixes the heads",
         "Side by side, no column of one head has met a column of another. A last Linear mixes "
         f"them. Here d_out = {D_OUT} for both heads together, so each has {D_OUT // HEADS} column: "
-        "n_embd // n_head is the head size, and forgetting to divide is a common slip.",
-        "output = concat(heads) · W_projᵀ + b",
+        "n_embd // n_head is the head size, and forgetting to divide is a common slip. A new "
+        f"SplitAttention, seed {seed} again, with X as above; row 0 of each matrix is head 0’s, "
+        "row 1 is head 1’s.",
+        "queries = X · W_queryᵀ    "
+        "contexts = softmax(masked(queries · keysᵀ / √head_size)) · values    "
+        "output = concat(contexts) · W_projᵀ + b",
         (
+            table("query.weight", projected.query.weight),
+            table("key.weight", projected.key.weight),
+            table("value.weight", projected.value.weight),
+            table("concat", projected.join(batch)[0], rows=words, columns=by_one),
             table("proj.weight", projected.proj.weight),
             table("proj.bias", projected.proj.bias),
             table("output of SplitAttention", outputs, rows=words),
@@ -122,6 +133,7 @@ def steps(material: Material) -> Iterator[Step]:
 def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
     """(B, T, C) -> the top of the ladder: what `gpt/model/attention.py` makes of it."""
     width, T = stream.shape[-1], stream.shape[1]
+    size = width // HEADS
     with seeded(seed):
         split = SplitAttention(width, width, T, HEADS).double()
     modules: list[nn.Module] = [split]
@@ -133,14 +145,24 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
         output = module(x) if module is split else module(x, _unturned)
         outputs.append(output.detach())
         gradients += torch.autograd.grad(output.square().sum(), x)
+    stored = modules[2].state_dict()
+    parts = tuple(f"{part} {row}" for part in "qkv" for row in range(width))
     return Step(
         "The model’s own attention",
-        f"In a GPT as many columns go out as came in. So here the {width} columns from above go "
-        "in. gptx has this attention twice: as a module a head, to read, and as one fused kernel, "
-        "to train fast. All three forms hold the same weights and give the same numbers, and the "
-        "same gradients: training cannot tell them apart.",
+        f"In a GPT as many columns go out as came in. So here the {width} columns of “contexts "
+        f"side by side” go in, and each of {HEADS} heads has {size} columns. The weights are new, "
+        f"seed {seed}, and lie as in a checkpoint: in qkv.weight {width} rows for queries, {width} "
+        f"for keys, {width} for values, of each the first {size} for head 0. gptx has this "
+        "attention twice: as a module a head, to read, and as one fused kernel, to train fast. All "
+        "three forms hold the same weights and give the same numbers, and the same gradients: "
+        "training cannot tell them apart.",
         "SplitAttention = MultiHeadAttention = FusedAttention",
-        (table("output of FusedAttention", outputs[2][0], rows=words),),
+        (
+            table("qkv.weight of FusedAttention", stored["qkv.weight"], rows=parts),
+            table("proj.weight of FusedAttention", stored["proj.weight"]),
+            table("proj.bias of FusedAttention", stored["proj.bias"]),
+            table("output of FusedAttention", outputs[2][0], rows=words),
+        ),
         checks=(
             same("module a head = split", outputs[1], outputs[0]),
             same("its gradients too", gradients[1], gradients[0]),

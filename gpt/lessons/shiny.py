@@ -23,9 +23,12 @@ def steps(material: Material) -> Iterator[Step]:
     x, words, query = inputs_of(material), material.words, material.query
     word = words[query]
     scores = x @ x[query]
+    title, told = "Three words", "A sentence short enough for paper and pencil."
+    if material.own:
+        title, told = _counted(words)
     yield Step(
-        "Three words",
-        f"A sentence short enough for paper and pencil. What becomes of “{word}”?",
+        title,
+        f"{told} What becomes of “{word}”?",
         "score[j] = x[query] · x[j]",
         (
             table("inputs", x, rows=words),
@@ -61,6 +64,19 @@ def steps(material: Material) -> Iterator[Step]:
     )
     if not material.own:
         yield _rounding(parts, context, words)
+
+
+def _counted(words: tuple[str, ...]) -> tuple[str, str]:
+    """A title and a sentence for one's own words, or the characters of a single one."""
+    count = len(words)
+    if count == 1:
+        return "One word", "Alone it can take of nothing but itself: its weight is 1."
+    if all(len(word) == 1 for word in words):
+        return (
+            f"{count} characters",
+            "Each character stands for a word here, with a row of its own.",
+        )
+    return f"{count} words", "As with paper and pencil, for one word of them."
 
 
 def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:

@@ -121,17 +121,20 @@ def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
 
 def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
     """Dividing by the sum: enough for positive scores."""
-    shares = scores / scores.sum()
+    total = scores.sum()
+    none = bool(total.abs() <= 1e-12 * scores.abs().max())  # 0, but for rounding
     positive = bool((scores > 0).all())
     notice = "A negative score would become a negative share. Softmax knows no such trouble."
     if not positive:
         notice = "Not all scores are above 0 here, so these are no shares. Hence softmax."
+    if none:
+        notice = "The scores’ sum is 0 here: nothing can be divided by it. Hence softmax."
     return Step(
         "Scores become weights: a first try",
         f"To mix words by their scores, “{word}” needs weights that sum to 1. The simplest way is "
         "to divide by the sum.",
         "weight[j] = score[j] / Σ score[k]",
-        (table("scores / their sum", shares, columns=words),),
+        () if none else (table("scores / their sum", scores / total, columns=words),),
         notice,
-        (same("sum = 1", shares.sum(), torch.ones(())),) if positive else (),
+        (same("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
     )

@@ -21,7 +21,11 @@ MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
 
 def lesson_lines(lesson: Lesson, page: Page) -> list[Text]:
     """The whole lesson, a step after the other."""
-    lines = [*prose(f"{lesson.name}: {lesson.about}", page, BOLD), Text()]
+    lines = [
+        *prose(f"{lesson.name}: {lesson.about}", page, BOLD),
+        *prose(lesson.note, page),
+        Text(),
+    ]
     for number, step in enumerate(lesson.steps, 1):
         lines += [*step_lines(number, step, page), Text()]
     return lines[:-1]

@@ -40,6 +40,7 @@ def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
         "schema": SCHEMA,
         "lesson": lesson.name,
         "about": lesson.about,
+        "note": lesson.note,
         **origin,
         "steps": [_step_record(step) for step in lesson.steps],
     }
@@ -81,6 +82,8 @@ def _plain(value: Any) -> Any:
 
 def _chapter(lesson: Lesson, digits: int) -> Iterator[str]:
     yield f"## {lesson.name}\n\n{_safe(lesson.about)}\n"
+    if lesson.note:
+        yield f"{_safe(lesson.note)}\n"
     for number, step in enumerate(lesson.steps, 1):
         yield f"### {number}. {_safe(step.title)}\n\n{_safe(step.text)}\n"
         if step.formula:

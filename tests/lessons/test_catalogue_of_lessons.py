@@ -86,6 +86,45 @@ def test_a_future_that_takes_all_the_weight_is_told_not_divided_by() -> None:
     assert "three ways, one result" in [c.name for step in usual.steps for c in step.checks]
 
 
+@each_lesson
+def test_random_rows_are_told_with_their_seed(name: str) -> None:
+    def note(**played_with: object) -> str:
+        return lesson(name, material(name, **played_with)).note  # type: ignore[arg-type]
+
+    its_own = name == "mistakes"
+    for seed, told in ((None, "seed 0:"), (7, "seed 7:")):
+        assert (told in note(words=["the", "cat"], seed=seed)) is not its_own
+    assert note() == note(seed=7) == note(rows=[[1.0], [2.0]]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [(["a"], "One word"), (["a", "b"], "2 characters"), (["a", "cat", "b", "c"], "4 words")],
+)
+def test_shiny_counts_ones_own_words(words: list[str], title: str) -> None:
+    told = lesson("shiny", material("shiny", words=words))
+    assert told.steps[0].title == title
+    assert "Hello" not in told.about
+    assert lesson("shiny").steps[0].title == "Three words"
+    assert "Hello" in lesson("shiny").about
+
+
+def test_scores_whose_sum_is_0_are_not_divided_by_it() -> None:
+    for rows in ([[1.0], [2.0], [-3.0]], [[0.1], [0.2], [-0.3]], [[0.0]]):
+        step = lesson("simple", material("simple", rows=rows)).steps[2]
+        assert "sum is 0" in step.notice
+        assert step.tables == ()
+    step = lesson("simple", material("simple", rows=[[1.0], [2.0], [-2.0]])).steps[2]
+    assert "no shares" in step.notice
+    assert len(step.tables) == 1
+
+
+def test_a_mask_of_another_machine_is_a_remark_at_the_end() -> None:
+    *earlier, last = lesson("dropout").steps
+    assert "MKL" in last.notice
+    assert not any("MKL" in each.text + each.notice for each in earlier)
+
+
 def test_rows_without_words_are_counted() -> None:
     assert material("simple", rows=[[1.0], [2.0]]).words == ("x1", "x2")
 
