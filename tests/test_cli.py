@@ -32,6 +32,7 @@ from program import TINY, Gptx
             2,
             "--val-fraction: only with --split last",
         ),
+        (["attn", "the", "--color", "loud"], 2, "'--color': 'loud' is not one of"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
         (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
         (["attn", "the", "-o", "picture.gif"], 2, "--output: .gif is not one of .txt, .json"),
