@@ -1,9 +1,8 @@
-"""Text -> ids on disk -> two splits -> batches.
+"""Text -> ids on disk -> two splits.
 
 The ids are memory-mapped and named by the text's SHA-256: an edited file is another corpus, and a
 run keeps its own. How a text is read, numbered and divided is encoding.py's, numbering.py's and
-division.py's business; where it is kept, cache.py's. Batch order is a pure function of seed and
-step.
+division.py's business; where it is kept, cache.py's; what a step sees of it, batches.py's.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import TrainConfig, Windows
+from gpt.config import TrainConfig
 from gpt.errors import StorageError, TextError
 from gpt.manifest import CorpusId
 from gpt.training import cache
@@ -29,9 +28,6 @@ from gpt.training.texts import pieces, total_bytes
 from gpt.vocabulary import Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
-BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-LISTED = 2**20  # most windows of an epoch whose order is a list, as it was from the beginning
-ROUNDS = 4  # that mix a longer epoch's windows
 READING = 0.7  # of the time that an encoding takes
 
 
@@ -223,96 +219,3 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
         counts += np.bincount(part, minlength=vocab_size)
         cache.forget(ids)
     return counts
-
-
-def batch(
-    ids: Ids,
-    seed: int,
-    step: int,
-    batch_size: int,
-    block_size: int,
-    windows: Windows = "random",
-    part: slice = slice(None),
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later; or only some of the B rows.
-
-    Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
-    batch can be had without those before it.
-    """
-    starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)[part]
-    rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
-    cache.forget(ids)
-    return rows[:, :-1], rows[:, 1:]
-
-
-def _random_starts(
-    length: int, seed: int, step: int, batch_size: int, block_size: int
-) -> npt.NDArray[np.int64]:
-    """(B,) offsets, each as likely as any other."""
-    draws = philox(seed, step, BATCH).random_raw(batch_size)
-    starts: npt.NDArray[np.int64] = (draws % np.uint64(length - block_size)).astype(np.int64)
-    return starts
-
-
-def _epoch_starts(
-    length: int, seed: int, step: int, batch_size: int, block_size: int
-) -> npt.NDArray[np.int64]:
-    """(B,) offsets: an epoch has each window of block_size once, in an order of its own.
-
-    Where the first window begins is drawn for each epoch, so that borders move.
-    """
-    count = max(1, (length - block_size) // block_size)  # windows in an epoch
-    numbers = step * batch_size + np.arange(batch_size)
-    starts = np.empty(batch_size, np.int64)
-    for epoch in np.unique(numbers // count).tolist():
-        now = numbers // count == epoch
-        if count <= LISTED:
-            first, order = _epoch(length, seed, epoch, block_size, count)
-            windows = order[numbers[now] % count]
-        else:
-            first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
-            first, windows = first % block_size, shuffled(numbers[now] % count, count, keys)
-        starts[now] = first + windows * block_size
-    return starts
-
-
-@lru_cache(maxsize=2)
-def _epoch(
-    length: int, seed: int, epoch: int, block_size: int, count: int
-) -> tuple[int, npt.NDArray[np.int64]]:
-    """Where an epoch's first window begins, and the order of its windows."""
-    generator = np.random.Generator(philox(seed, epoch, EPOCH))
-    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
-    return int(generator.integers(spare)), generator.permutation(count)
-
-
-def shuffled(
-    numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
-) -> npt.NDArray[np.int64]:
-    """Where a permutation of 0 … count − 1 takes these numbers; no list of all is needed.
-
-    A Feistel network (Luby & Rackoff 1988), a round a key, over the next power of four; what falls
-    outside walks on (Black & Rogaway 2002).
-    """
-    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
-    low = np.uint64((1 << int(half)) - 1)
-    places = numbers.astype(np.uint64)
-    outside = np.ones(len(places), np.bool_)
-    while outside.any():
-        left, right = places[outside] >> half, places[outside] & low
-        for key in keys:
-            mixed = (right + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-            left, right = right, left ^ ((mixed >> np.uint64(32)) & low)
-        places[outside] = (left << half) | right
-        outside = places >= count
-    return places.astype(np.int64)
-
-
-STARTS = {"random": _random_starts, "epochs": _epoch_starts}
-
-
-def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
-    """Independent random streams for each seed, step and purpose."""
-    key = np.array([seed, step], dtype=np.uint64)
-    return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

@@ -17,7 +17,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.arithmetic import low_precision, tensor_floats
-from gpt.training.corpus import DROPOUT, batch, philox
+from gpt.training.batches import DROPOUT, batch, philox
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import ONE, Ranks, whole
 from gpt.vocabulary import Ids
