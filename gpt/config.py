@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Attention = Literal["fused", "heads"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -342,41 +336,3 @@ def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The part of `values` that belongs to one dataclass."""
     names = {field.name for field in fields(config)}
     return {name: value for name, value in values.items() if name in names}
-
-
-def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, a line a value, each with its help as a comment. None is left out."""
-    comments = field_help(ModelConfig) | field_help(TrainConfig)
-    lines = []
-    for name, value in values.items():
-        if value is not None:
-            comment = f"  # {comments[name]}" if name in comments else ""
-            lines.append(f"{name} = {_toml_value(value)}{comment}\n")
-    return "".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return '"' + "".join(_toml_character(character) for character in value) + '"'
-    if isinstance(value, Iterable):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    raise TypeError(f"no TOML for {type(value).__name__}")
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\' or ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character if character.isprintable() or character == " " else f"\\U{ord(character):08x}"
-
-
-def from_toml(text: str, source: str) -> dict[str, Any]:
-    """Option -> value from TOML text; sections are not used. Raises ConfigError."""
-    try:
-        values: dict[str, Any] = tomllib.loads(text)
-        return values
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
-        raise ConfigError(f"--config {source}: {error}") from None

@@ -18,12 +18,11 @@ from gpt.config import (
     field_help,
     field_types,
     flag_of,
-    from_toml,
     only_fields,
-    to_toml,
 )
 from gpt.errors import ConfigError
 from gpt.presets import PRESETS, preset
+from gpt.toml import from_toml, to_toml
 
 CONFIGS: tuple[type, ...] = (ModelConfig, TrainConfig, SampleConfig)
 NOT_OF_TYPE: dict[Any, list[Any]] = {

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
-from gpt.config import field_help, field_types, flag_of, from_toml
+from gpt.config import field_help, field_types, flag_of
 from gpt.devices import Device
 from gpt.errors import ConfigError
+from gpt.toml import from_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

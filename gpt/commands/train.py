@@ -23,9 +23,10 @@ from gpt.commands.options import (
     typed,
 )
 from gpt.commands.showing import run_training, show_card
-from gpt.config import ModelConfig, TrainConfig, to_toml
+from gpt.config import ModelConfig, TrainConfig
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
+from gpt.toml import to_toml
 
 if TYPE_CHECKING:
     from gpt.run import Run

@@ -13,11 +13,12 @@ import pytest
 import torch
 from conftest import TEXT, TINY, corpus_of
 
-from gpt.config import ModelConfig, TrainConfig, from_toml, only_fields, to_toml
+from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import ConfigError, TextError
 from gpt.manifest import CorpusId, Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
+from gpt.toml import from_toml, to_toml
 from gpt.training import plan as module
 from gpt.training.corpus import Corpus, encode
 from gpt.training.finding import find_corpus, read_corpus
