@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.devices import physical_memory
 from gpt.errors import CheckpointError, OutOfMemory
-from gpt.lesson import Lesson
-from gpt.reading.ablation import Ablation
 from gpt.reading.decoding import stream_bytes
-from gpt.reading.following import Following, following
-from gpt.reading.heads import Survey, survey
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
-from gpt.reading.lens import Lens, look
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, Samples, before_all
-from gpt.reading.scoring import Score, Surprises, score, surprise_of_each
-from gpt.reading.walk import walk
 from gpt.stored import StoredModel
+
+if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
+    from gpt.lesson import Lesson
+    from gpt.reading.ablation import Ablation
+    from gpt.reading.following import Following
+    from gpt.reading.heads import Survey
+    from gpt.reading.lens import Lens
+    from gpt.reading.scoring import Score, Surprises
 
 STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its text
 
@@ -122,6 +123,8 @@ class TrainedGPT:
 
         Raises TextError for a character that the model does not know, ConfigError for an option.
         """
+        from gpt.reading.following import following
+
         config = SampleConfig(**options)
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
@@ -134,6 +137,8 @@ class TrainedGPT:
 
         Raises TextError for too short a text and for unknown characters.
         """
+        from gpt.reading.heads import survey
+
         ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
         return survey(self.reader, ids, windows, ablation)
 
@@ -145,12 +150,16 @@ class TrainedGPT:
         Raises ConfigError for a layer or head that there is not, TextError for an empty or too
         long text and for unknown characters.
         """
+        from gpt.reading.walk import walk
+
         return walk(
             self.reader, self.attention(text, unknown=unknown), self.vocabulary, layer, head
         )
 
     def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
         """The likeliest next characters at every depth and position of `attention`'s text."""
+        from gpt.reading.lens import look
+
         return look(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:
@@ -167,6 +176,8 @@ class TrainedGPT:
 
     def score(self, text: str, *, unknown: str = "error") -> Score:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
+        from gpt.reading.scoring import score
+
         return score(self.reader, self.vocabulary.encode(text, unknown))
 
     def surprises(
@@ -175,5 +186,7 @@ class TrainedGPT:
         """What the model made of every character after the first, with at least half of block_size
         before it where the text has it; else in the windows of `score`. Raises TextError as that.
         """
+        from gpt.reading.scoring import surprise_of_each
+
         ids = self.vocabulary.encode(text, unknown)
         return surprise_of_each(self.reader, ids, overlapping=overlapping)
