@@ -14,7 +14,7 @@ from program import TINY, Gptx
     ("arguments", "code", "says"),
     [
         (["train", "corpus.txt", "--changed-corpus"], 2, "only with --resume"),
-        (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --batch-size"),
+        (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --micro-batch-size"),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
         (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config says classic"),

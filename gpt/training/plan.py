@@ -219,7 +219,7 @@ def _measure(
     evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
     check_ranks(train, ranks)
     if device == "cpu":
-        check_memory(model, train)
+        check_memory(model, train, ranks.size)
     return measure(model, train, train_ids, evaluated, device, seconds, ranks)
 
 

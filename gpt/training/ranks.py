@@ -102,7 +102,7 @@ class Ranks:
             yield
         except RuntimeError as error:
             text = str(error)
-            lost = any(name in text.lower() for name in ("gloo", "nccl", "process group", "store"))
+            lost = any(name in text.lower() for name in ("gloo", "nccl", "process group"))
             if self.size == 1 or not (lost or isinstance(error, dist.DistError)):
                 raise
             raise RankError(f"another rank has failed or was ended ({_first_line(text)})") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.arithmetic import low_precision, tensor_floats
@@ -83,24 +83,27 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
 
-def check_memory(model: ModelConfig, config: TrainConfig) -> None:
-    """Raises OutOfMemory if a step needs more than this machine has.
+def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> None:
+    """Raises OutOfMemory if this process's part of a step needs more than this machine has.
 
     Linux promises memory that it does not have, and kills who uses it.
     """
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+    has = physical_memory()
+    if has is None:
         return
-    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    share = math.ceil(config.batch_size / ranks)
+    at_once = min(config.micro_batch_size or share, share)
     # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
     fixed = 16 * model.parameters()
     kept = 16 * model.n_layer * model.n_embd + 3 * model.vocab_size
     sequence = 4 * kept * model.block_size
-    if fixed + config.batch_size * sequence <= has:
+    if fixed + at_once * sequence <= has:
         return
     fits = (has - fixed) // (2 * sequence)  # half of what is left: the count above is the least
-    remedy = f"--batch-size {fits}" if fits >= 1 else "a smaller model: --n-embd, --n-layer"
+    remedy = f"--micro-batch-size {fits}, which learns the same, or --batch-size {fits * ranks}"
+    remedy = remedy if fits >= 1 else "a smaller model: --n-embd, --n-layer"
     raise OutOfMemory(
-        f"out of memory: a step needs {(fixed + config.batch_size * sequence) / 2**30:,.0f} GB, "
+        f"out of memory: a step needs {(fixed + at_once * sequence) / 2**30:,.0f} GB, "
         f"this machine has {has / 2**30:,.0f} GB; try {remedy}"
     )
 

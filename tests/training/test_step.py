@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,14 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.optim import Optimizer
-from gpt.training.step import Measurement, measure, memory_errors, peak_memory, train_step
+from gpt.training.step import (
+    Measurement,
+    check_memory,
+    measure,
+    memory_errors,
+    peak_memory,
+    train_step,
+)
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -190,3 +199,19 @@ def test_memory_that_a_measurement_lacks_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("gpt.training.step.train_step", fails)
     with pytest.raises(OutOfMemory, match=r"--batch-size 2$"):
         measure(MODEL, TRAIN, IDS, 1_000, "cpu")
+
+
+def test_memory_is_counted_for_what_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt.training.step.physical_memory", lambda: 10**9)
+    many = TrainConfig(batch_size=10**6)
+    with pytest.raises(OutOfMemory) as refused:
+        check_memory(MODEL, many)
+    advised = int(
+        re.findall(r"--micro-batch-size (\d+), which learns the same", str(refused.value))[0]
+    )
+    check_memory(MODEL, replace(many, micro_batch_size=advised))
+    check_memory(MODEL, many, ranks=10**6 // advised)
+    with pytest.raises(OutOfMemory):
+        check_memory(MODEL, replace(many, micro_batch_size=10 * advised))
+    monkeypatch.setattr("gpt.training.step.physical_memory", lambda: None)
+    check_memory(MODEL, many)
