@@ -14,7 +14,13 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
-from gpt.migration import SCHEMA, migrate_model
+from gpt.migration import (
+    SCHEMA,
+    SEALED_SINCE,
+    migrate_corpus,
+    migrate_digest,
+    migrate_model,
+)
 from gpt.vocabulary import Vocabulary
 
 
@@ -22,12 +28,13 @@ from gpt.vocabulary import Vocabulary
 class CorpusId:
     """Which text a run was trained on: content, not place.
 
-    boundary: how many characters come before those that validate, where --val-fraction does not
-    say so. order: a hash of the order that its pieces are in, where they were moved for that.
-    folded: the rare characters for which one other stands, folded_count times in all.
+    digest: ALGORITHM:HEX. boundary: how many characters come before those that validate, where
+    --val-fraction does not say so. order: a hash of the order that its pieces are in, where they
+    were moved for that. folded: the rare characters for which one other stands, folded_count times
+    in all.
     """
 
-    sha256: str
+    digest: str
     characters: int
     sources: tuple[str, ...]
     boundary: int | None = None
@@ -54,7 +61,7 @@ class Manifest:
     running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
-    earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its SHA-256
+    earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
     schema: int = SCHEMA
 
     def check(self) -> None:
@@ -75,8 +82,8 @@ class Manifest:
             raise ValueError("the boundary")
         if not isinstance(self.corpus.folded, str) or type(self.corpus.folded_count) is not int:
             raise ValueError("folded")
-        if not isinstance(self.corpus.order, str):
-            raise ValueError("the order")
+        if not isinstance(self.corpus.digest, str) or not isinstance(self.corpus.order, str):
+            raise ValueError("the digest or the order")
         if not isinstance(self.preset, str) or not isinstance(self.environment, dict):
             raise ValueError("preset or environment")
         if not all(isinstance(value, str | int) for value in self.environment.values()):
@@ -84,9 +91,9 @@ class Manifest:
 
     def trained_on(self, corpus: CorpusId) -> Manifest:
         """Going on with this text: if it is another one, no loss so far compares with a new one."""
-        if corpus.sha256 == self.corpus.sha256:
+        if corpus.digest == self.corpus.digest:
             return self
-        left = (self.step, self.corpus.sha256)
+        left = (self.step, self.corpus.digest)
         return replace(
             self,
             corpus=corpus,
@@ -111,19 +118,20 @@ class Manifest:
         schema = values.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
-        if schema == SCHEMA:
+        if isinstance(schema, int) and schema >= SEALED_SINCE:
             if not _is_sealed(data):
                 raise CheckpointError(f"damaged: {source} is not as it was written")
             del values["sha256"]
         try:
             values["model"] = ModelConfig(**migrate_model(values["model"], int(schema or 0)))
             values["train"] = TrainConfig(**values["train"])
-            corpus = values["corpus"]
+            corpus = migrate_corpus(values["corpus"], int(schema or 0))
             values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
             total, count = values["running"]
             values["running"] = (float(total), int(count))
             values["earlier_corpora"] = tuple(
-                (int(step), str(sha256)) for step, sha256 in values.get("earlier_corpora", ())
+                (int(step), migrate_digest(str(digest), int(schema or 0)))
+                for step, digest in values.get("earlier_corpora", ())
             )
             values["files"] = {
                 str(name): (int(size), str(digest))

@@ -5,6 +5,7 @@ rotary positions turned coordinate d together with d + D/2, now 2d with 2d + 1, 
 queries and keys change places. A migrated model computes what it always did, and its probe proves
 it.
 Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
+Schema 3 (gptx 0.2): a text was named by its SHA-256, which nothing but its place said.
 Knows no torch.
 """
 
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig
 
-SCHEMA = 3
+SCHEMA = 4
+SEALED_SINCE = 3  # the schema from which on a manifest has a checksum
 
 
 def migrate(
@@ -37,6 +39,19 @@ def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
     if schema >= 2:
         return values
     return {"attention_dropout": values["dropout"], **values}
+
+
+def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:
+    """The fields of a stored CorpusId of an older schema -> of this one."""
+    if schema >= 4:
+        return values
+    others = {name: value for name, value in values.items() if name != "sha256"}
+    return {"digest": migrate_digest(values["sha256"], schema), **others}
+
+
+def migrate_digest(digest: str, schema: int) -> str:
+    """What an older schema named a text by -> this one's."""
+    return digest if schema >= 4 else f"sha256:{digest}"
 
 
 def _is_packed(name: str, tensor: npt.NDArray[Any]) -> bool:

@@ -162,7 +162,7 @@ class Run:
             commit
             for commit in commits
             if commit.manifest.val_loss is not None
-            and commit.manifest.corpus.sha256 == newest.manifest.corpus.sha256
+            and commit.manifest.corpus.digest == newest.manifest.corpus.digest
         ]
         if not scored:
             return newest

@@ -14,6 +14,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.manifest import Manifest
 from gpt.run import Checkpoint, Run, new_run
 from gpt.training.corpus import Corpus, encode
+from gpt.training.digests import TODAY
 from gpt.training.sources import Source
 from gpt.training.trainer import Saved, Trainer
 
@@ -23,12 +24,12 @@ TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
 
 
-def corpus_of(text: str, folder: Path) -> Corpus:
+def corpus_of(text: str, folder: Path, algorithm: str = TODAY) -> Corpus:
     """`text` as an encoded corpus in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "text.txt"
     path.write_bytes(text.encode())
-    return encode([Source(path, "text.txt")], folder / "data")
+    return encode([Source(path, "text.txt")], folder / "data", algorithm=algorithm)
 
 
 def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: Any) -> Manifest:

@@ -91,7 +91,8 @@ def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
         ("characters", "abc"),
         ("characters", 15),
         ("corpus", {}),
-        ("corpus", {"sha256": "", "characters": 1, "sources": None}),
+        ("corpus", {"digest": "", "characters": 1, "sources": None}),
+        ("corpus", {"digest": 1, "characters": 1, "sources": ["a"]}),
         ("running", [1.0]),
         ("running", "12 3"),
         ("files", {"model.safetensors": 7}),
@@ -158,11 +159,21 @@ def test_any_flipped_bit_and_any_cut_is_refused(tiny: Checkpoint, bit: int) -> N
         read(whole + b"\n")
 
 
-def test_older_manifests_had_no_checksum(tiny: Checkpoint) -> None:
-    values = {**values_of(tiny.manifest), "schema": 2}
-    assert read(json.dumps(values)) == replace(tiny.manifest, schema=2)
-    with pytest.raises(CheckpointError, match="damaged"):
-        read(json.dumps({**values, "schema": SCHEMA}))
+def test_older_manifests_had_no_checksum_and_another_name_for_the_text(tiny: Checkpoint) -> None:
+    values = values_of(tiny.manifest)
+    corpus = {**values["corpus"], "sha256": "ab" * 32}
+    del corpus["digest"]
+    old = {**values, "corpus": corpus, "earlier_corpora": [[3, "cd" * 32]]}
+    told = replace(
+        tiny.manifest,
+        corpus=replace(tiny.manifest.corpus, digest=f"sha256:{'ab' * 32}"),
+        earlier_corpora=((3, f"sha256:{'cd' * 32}"),),
+    )
+    assert read(json.dumps({**old, "schema": 2})) == replace(told, schema=2)
+    assert read(written({**old, "schema": 3})) == replace(told, schema=3)
+    for schema in (3, SCHEMA):
+        with pytest.raises(CheckpointError, match="damaged"):
+            read(json.dumps({**values, "schema": schema}))
 
 
 @pytest.mark.parametrize(

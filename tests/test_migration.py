@@ -14,6 +14,7 @@ from gpt import stored as stored_module
 from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint, Run
+from gpt.training.digests import algorithm_of
 from gpt.training.trainer import Evaluated, Trainer
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -48,7 +49,7 @@ def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_
     run = Run(tmp_path / "old")
     shutil.copytree(golden(schema), run.path / golden(schema).name)
     checkpoint, _ = run.last_valid()
-    corpus = corpus_of(TEXT, tmp_path)
+    corpus = corpus_of(TEXT, tmp_path, algorithm_of(checkpoint.manifest.corpus.digest))
     trainer = Trainer.resume(run, corpus, checkpoint, checkpoint.manifest.train, "cpu")
     losses = [event.val_loss for event in trainer.events() if isinstance(event, Evaluated)]
     assert losses == pytest.approx([KNOWN[schema][1]], abs=1e-5)

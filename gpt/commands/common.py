@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt import console
-from gpt.errors import ConfigError, TextError
+from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpt.manifest import Manifest
@@ -51,20 +51,10 @@ def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[I
 
     Raises TextError if its corpus has changed or cannot be found; what to do is the command's word.
     """
-    from gpt.training.corpus import reopen
-    from gpt.training.finding import read_corpus
-    from gpt.vocabulary import Vocabulary
+    from gpt.training.finding import find_corpus
 
     manifest = manifest_of(checkpoints, run, step)
-    identity, known = manifest.corpus, Vocabulary(manifest.characters)
-    corpus = reopen(identity, data, manifest.train)
-    if corpus is None or corpus.vocabulary != known:
-        if "-" in identity.sources:
-            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-        corpus = read_corpus(identity.sources, data, sys.stdin.buffer, known, manifest.train)
-        if corpus.identity.sha256 != identity.sha256:
-            names = ", ".join(identity.sources)
-            raise TextError(f"corpus changed: {names} is not the text that this run was trained on")
+    corpus = find_corpus(manifest, (), data, sys.stdin.buffer, remedy="")
     return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
 
 

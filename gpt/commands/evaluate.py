@@ -250,11 +250,11 @@ def _compared(
 
 def _earlier_sight(mine: Manifest, its: Manifest, name: str) -> str | None:
     """Why another run may have learnt from the validation split of mine; None if it has not."""
-    text = mine.corpus.sha256
-    if its.corpus.sha256 != text:
+    text = mine.corpus.digest
+    if its.corpus.digest != text:
         sources = ", ".join(its.corpus.sources)
         why = f"was trained on another corpus ({sources}) and may have seen this text"
-    elif any(sha256 != text for _, sha256 in its.earlier_corpora):
+    elif any(digest != text for _, digest in its.earlier_corpora):
         why = "was first trained on another corpus and may have seen this text"
     elif its.train.val_fraction < mine.train.val_fraction:
         why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"

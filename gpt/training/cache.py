@@ -1,6 +1,6 @@
 """Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json that vouches for it.
 
-A name is made of the text's SHA-256 and of what was done to it. Small files are read again whenever
+A name is made of the text's digest and of what was done to it. Small files are read again whenever
 they are opened, and their checksum compared. A file of 64 MiB or more is taken for what it was if
 its size, time of change and number (inode) are what they were: changing a byte behind the system's
 back would go unseen, as would a disk that forgets. Without NAME.json a text is encoded again.
@@ -24,6 +24,7 @@ import numpy as np
 from gpt import files
 from gpt.config import TrainConfig
 from gpt.manifest import CorpusId
+from gpt.training.digests import TODAY, short
 from gpt.training.encoding import Beside, bytes_of
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary
@@ -41,7 +42,7 @@ def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
     folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
     made = (identity.order, identity.boundary, folded)
     suffix = "" if made == ("", None, ()) else f"-{_short(made)}"
-    return data / f"{identity.sha256[:16]}{suffix}.ids"
+    return data / f"{short(identity.digest)}{suffix}.ids"
 
 
 def _short(what: object) -> str:
@@ -75,7 +76,7 @@ def _vouch(path: Path, record: Record) -> None:
 def read(path: Path) -> tuple[Ids, Record] | None:
     """The memory-mapped ids and their record; None if they are not what was written."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        record: Record = json.loads(path.with_suffix(".json").read_bytes())
+        record = _record(path)
         ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
         now = stamp(path)
         if now == record.get("stamp") and now[0] >= TRUSTED_FROM:
@@ -91,6 +92,14 @@ def read(path: Path) -> tuple[Ids, Record] | None:
                     _vouch(path, {**record, "crc32": checksum})
             return ids, record
     return None
+
+
+def _record(path: Path) -> Record:
+    """What vouches for a file, in today's form. Raises OSError, and ValueError and its like."""
+    record: Record = json.loads(path.with_suffix(".json").read_bytes())
+    if "text_sha256" in record:  # gptx 0.2 or before
+        record["text"] = f"sha256:{record.pop('text_sha256')}"
+    return record
 
 
 def forget(ids: Ids) -> None:
@@ -110,9 +119,7 @@ def stamp(path: Path) -> list[int]:
 
 def _seed(record: Record) -> int:
     """A checksum's start: ids alone would say nothing about a text."""
-    told = [
-        record.get(name) for name in ("text_sha256", "characters", "boundary", "order", "folded")
-    ]
+    told = [record.get(name) for name in ("text", "characters", "boundary", "order", "folded")]
     return zlib.crc32(json.dumps(told).encode())
 
 
@@ -132,7 +139,9 @@ def _sha256(record: Record, path: Path) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -> str | None:
+def fingerprint(
+    sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
+) -> str | None:
     """What large texts are known by without being read; None where they must be.
 
     They must if they are small, which costs nothing, or have changed within the last seconds.
@@ -146,14 +155,14 @@ def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -
         return None
     paths = [os.path.realpath(source.path) for source in sources]
     how = (config.between, config.every, config.min_count, config.replacement)
-    known_by = repr((paths, stamps, training, how))
+    known_by = repr((paths, stamps, training, how, algorithm))
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def remember(path: Path, known_by: str) -> None:
     """From now on `recall` finds these ids by it."""
     with suppress(OSError, ValueError):
-        record: Record = json.loads(path.with_suffix(".json").read_bytes())
+        record = _record(path)
         if record.get("known_by") != known_by:
             _vouch(path, {**record, "known_by": known_by})
 
@@ -162,7 +171,7 @@ def recall(data: Path, known_by: str) -> Record | None:
     """The record of texts that were encoded before and have not changed since."""
     for path in sorted(data.glob("*.json")):
         with suppress(OSError, ValueError, AttributeError):
-            record: Record = json.loads(path.read_bytes())
+            record = _record(path)
             if record.get("known_by") == known_by:
                 return record
     return None

@@ -1,6 +1,6 @@
 """Text -> ids on disk -> two splits.
 
-The ids are memory-mapped and named by the text's SHA-256: an edited file is another corpus, and a
+The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
 run keeps its own. How a text is read, numbered and divided is encoding.py's, numbering.py's and
 division.py's business; where it is kept, cache.py's; what a step sees of it, batches.py's.
 """
@@ -20,6 +20,7 @@ from gpt.config import TrainConfig
 from gpt.errors import StorageError, TextError
 from gpt.manifest import CorpusId
 from gpt.training import cache
+from gpt.training.digests import TODAY
 from gpt.training.division import SHORTEST_IN_CONTEXTS, divide
 from gpt.training.encoding import Progress, draft, no_progress
 from gpt.training.numbering import number
@@ -101,16 +102,18 @@ def encode(
     config: TrainConfig | None = None,
     validation: Sequence[Source] = (),
     progress: Progress = no_progress,
+    algorithm: str = TODAY,
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`; or finds them there.
 
     By their own vocabulary, or by a known one that has all of their characters. `config` says what
-    separates them, what validates and what is folded; `validation`: texts that validate.
+    separates them, what validates and what is folded; `validation`: texts that validate;
+    `algorithm`: what the text is named by.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
-    known_by = cache.fingerprint(every, len(sources), config)
+    known_by = cache.fingerprint(every, len(sources), config, algorithm)
     if known_by and (record := cache.recall(data, known_by)):
         found = _open(cache.ids_path(data, _identity(record, 0, sources), config), sources)
         if found is not None and known in (None, found.vocabulary):
@@ -122,6 +125,7 @@ def encode(
         len(every),
         len(sources),
         data,
+        algorithm,
         lambda read: progress(READING * min(1.0, read / size)),
     )
     with closing(drafted):
@@ -133,7 +137,7 @@ def encode(
         if len(numbering.vocabulary) == 1:
             notes.append("the corpus has one distinct character: there is nothing to predict")
         record = {
-            "text_sha256": drafted.sha256,
+            "text": drafted.digest,
             "characters": numbering.vocabulary.characters,
             "counts": numbering.counts.tolist(),
             "folded": numbering.folded,
@@ -156,7 +160,7 @@ def encode(
             corpus = _open(path, sources)
             if corpus is None:
                 raise StorageError(f"{path} is not what was written; check the disk")
-    if known_by and known_by == cache.fingerprint(every, len(sources), config):
+    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm):
         cache.remember(path, known_by)
     return replace(corpus, notes=tuple(told))
 
@@ -201,7 +205,7 @@ def _identity(record: cache.Record, characters: int, sources: Sequence[Source]) 
     """What a record says of its text; one of an earlier release says less."""
     folded = record.get("folded") or {}
     return CorpusId(
-        sha256=record["text_sha256"],
+        digest=record["text"],
         characters=characters,
         sources=tuple(source.name for source in sources),
         boundary=record.get("boundary"),

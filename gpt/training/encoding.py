@@ -8,7 +8,6 @@ with the text. Knows no files but the draft's own, which has no name and so leav
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tempfile
 from collections import deque
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import files
+from gpt.training.digests import TODAY, Digest
 from gpt.training.texts import Piece
 from gpt.vocabulary import Ids, code_points
 
@@ -76,7 +76,7 @@ class Draft:
     character with which each source begins, then how many characters there are.
     """
 
-    sha256: str
+    digest: str
     points: npt.NDArray[np.uint32]
     counts: npt.NDArray[np.int64]
     in_training: npt.NDArray[np.int64]
@@ -109,6 +109,7 @@ def draft(
     sources: int,
     training: int,
     folder: Path,
+    algorithm: str = TODAY,
     progress: Progress = no_progress,
 ) -> Draft:
     """Reads the pieces of so many sources, of which the first `training` are to train on.
@@ -116,7 +117,7 @@ def draft(
     A long draft lies in `folder`, which is then made. `progress` is told how many bytes have been
     read. Raises StorageError, and what reading the pieces raises.
     """
-    digest, numbers = hashlib.sha256(), Numbers(folder)
+    digest, numbers = Digest(algorithm), Numbers(folder)
     starts, characters, size = [0], 0, 0
     in_training: npt.NDArray[np.int64] | None = None
     try:
@@ -138,9 +139,7 @@ def draft(
         counts = numbers.counts()
         in_training = counts if in_training is None else in_training
         in_training = np.pad(in_training, (0, len(counts) - len(in_training)))
-        return Draft(
-            digest.hexdigest(), numbers.points(), counts, in_training, tuple(starts), numbers
-        )
+        return Draft(digest.name(), numbers.points(), counts, in_training, tuple(starts), numbers)
     except BaseException:
         numbers.close()
         raise

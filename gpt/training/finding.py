@@ -11,6 +11,7 @@ from gpt.config import TrainConfig
 from gpt.errors import TextError
 from gpt.manifest import Manifest
 from gpt.training.corpus import Corpus, encode, reopen
+from gpt.training.digests import TODAY, algorithm_of
 from gpt.training.encoding import Progress, no_progress
 from gpt.training.sources import Source, discard_spooled, find_sources
 from gpt.vocabulary import Vocabulary
@@ -23,16 +24,18 @@ def read_corpus(
     known: Vocabulary | None = None,
     config: TrainConfig | None = None,
     progress: Progress = no_progress,
+    algorithm: str = TODAY,
 ) -> Corpus:
     """Finds and encodes the texts, and the one that validates if `config` names it.
 
-    `progress` is told the share that is done. Raises TextError, StorageError.
+    `progress` is told the share that is done; `algorithm` says what the text is named by. Raises
+    TextError, StorageError.
     """
     sources = find_sources(names, data, stdin)
     try:
         validation = _validation(config, data, stdin) if config else []
         try:
-            corpus = encode(sources, data, known, config, validation, progress)
+            corpus = encode(sources, data, known, config, validation, progress, algorithm)
         finally:
             discard_spooled(validation)
         return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
@@ -68,11 +71,12 @@ def find_corpus(
     stdin: BinaryIO,
     changed: bool = False,
     progress: Progress = no_progress,
+    remedy: str = "; restore it, train a new run, or go on with it: --changed-corpus",
 ) -> Corpus:
     """The text that a run was trained on: encoded in `data`, or read again from its sources.
 
     Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
-    run's vocabulary has all of its characters.
+    run's vocabulary has all of its characters. `remedy`: what to do if it has changed.
     """
     identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
     if not names and not changed:
@@ -81,11 +85,13 @@ def find_corpus(
             return corpus
         if corpus is None and "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    corpus = read_corpus(names or identity.sources, data, stdin, known, config, progress)
-    if corpus.identity.sha256 != identity.sha256 and not changed:
+    algorithm = algorithm_of(identity.digest)
+    names = names or identity.sources
+    corpus = read_corpus(names, data, stdin, known, config, progress, algorithm)
+    if corpus.identity.digest != identity.digest and not changed:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
-            "was trained on; restore it, train a new run, or go on with it: --changed-corpus"
+            f"was trained on{remedy}"
         )
     if unknown := known.unknown(corpus.vocabulary.characters):
         raise TextError(

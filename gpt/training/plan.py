@@ -196,7 +196,7 @@ def resume_plan(
         )
     going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
     plan = _assess(corpus, going_on, device, _count(corpus, train), ranks=ranks)
-    if corpus.identity.sha256 != stored.corpus.sha256:
+    if corpus.identity.digest != stored.corpus.digest:
         warnings.append("the corpus has changed: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
 

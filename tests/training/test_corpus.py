@@ -150,7 +150,7 @@ def test_texts_follow_each_other_on_a_new_line(
 ) -> None:
     corpus = encoded(tmp_path, *contents)
     assert text_of(corpus) == text
-    assert corpus.identity.sha256 == encoded(tmp_path / "joined", text.encode()).identity.sha256
+    assert corpus.identity.digest == encoded(tmp_path / "joined", text.encode()).identity.digest
 
 
 def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
         sources = [Source(folder / f"{n}.txt", f"{n}.txt") for n in range(len(contents))]
         corpus = encode(sources, folder / "data", None, config)
     assert text_of(plain) == whole
-    assert corpus.identity.sha256 == plain.identity.sha256  # the same text, in another order
+    assert corpus.identity.digest == plain.identity.digest  # the same text, in another order
     train, val = (corpus.vocabulary.decode(part) for part in corpus.parts(0.1))
     if len(counting) > 1:
         ends = [content + "\n" * (not content.endswith("\n")) for content in counting]
@@ -221,7 +221,7 @@ def test_another_text_validates_whole(tmp_path: Path) -> None:
     assert corpus.identity.boundary == len(TEXT) + 9
     # The same text, divided elsewhere, is not taken for it.
     other = encode([a], tmp_path / "data", None, config, [b, c])
-    assert (other.identity.sha256, other.boundary) == (corpus.identity.sha256, len(TEXT))
+    assert (other.identity.digest, other.boundary) == (corpus.identity.digest, len(TEXT))
     for each in (corpus, other):
         opened = reopen(each.identity, tmp_path / "data", config)
         assert opened is not None
@@ -332,7 +332,7 @@ def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -
 
 def test_an_edited_text_is_another_corpus_and_the_first_one_stays(tmp_path: Path) -> None:
     first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
-    assert first.identity.sha256 != second.identity.sha256
+    assert first.identity.digest != second.identity.digest
     opened = reopen(first.identity, tmp_path / "data")
     assert opened is not None
     assert (text_of(first), text_of(opened), text_of(second)) == (TEXT, TEXT, TEXT + "!")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +66,7 @@ def test_a_draft_holds_the_text_its_counts_its_hash_and_where_sources_begin(
         shrink(patch)
         folder = tmp_path_factory.mktemp("draft")
         made = drafted(folder, texts, training)
-        assert made.sha256 == hashlib.sha256(whole.encode()).hexdigest()
+        assert made.digest == f"blake3:{blake3(whole.encode()).hexdigest()}"
         assert made.characters == len(whole)
         assert made.starts == tuple(len("".join(texts[:n])) for n in range(len(texts) + 1))
         characters = [chr(point) for point in made.points]
@@ -104,7 +104,9 @@ def test_what_is_counted_by_twos_is_counted_once(small: None, tmp_path: Path) ->
 
 def test_the_share_that_is_read_is_told(tmp_path: Path) -> None:
     told: list[float] = []
-    draft([Piece(0, "é" * 5, b"\0" * 10), Piece(0, "ab", b"ab")], 1, 1, tmp_path, told.append)
+    draft(
+        [Piece(0, "é" * 5, b"\0" * 10), Piece(0, "ab", b"ab")], 1, 1, tmp_path, progress=told.append
+    )
     assert told == [10, 12]
 
 

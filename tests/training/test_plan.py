@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import re
@@ -225,6 +226,16 @@ def test_the_corpus_of_a_run_is_the_encoded_one_whatever_became_of_the_text(work
         assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
 
 
+def test_a_run_of_an_earlier_release_knows_its_text_by_the_name_it_had(working: Path) -> None:
+    identity = read_corpus(["book.txt"], working, PIPE, algorithm="sha256").identity
+    assert identity.digest == f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
+    emptied(working)
+    assert find_corpus(begun(identity), (), working, PIPE).identity == identity
+    Path("book.txt").write_text(TEXT + "!")
+    with pytest.raises(TextError, match=r"^corpus changed"):
+        find_corpus(begun(identity), ("book.txt",), working, PIPE)
+
+
 def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     emptied(working)
@@ -233,8 +244,8 @@ def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None
     emptied(working)
     Path("book.txt").rename("moved.txt")
     assert (
-        find_corpus(begun(identity), ["moved.txt"], working, PIPE).identity.sha256
-        == identity.sha256
+        find_corpus(begun(identity), ["moved.txt"], working, PIPE).identity.digest
+        == identity.digest
     )
     emptied(working)
     with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
@@ -291,7 +302,7 @@ def test_a_changed_corpus_is_taken_if_one_insists_and_its_characters_are_known(
     found = find_corpus(run, (), working, PIPE, changed=True)
     assert found.vocabulary.characters == run.characters
     assert found.vocabulary.decode(found.ids) == "the mat! the mat!" * 9
-    assert found.identity.sha256 != run.corpus.sha256
+    assert found.identity.digest != run.corpus.digest
     # Another run on the new text has it encoded by that text's own vocabulary meanwhile.
     assert read_corpus(["book.txt"], working, PIPE).vocabulary != found.vocabulary
     again = find_corpus(replace(run, corpus=found.identity), (), working, PIPE)

@@ -144,7 +144,7 @@ def test_going_on_with_another_text_is_recorded_and_begins_a_new_best(tmp_path: 
     second = Trainer.resume(first.run, other, first.run.last(), first.manifest.train, "cpu")
     finish(second)
     manifest = first.run.last().manifest
-    left = (18, first.corpus.identity.sha256)
+    left = (18, first.corpus.identity.digest)
     assert (manifest.corpus, manifest.earlier_corpora) == (other.identity, (left,))
     best = first.run.best().manifest
     assert best.corpus == other.identity
