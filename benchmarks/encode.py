@@ -2,10 +2,10 @@
 
 Texts of one kind are made up, then encoded, each in a process of its own: by gptx, from the file to
 the ids on the disk, hashed, checked and counted; and by `prepare.py`'s way, the whole text as one
-string, `sorted(set(data))`, `[stoi[c] for c in data]`, an array, a file. "SHA-256" is what hashing
-alone takes: no encoding that is named by its text's SHA-256 can be faster. Memory is the peak above
-a process that has only imported the same, without pages of files, which the system takes back at
-will. Medians of the rounds; the last line is JSON.
+string, `sorted(set(data))`, `[stoi[c] for c in data]`, an array, a file. "SHA-256" is what that
+hash alone takes in one thread: it tells how fast the machine is at the moment. Memory is the peak
+above a process that has only imported the same, without pages of files, which the system takes back
+at will; processes beside it are counted whole. Medians of the rounds; the last line is JSON.
 
     python benchmarks/encode.py [--megabytes 256] [--rounds 3] [--folder FOLDER]
 """
@@ -54,27 +54,31 @@ with open(text, "rb", buffering=0) as file:
 """
 SIDES = {"gptx": ENCODE, "loop": LOOP, "SHA-256": HASH}
 BEFORE = """
-import hashlib, json, sys, threading, time
+import contextlib, hashlib, json, os, sys, threading, time
 from pathlib import Path
 import numpy as np
 import gpt.training.corpus
 text, folder = sys.argv[1:]
 peak, done = 0, threading.Event()
 def own():
-    "Bytes of memory that are no pages of a file."
-    for line in open("/proc/self/status"):
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
+    "Bytes of memory that are no pages of a file, here and in processes beside."
+    total, me = 0, f"/proc/self/task/{os.getpid()}/children"
+    for process in ["self", *open(me).read().split()]:
+        with contextlib.suppress(OSError):
+            for line in open(f"/proc/{process}/status"):
+                if line.startswith("RssAnon"):
+                    total += int(line.split()[1]) * 1024
+    return total
 def watch():
     global peak
     while not done.wait(0.02):
         peak = max(peak, own())
 before, thread = own(), threading.Thread(target=watch)
 thread.start()
-begun, spent = time.perf_counter(), time.process_time()
+begun, spent = time.perf_counter(), sum(os.times()[:4])
 """
 AFTER = """
-seconds, cpu = time.perf_counter() - begun, time.process_time() - spent
+seconds, cpu = time.perf_counter() - begun, sum(os.times()[:4]) - spent
 done.set()
 thread.join()
 memory = max(peak, own()) - before

@@ -31,6 +31,55 @@ def storage_errors(doing: str) -> Iterator[None]:
 Write = Callable[[bytes | memoryview], None]
 
 
+def _temporary(folder: Path) -> Path:
+    return folder / f".tmp-{uuid.uuid4().hex}"
+
+
+def temporary(folder: Path) -> Path:
+    """A new file to be filled with `writing_at` and kept with `keep`, in a folder that is made.
+
+    Raises StorageError.
+    """
+    with storage_errors(f"write {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = _temporary(folder)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        return path
+
+
+@contextmanager
+def writing_at(path: Path, position: int) -> Iterator[Write]:
+    """Overwrites a part of a file in pieces; nothing is flushed. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    try:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        yield partial(_write_all, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def discard(path: Path) -> None:
+    """Takes a temporary file away, if that can be done; a later encoding sweeps up what stays."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """What was written so far is on the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def keep(temporary: Path, path: Path) -> None:
+    """Flushes a file to the disk and gives it another's place. Raises OSError."""
+    flush(temporary)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
 @contextmanager
 def created(path: Path) -> Iterator[Write]:
     """A file that does not exist yet, to be written in pieces; at the end it is on the disk.
@@ -65,14 +114,13 @@ def replacing(path: Path) -> Iterator[Write]:
 
     Raises OSError, and what the block raises; then the old file is as it was.
     """
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
+    temporary = _temporary(path.parent)
     try:
         with created(temporary) as append:
             yield append
         os.replace(temporary, path)
     except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        discard(temporary)
         raise
     sync_folder(path.parent)
 

@@ -9,6 +9,7 @@ it: without what was never flushed. For tests on Linux only.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import sys
@@ -34,6 +35,7 @@ class Operation:
     path: str
     other: str = ""
     data: bytes = b""
+    at: int = 0  # where in the file the data went
 
     def __str__(self) -> str:
         to = f" -> {self.other}" if self.other else f" {len(self.data)} bytes" * bool(self.data)
@@ -102,7 +104,7 @@ class Disk:
         data = bytes(data)
         if fault in WRITES_ONLY:
             data = data[: len(data) // 2]
-        operation = Operation("write", path, data=data)
+        operation = Operation("write", path, data=data, at=_position(descriptor))
         written: int = self._do(operation, lambda: self._real["write"](descriptor, data))
         if fault == "torn":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -191,6 +193,13 @@ _NAMES = {
 }
 
 
+def _position(descriptor: int) -> int:
+    """Where the next byte that is written goes."""
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+        return os.fstat(descriptor).st_size
+    return os.lseek(descriptor, 0, os.SEEK_CUR)
+
+
 def _die() -> NoReturn:
     sys.stdout.flush()
     os._exit(KILLED)
@@ -231,6 +240,9 @@ class _File:
     now: bytes = b""
     flushed: bytes = b""
 
+    def write(self, at: int, data: bytes) -> None:
+        self.now = self.now[:at].ljust(at, b"\0") + data + self.now[at + len(data) :]
+
 
 @dataclass
 class _Folder:
@@ -269,7 +281,7 @@ class PowerFailure:
             node = self._find(operation.path)
             node.flushed = dict(node.now) if isinstance(node, _Folder) else node.now
         elif operation.name == "write":
-            self._find(operation.path).now += operation.data
+            self._find(operation.path).write(operation.at, operation.data)
         elif operation.name in ("create", "mkdir"):
             names, name = self._place(operation.path)
             names[name] = _File() if operation.name == "create" else _Folder()

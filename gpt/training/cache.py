@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from gpt import files
 from gpt.config import TrainConfig
 from gpt.manifest import CorpusId
 from gpt.training.digests import TODAY, short
-from gpt.training.encoding import Beside, bytes_of
+from gpt.training.encoding import Checked, bytes_of
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -51,25 +52,29 @@ def _short(what: object) -> str:
 
 def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
     """Both files, whole or not at all. Raises StorageError, and what reading the ids raises."""
-    checksum = _seed(record)
-
-    def down(part: memoryview) -> None:
-        nonlocal checksum
-        append(part)
-        checksum = zlib.crc32(part, checksum)
-
+    checksum, count = blake3(), 0
     with files.storage_errors(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
-        with files.replacing(path) as append, Beside() as beside:
+        with files.replacing(path) as append:
             for part in ids:
-                beside.do(down, bytes_of(part))
-            beside.wait()
-        _vouch(path, {**record, "crc32": checksum})
+                append(bytes_of(part))
+                checksum.update(bytes_of(part))
+                count += part.nbytes
+        _vouch(path, record, [[count, checksum.hexdigest()]])
 
 
-def _vouch(path: Path, record: Record) -> None:
-    record = {**record, "stamp": stamp(path)}
+def keep(path: Path, record: Record, draft: Path, parts: list[Checked]) -> None:
+    """The same, where the ids are already in a file beside, with these checksums."""
+    with files.storage_errors(f"write {path}"):
+        _sweep(path.parent)
+        files.keep(draft, path)
+        _vouch(path, record, parts)
+
+
+def _vouch(path: Path, record: Record, parts: list[Checked]) -> None:
+    record = {**record, "parts": parts, "stamp": stamp(path)}
+    record["seal"] = _seal(record)
     files.replace(path.with_suffix(".json"), json.dumps(record).encode())
 
 
@@ -81,15 +86,16 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         now = stamp(path)
         if now == record.get("stamp") and now[0] >= TRUSTED_FROM:
             return ids, record
-        checksum = _crc32(record, path)
-        if "crc32" in record:
-            whole = checksum == record["crc32"]
+        if "parts" in record:
+            parts = record["parts"]
+            whole = record["seal"] == _seal(record) and _checksums(path, parts) == parts
         else:  # written by gptx 0.2 or before
+            parts = _checksums(path, [[now[0], ""]])
             whole = _sha256(record, path) == record["sha256"]
         if whole:
             if now != record.get("stamp"):  # copied, or moved here
                 with suppress(OSError):  # another's folder may be read but not written
-                    _vouch(path, {**record, "crc32": checksum})
+                    _vouch(path, record, parts)
             return ids, record
     return None
 
@@ -117,18 +123,23 @@ def stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
-def _seed(record: Record) -> int:
-    """A checksum's start: ids alone would say nothing about a text."""
-    told = [record.get(name) for name in ("text", "characters", "boundary", "order", "folded")]
-    return zlib.crc32(json.dumps(told).encode())
+def _seal(record: Record) -> int:
+    """A checksum of a record: ids alone would say nothing about a text."""
+    names = ("text", "characters", "boundary", "order", "folded", "parts")
+    return zlib.crc32(json.dumps([record.get(name) for name in names]).encode())
 
 
-def _crc32(record: Record, path: Path) -> int:
-    checksum = _seed(record)
-    with open(path, "rb") as file:
-        while part := file.read(BLOCK):
-            checksum = zlib.crc32(part, checksum)
-    return checksum
+def _checksums(path: Path, parts: list[Checked]) -> list[Checked]:
+    """The same of a file's parts of these sizes, and one more if it goes on after them."""
+    found: list[Checked] = []
+    with open(path, "rb", buffering=0) as file:
+        for size, _ in parts:
+            checksum, left = blake3(), size
+            while left and (data := file.read(min(left, BLOCK))):
+                checksum.update(data)
+                left -= len(data)
+            found.append([size - left, checksum.hexdigest()])
+        return [*found, []] if file.read(1) else found
 
 
 def _sha256(record: Record, path: Path) -> str:
@@ -159,12 +170,12 @@ def fingerprint(
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def remember(path: Path, known_by: str) -> None:
-    """From now on `recall` finds these ids by it."""
+def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
+    """From now on `recall` finds these ids by it, and what was to be told of the texts."""
     with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
-            _vouch(path, {**record, "known_by": known_by})
+            _vouch(path, {**record, "known_by": known_by, "notes": notes}, record["parts"])
 
 
 def recall(data: Path, known_by: str) -> Record | None:

@@ -7,8 +7,8 @@ division.py's business; where it is kept, cache.py's; what a step sees of it, ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,14 +22,15 @@ from gpt.manifest import CorpusId
 from gpt.training import cache
 from gpt.training.digests import TODAY
 from gpt.training.division import SHORTEST_IN_CONTEXTS, divide
-from gpt.training.encoding import Progress, draft, no_progress
+from gpt.training.encoding import PLENTY, Progress, draft, no_progress, worth_while
 from gpt.training.numbering import number
 from gpt.training.sources import Source
-from gpt.training.texts import pieces, total_bytes
+from gpt.training.texts import changed, measured, spans
+from gpt.training.workers import Workers
 from gpt.vocabulary import Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
-READING = 0.7  # of the time that an encoding takes
+MEASURED, DRAFTED = 0.2, 0.8  # of the time that an encoding takes
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,11 @@ class Corpus:
     block: int = 0
     folded: Mapping[str, int] | None = None
     counted: tuple[int, ...] | None = None
+    own: bool = False  # whether the vocabulary was made of this text
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """(vocabulary,) how often each character occurs: known since the text was encoded."""
+        """(vocabulary,) how often each character occurs; at least so often, if often."""
         if self.counted is not None:
             return np.array(self.counted, np.int64)
         return character_counts(self.ids, len(self.vocabulary))
@@ -114,55 +116,79 @@ def encode(
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
-    if known_by and (record := cache.recall(data, known_by)):
-        found = _open(cache.ids_path(data, _identity(record, 0, sources), config), sources)
-        if found is not None and known in (None, found.vocabulary):
-            return found
+    if known_by and (found := cache.recall(data, known_by)):
+        corpus = _open(cache.ids_path(data, _identity(found, 0, sources), config), sources)
+        if corpus is not None and known in (None, corpus.vocabulary):
+            return corpus
     notes: list[str] = []
-    size = max(1, total_bytes(every))
-    drafted = draft(
-        pieces(every, config.between, notes),
-        len(every),
-        len(sources),
-        data,
-        algorithm,
-        lambda read: progress(READING * min(1.0, read / size)),
-    )
-    with closing(drafted):
-        if not drafted.characters:
-            names = ", ".join(source.name for source in sources)
-            raise TextError(f"corpus is empty: {names}")
-        numbering = number(drafted, known, config.min_count, config.replacement)
-        division = divide(drafted.starts, len(sources), config.every)
-        if len(numbering.vocabulary) == 1:
-            notes.append("the corpus has one distinct character: there is nothing to predict")
-        record = {
-            "text": drafted.digest,
-            "characters": numbering.vocabulary.characters,
-            "counts": numbering.counts.tolist(),
-            "folded": numbering.folded,
+    pieces = spans(every, config.between, notes)
+    if not pieces:
+        raise TextError(f"corpus is empty: {', '.join(source.name for source in sources)}")
+    size = sum(span.size for span in pieces)
+    with Workers(worth_while(size), draft.__module__) as workers:
+        stamps = _stamps(every)
+        text = measured(pieces, algorithm, _share(progress, 0.0, MEASURED, size))
+        division = divide(text.starts(len(every)), len(sources), config.every)
+        record: cache.Record = {
+            "text": text.digest,
             "boundary": division.boundary,
             "order": division.order,
             "block": division.block,
-            "notes": notes,
+            "own": known is None,
         }
-        identity = _identity(record, drafted.characters, sources)
-        path = cache.ids_path(data, identity, config)
-        corpus, told = _open(path, sources), list(notes)
-        if corpus is None and path.is_file():
-            told.append(f"{path} was damaged and has been made again")
-        if corpus is None or (corpus.vocabulary, corpus.identity) != (
-            numbering.vocabulary,
-            identity,
-        ):
-            ids = drafted.looked_up(numbering.table, division.spans)
-            cache.write(path, record, _watched(ids, drafted.characters, progress))
+        path = cache.ids_path(data, _identity(record, 0, sources), config)
+        there, corpus = path.is_file(), _open(path, sources)
+        damaged = there and corpus is None
+        if corpus is None or not _serves(corpus, record, known):
+            plenty = 0 if config.min_count > 1 else PLENTY  # what is folded is told exactly
+            told = _share(progress, MEASURED, DRAFTED, size)
+            with closing(draft(text, len(sources), data, workers, plenty, told)) as drafted:
+                if _stamps(every) != stamps and measured(pieces, algorithm) != text:
+                    raise changed(", ".join(source.name for source in every))
+                numbering = number(drafted, known, config.min_count, config.replacement)
+                record |= {
+                    "characters": numbering.vocabulary.characters,
+                    "counts": numbering.counts.tolist(),
+                    "folded": numbering.folded,
+                }
+                checked = drafted.rewritten(numbering.table, division.spans, workers)
+                if checked is not None:
+                    cache.keep(path, record, drafted.path, checked)
+                else:
+                    ids = drafted.looked_up(numbering.table, division.spans)
+                    cache.write(path, record, _watched(ids, text.characters, progress))
             corpus = _open(path, sources)
             if corpus is None:
                 raise StorageError(f"{path} is not what was written; check the disk")
+    progress(1.0)
+    if len(corpus.vocabulary) == 1:
+        notes.append("the corpus has one distinct character: there is nothing to predict")
     if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm):
-        cache.remember(path, known_by)
-    return replace(corpus, notes=tuple(told))
+        cache.remember(path, known_by, notes)
+    if damaged:
+        notes.append(f"{path} was damaged and has been made again")
+    return replace(corpus, notes=tuple(notes))
+
+
+def _stamps(sources: Sequence[Source]) -> list[list[int]]:
+    """What tells cheaply that no text has changed; nothing of one that is gone."""
+    with suppress(OSError):
+        return [cache.stamp(source.path) for source in sources]
+    return []
+
+
+def _share(progress: Progress, first: float, last: float, size: int) -> Callable[[int], object]:
+    """Tells the share that is done, where all of so many bytes take it from first to last."""
+    return lambda done: progress(first + (last - first) * done / size)
+
+
+def _serves(corpus: Corpus, record: cache.Record, known: Vocabulary | None) -> bool:
+    """Whether an encoding is of this text, divided so, and by the vocabulary that is asked for."""
+    its = corpus.identity
+    same = (its.digest, its.boundary, its.order) == tuple(
+        record[name] for name in ("text", "boundary", "order")
+    )
+    return same and (corpus.own if known is None else corpus.vocabulary == known)
 
 
 def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterator[Ids]:
@@ -171,7 +197,7 @@ def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterato
     for part in ids:
         yield part
         done += len(part)
-        progress(READING + (1 - READING) * done / characters)
+        progress(DRAFTED + (1 - DRAFTED) * done / characters)
 
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
@@ -194,6 +220,7 @@ def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
         Vocabulary(record["characters"]),
         _identity(record, len(ids), sources),
         notes=tuple(record.get("notes", ())),
+        own=record.get("own", False),
         boundary=record.get("boundary"),
         block=record.get("block", 0),
         folded=record.get("folded") or {},

@@ -1,35 +1,40 @@
-"""Text -> ids in one reading, although the vocabulary is known only at its end.
+"""Text -> ids, on all cores, although the vocabulary is known only at the end.
 
-While a text is read, threads beside hash it, count its characters and write it down in provisional
-ids: ASCII stands for itself, every other character gets the next number when it first comes. What
-follows is a lookup, from provisional ids to those of the sorted vocabulary. Memory does not grow
-with the text. Knows no files but the draft's own, which has no name and so leaves nothing behind.
+A first reading names the text and tells where each span of it begins, so that spans can be encoded
+on their own: in provisional ids that begin with the characters of a sample. Where the sample had
+all of them nothing is left to do; else a lookup follows, over the same file if ids keep their place
+and width. Memory does not grow with the text.
 """
 
 from __future__ import annotations
 
-import io
-import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from gpt import files
-from gpt.training.digests import TODAY, Digest
-from gpt.training.texts import Piece
+from gpt.errors import StorageError, TextError
+from gpt.training.provisional import Numbers, TooMany, points_of, width_for
+from gpt.training.texts import SPAN, Span, Text, changed
+from gpt.training.workers import Answer, Task, Workers, cores
 from gpt.vocabulary import Ids, code_points
 
-ASCII = 128
-IN_MEMORY = 2**24  # bytes of a draft that need no file
-AT_ONCE = 2**19  # ids that are looked up together
-PAIRS_FROM = 2**16  # bytes from which it pays to count them by twos
-WAITING = 8  # chunks that the thread beside may lag behind
+PLENTY = 16  # times after which a character need not be counted any more
+SAMPLED = 2**21  # bytes of a text that is its own sample
+SAMPLES = 16  # chunks of a longer one
+AT_ONCE = 2**17  # ids that are looked up together
+ALONE = 2**25  # bytes for which no process beside is worth its start
+FLUSHED = 4  # parts after which a draft is flushed, so that little is left for the end
+MOST_BESIDE = 7  # processes: each takes some memory
 
 Progress = Callable[[float], object]  # takes the share that is done
 
@@ -38,253 +43,280 @@ def no_progress(_: float) -> None:
     """For those whom nobody watches."""
 
 
+Checked = list[Any]  # the bytes of a part of a file, and their checksum
+
+
 def bytes_of(ids: Ids) -> memoryview:
     """The bytes of an array that lie together, not copied."""
     return np.ascontiguousarray(ids).data.cast("B")
 
 
-class Beside:
-    """Does work in a thread, in order, a few pieces behind. An error comes out at the next one."""
+@dataclass(frozen=True)
+class Part:
+    """Spans in provisional ids. They go on from the characters that all parts know."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
-        self._pending: deque[Future[Any]] = deque()
-
-    def __enter__(self) -> Beside:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def do(self, work: Callable[[Any], Any], data: Any) -> None:
-        """Waits only where the thread lags too far."""
-        self._pending.append(self._pool.submit(work, data))
-        self.wait(WAITING)
-
-    def wait(self, left: int = 0) -> None:
-        """Until no more than so many pieces are left."""
-        while len(self._pending) > left:
-            self._pending.popleft().result()
+    first: int  # its place in the text, in characters
+    characters: int
+    trains: bool
+    new: str
+    counts: npt.NDArray[np.int64]  # of the known characters and the new ones
+    checksum: str  # of its ids
 
 
 @dataclass(frozen=True)
 class Draft:
     """A text in provisional ids, and what was learnt by reading it.
 
-    points (ids,): the code point that each provisional id stands for; counts (ids,): how often it
-    came; in_training (ids,): the same, without the sources that only validate. starts: the
-    character with which each source begins, then how many characters there are.
+    known: the characters that all parts have the same ids for; often: those of them that came so
+    often to train on that nobody counted them. Closing takes the file away, unless it was kept.
     """
 
-    digest: str
-    points: npt.NDArray[np.uint32]
-    counts: npt.NDArray[np.int64]
-    in_training: npt.NDArray[np.int64]
-    starts: tuple[int, ...]
-    numbers: Numbers
+    path: Path
+    width: np.dtype[Any]
+    known: str
+    often: str
+    parts: tuple[Part, ...]
 
-    @property
-    def characters(self) -> int:
-        return self.starts[-1]
+    @cached_property
+    def points(self) -> npt.NDArray[np.uint32]:
+        """(ids,) the code point that each provisional id stands for; of no character twice."""
+        new = "".join(sorted(set().union(*(part.new for part in self.parts))))
+        return np.array(code_points(self.known + new))
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(ids,) how often each came, or at least so often."""
+        return self._counts(self.parts)
+
+    @cached_property
+    def in_training(self) -> npt.NDArray[np.int64]:
+        """(ids,) the same, without the sources that only validate."""
+        return self._counts([part for part in self.parts if part.trains])
+
+    def _counts(self, parts: Sequence[Part]) -> npt.NDArray[np.int64]:
+        counts = np.zeros(len(self.points), np.int64)
+        counts[np.searchsorted(code_points(self.known), code_points(self.often))] = PLENTY
+        for part in parts:
+            counts[self._ids_of(part)] += part.counts
+        return counts
+
+    def _ids_of(self, part: Part) -> Ids:
+        """A part's ids -> those that are the same in all parts."""
+        known = len(self.known)
+        new = np.searchsorted(self.points[known:], code_points(part.new))
+        return np.append(np.arange(known), known + new)
 
     def looked_up(self, table: Ids, spans: Sequence[tuple[int, int]]) -> Iterator[Ids]:
-        """What the table has for each provisional id, span after span of characters."""
-        narrow = table.tobytes().ljust(256) if table.itemsize == 1 else b""
+        """What the table has for each provisional id, span after span of characters.
+
+        Raises StorageError.
+        """
+        firsts = [part.first for part in self.parts]
+        at, ids = -1, table  # the part that was read last, and its ids -> what the table has
         for first, last in spans:
-            for start in range(first, last, AT_ONCE):
-                data, dtype = self.numbers.read(start, min(AT_ONCE, last - start))
-                if narrow and dtype.itemsize == 1:
-                    # The same as table[ids], and twice as fast.
-                    yield np.frombuffer(data.translate(narrow), np.uint8)
-                else:
-                    yield table[np.frombuffer(data, dtype)]
+            while first < last:
+                here = bisect_right(firsts, first) - 1
+                part = self.parts[here]
+                if here != at:
+                    at, ids = here, table[self._ids_of(part)]
+                count = min(last, part.first + part.characters) - first
+                yield from looked_up(self._lookup(ids, first, count))
+                first += count
+
+    def rewritten(
+        self, table: Ids, spans: Sequence[tuple[int, int]], workers: Workers
+    ) -> list[Checked] | None:
+        """Looks up where the ids lie, if they keep their place and width; None if they do not.
+
+        Then the file holds the final ids. Raises StorageError.
+        """
+        whole = [(0, sum(part.characters for part in self.parts))]
+        if list(spans) != whole or table.dtype != self.width:
+            return None
+        checks = [part.checksum for part in self.parts]
+        tasks, wrong = [], []
+        for number, part in enumerate(self.parts):
+            ids = table[self._ids_of(part)]
+            if not np.array_equal(ids, np.arange(len(ids))):
+                wrong.append(number)
+                task = self._lookup(ids, part.first, part.characters)
+                tasks.append({**task, "table": ids.tolist()})
+        for number, answer in zip(wrong, workers.do(look_up, tasks), strict=True):
+            checks[number] = answer["checksum"]
+        sizes = [part.characters * self.width.itemsize for part in self.parts]
+        return [[size, check] for size, check in zip(sizes, checks, strict=True)]
+
+    def _lookup(self, table: Ids, first: int, count: int) -> Task:
+        return {
+            "path": str(self.path),
+            "first": first,
+            "count": count,
+            "width": self.width.name,
+            "table": table,
+            "to": table.dtype.name,
+        }
 
     def close(self) -> None:
-        """The draft is gone; what was learnt stays."""
-        self.numbers.close()
+        """The ids are gone, unless they were kept; what was learnt stays."""
+        files.discard(self.path)
 
 
 def draft(
-    texts: Iterable[Piece],
-    sources: int,
+    text: Text,
     training: int,
     folder: Path,
-    algorithm: str = TODAY,
-    progress: Progress = no_progress,
+    workers: Workers,
+    plenty: int = PLENTY,
+    told: Callable[[int], object] = lambda _: None,
 ) -> Draft:
-    """Reads the pieces of so many sources, of which the first `training` are to train on.
+    """Writes a text down in `folder`, which is made. The first `training` sources are to train on.
 
-    A long draft lies in `folder`, which is then made. `progress` is told how many bytes have been
-    read. Raises StorageError, and what reading the pieces raises.
+    Characters are counted up to `plenty`, all if it is 0. `told` is called with how many bytes are
+    done. Raises TextError and StorageError.
     """
-    digest, numbers = Digest(algorithm), Numbers(folder)
-    starts, characters, size = [0], 0, 0
-    in_training: npt.NDArray[np.int64] | None = None
+    known, often = sample(text.spans, training)
+    often = often if plenty else ""
+    width = width_for(len(known))
+    groups = list(_grouped(text, training))
+    sizes = [sum(span.size for span, _ in group) for group in groups]
+    characters = [sum(count for _, count in group) for group in groups]
+    firsts, ends = [0, *accumulate(characters)], [*accumulate(sizes)]
+    path = files.temporary(folder)
+
+    def done(number: int) -> None:
+        told(ends[number])
+        if workers.beside and number % FLUSHED == FLUSHED - 1:  # here is nothing else to do
+            with files.storage_errors(f"write {folder}"):
+                files.flush(path)
+
     try:
-        # Three cores at work: what decodes the pieces is here, between two of them.
-        with Beside() as hashing, Beside() as numbering:
-            for piece in texts:
-                if piece.source >= training and in_training is None:
-                    numbering.wait()
-                    in_training = numbers.counts()
-                starts += [characters] * (piece.source + 1 - len(starts))
-                hashing.do(digest.update, piece.data)
-                numbering.do(numbers.append, piece)
-                characters += len(piece.text)
-                size += len(piece.data)
-                progress(size)
-            numbering.wait()
-            hashing.wait()
-        starts += [characters] * (sources + 1 - len(starts))
-        counts = numbers.counts()
-        in_training = counts if in_training is None else in_training
-        in_training = np.pad(in_training, (0, len(counts) - len(in_training)))
-        return Draft(digest.name(), numbers.points(), counts, in_training, tuple(starts), numbers)
+        while True:
+            tasks = [
+                {
+                    "spans": [(asdict(span), count) for span, count in group],
+                    "first": first,
+                    "path": str(path),
+                    "known": known,
+                    "often": often,
+                    "plenty": plenty,
+                    "width": width.name,
+                }
+                for group, first in zip(groups, firsts, strict=False)
+            ]
+            answers = workers.do(write_down, tasks, done)
+            if all(answers):
+                break
+            width = width_for(np.iinfo(width).max)  # the sample had told too little
+        parts = []
+        for group, first, count, it in zip(groups, firsts, characters, answers, strict=False):
+            trains, counts = group[0][0].source < training, np.array(it["counts"])
+            parts.append(Part(first, count, trains, it["new"], counts, it["checksum"]))
+        return Draft(path, width, known, often, tuple(parts))
     except BaseException:
-        numbers.close()
+        files.discard(path)
         raise
 
 
-class Numbers:
-    """Characters as provisional ids, written down and counted. Raises StorageError."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._others: list[int] = []  # code points beyond ASCII, as they came
-        self._store = Store(folder)
-        self._counted = np.zeros(0, np.int64)  # what was counted before ids grew wider
-        self._use(np.dtype(np.uint8))
-
-    def _use(self, dtype: np.dtype[Any]) -> None:
-        """Ids of this type from now on; its largest number means none."""
-        self._dtype, self._none = dtype, int(np.iinfo(dtype).max)
-        self._table = np.full(0x110000, self._none, dtype)  # code point -> provisional id
-        self._table[:ASCII] = np.arange(ASCII)
-        self._table[self._others] = np.arange(ASCII, self._kinds)
-        self._counts = self._counted.copy()
-        self._pairs = np.zeros(2**16 if dtype.itemsize == 1 else 0, np.int64)
-
-    @property
-    def _kinds(self) -> int:
-        return ASCII + len(self._others)
-
-    def points(self) -> npt.NDArray[np.uint32]:
-        """(ids,) the code point that each id stands for."""
-        return np.array([*range(ASCII), *self._others], np.uint32)
-
-    def append(self, piece: Piece) -> None:
-        """A piece's characters, after those before it."""
-        if piece.text.isascii():
-            ids: Ids = np.frombuffer(piece.data, np.uint8).astype(self._dtype, copy=False)
-        else:
-            points = code_points(piece.text)
-            ids = self._table[points]
-            missing = ids == self._none
-            if missing.any():
-                self._meet(np.unique(points[missing]).tolist())
-                ids = self._table[points]
-        self._count(ids)
-        self._store.append(bytes_of(ids))
-
-    def _meet(self, points: list[int]) -> None:
-        """Gives new characters their ids; wider ones to all, if they are too many."""
-        first = self._kinds
-        self._others += points
-        if self._kinds > self._none:
-            self._widen(np.dtype(np.uint16 if self._kinds <= 0xFFFF else np.uint32))
-        else:
-            self._table[points] = np.arange(first, self._kinds)
-
-    def _widen(self, dtype: np.dtype[Any]) -> None:
-        self._counted = self.counts()
-        narrow, wide = self._store, Store(self._folder)
-        try:
-            for start in range(0, narrow.size, AT_ONCE):
-                part = np.frombuffer(narrow.read(start, AT_ONCE), self._dtype)
-                wide.append(bytes_of(part.astype(dtype)))
-        finally:
-            self._store = wide
-            narrow.close()
-        self._use(dtype)
-
-    def _count(self, ids: Ids) -> None:
-        if len(self._pairs) and len(ids) >= PAIRS_FROM:
-            even = len(ids) & ~1
-            pairs: Ids = ids[:even].view(np.uint16)
-            self._pairs += np.bincount(pairs, minlength=2**16)
-            ids = ids[even:]
-        self._add(np.bincount(ids))
-
-    def _add(self, counts: npt.NDArray[np.int64]) -> None:
-        if len(counts) > len(self._counts):
-            self._counts = np.pad(self._counts, (0, len(counts) - len(self._counts)))
-        self._counts[: len(counts)] += counts
-
-    def counts(self) -> npt.NDArray[np.int64]:
-        """(ids,) how often each came so far."""
-        if len(self._pairs):
-            square = self._pairs.reshape(256, 256)
-            self._add(square.sum(axis=0) + square.sum(axis=1))
-            self._pairs[:] = 0
-        counts = np.zeros(self._kinds, np.int64)
-        found = self._counts[: self._kinds]
-        counts[: len(found)] = found
-        return counts
-
-    def read(self, start: int, count: int) -> tuple[bytes, np.dtype[Any]]:
-        """So many provisional ids from one on, as they are stored, and their type."""
-        size = self._dtype.itemsize
-        return self._store.read(start * size, count * size), self._dtype
-
-    def close(self) -> None:
-        self._store.close()
-
-
-class Store:
-    """Bytes that are written once and read anywhere: in memory, when they are many in a file.
-
-    The file has no name where the system allows that, so nothing is left of it whatever happens.
-    Raises StorageError.
+def _grouped(text: Text, training: int) -> Iterator[list[tuple[Span, int]]]:
+    """Spans that are written down together, each with its number of characters: short ones as many
+    as make a long one, and none that train with others that validate.
     """
+    group: list[tuple[Span, int]] = []
+    size = 0
+    for span, count in zip(text.spans, text.counts, strict=True):
+        ends = group and (group[0][0].source < training) != (span.source < training)
+        if group and (ends or size + span.size > SPAN):
+            yield group
+            group, size = [], 0
+        group.append((span, count))
+        size += span.size
+    if group:
+        yield group
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._file: IO[bytes] = io.BytesIO()
-        self.size = 0
 
-    def append(self, data: bytes | memoryview) -> None:
-        with files.storage_errors(f"write {self._folder}"):
-            if self.size <= IN_MEMORY < self.size + len(data):
-                self._spill()
-            self._file.seek(self.size)
-            self._write(data)
-        self.size += len(data)
+def worth_while(size: int) -> int:
+    """How many processes beside this one are worth their start for so many bytes of text."""
+    return min(MOST_BESIDE, cores() - 1, size // ALONE)
 
-    def _spill(self) -> None:
-        memory, self._file = self._file, self._to_disk()
-        memory.seek(0)
-        self._write(memory.read())
 
-    def _write(self, data: bytes | memoryview) -> None:
-        """Every byte, although the system may take fewer at a time."""
-        left = memoryview(data)
+def sample(spans: Sequence[Span], training: int) -> tuple[str, str]:
+    """The characters of a text, or of what lies evenly spread in a long one; and which of them come
+    often in the first `training` sources. Raises TextError.
+    """
+    long = sum(span.size for span in spans) > SAMPLED
+    chosen = spans[:: -(-len(spans) // SAMPLES)] if long else spans
+    counts = np.zeros((2, 0x110000), np.int64)  # to train on; to validate
+    for span in chosen:
+        chunks = islice(span.chunks(), SAMPLES // len(chosen) if long else None)
+        with suppress(TextError) if long else nullcontext():  # it would not be the first one
+            for text in chunks:
+                found = np.bincount(points_of(text))
+                counts[int(span.source >= training), : len(found)] += found
+    known, often = np.flatnonzero(counts.sum(axis=0)), np.flatnonzero(counts[0] >= PLENTY)
+    return "".join(map(chr, known)), "".join(map(chr, often))
+
+
+def write_down(task: Task) -> Answer:
+    """Spans in provisional ids, in their place in the draft; nothing if there are too many.
+
+    Raises TextError and StorageError.
+    """
+    width, checksum = np.dtype(task["width"]), blake3()
+    try:
+        numbers = Numbers(task["known"], width, task["plenty"], task["often"])
+        with _written(task, width) as append:
+            for values, left in task["spans"]:
+                span = Span(**values)
+                for text in span.chunks():
+                    ids = numbers.ids(text)
+                    left -= len(ids)
+                    if left < 0:
+                        break
+                    append(bytes_of(ids))
+                    checksum.update(bytes_of(ids))
+                if left:
+                    raise changed(span.name)
+    except TooMany:
+        return {}
+    new = numbers.characters[len(task["known"]) :]
+    counts = numbers.counts.tolist()
+    return {"new": new, "counts": counts, "checksum": checksum.hexdigest()}
+
+
+def look_up(task: Task) -> Answer:
+    """Final ids for provisional ones, in their place. Raises StorageError."""
+    checksum = blake3()
+    with _written(task, np.dtype(task["to"])) as append:
+        for ids in looked_up(task):
+            append(bytes_of(ids))
+            checksum.update(bytes_of(ids))
+    return {"checksum": checksum.hexdigest()}
+
+
+def looked_up(task: Task) -> Iterator[Ids]:
+    """Final ids for provisional ones, from a place on. Raises StorageError."""
+    table, width = np.array(task["table"], task["to"]), np.dtype(task["width"])
+    narrow = table.tobytes().ljust(256) if table.itemsize == width.itemsize == 1 else b""
+    at, left = task["first"] * width.itemsize, task["count"] * width.itemsize
+    with files.storage_errors(f"read {task['path']}"), open(task["path"], "rb", 0) as file:
         while left:
-            left = left[self._file.write(left) :]
+            file.seek(at)
+            data = file.read(min(left, AT_ONCE * width.itemsize))
+            if not data:
+                raise StorageError(f"{task['path']} is shorter than it was written")
+            if narrow:  # the same as below, and faster
+                yield np.frombuffer(data.translate(narrow), np.uint8)
+            else:
+                yield np.take(table, np.frombuffer(data, width), mode="clip")
+            at, left = at + len(data), left - len(data)
 
-    def _to_disk(self) -> IO[bytes]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # Read and written in large pieces: a buffer would only copy them once more.
-        return tempfile.TemporaryFile(dir=self._folder, prefix=".tmp-", buffering=0)
 
-    def read(self, start: int, size: int) -> bytes:
-        """So many bytes from one on, or those that there are."""
-        parts, left = [], min(size, self.size - start)
-        with files.storage_errors(f"read what was written in {self._folder}"):
-            self._file.seek(start)
-            while left > 0 and (part := self._file.read(left)):
-                parts.append(part)
-                left -= len(part)
-        return b"".join(parts)
-
-    def close(self) -> None:
-        self._file.close()
+@contextmanager
+def _written(task: Task, width: np.dtype[Any]) -> Iterator[files.Write]:
+    """Writes ids into the draft, from a task's place on. Raises StorageError."""
+    path = Path(task["path"])
+    with (
+        files.storage_errors(f"write {path.parent}"),
+        files.writing_at(path, task["first"] * width.itemsize) as append,
+    ):
+        yield append

@@ -27,7 +27,7 @@ from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
-COUNTED = 16_000_000  # most validation characters that are counted for the card
+COUNTED = 16_000_000  # most characters that are counted for the card
 EVALUATED = 1_000_000  # most validation characters that an evaluation reads unasked
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
@@ -239,10 +239,10 @@ def _assess(
     """Counts characters; measures a step, unless that is done."""
     model, train = manifest.model, manifest.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
-    in_val = np.zeros(model.vocab_size, np.int64)
-    if len(val_ids) <= COUNTED:
+    in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
+    if len(corpus.ids) <= COUNTED:
+        in_train = character_counts(train_ids, model.vocab_size)
         in_val = character_counts(val_ids, model.vocab_size)
-    in_train = corpus.counts - in_val
     decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,

@@ -1,4 +1,4 @@
-"""The texts of a corpus as one stream: whole characters, checked, in chunks.
+"""The texts of a corpus as one, cut into spans of whole characters that are read on their own.
 
 Says at which byte a file stops being UTF-8, and what a file that is no text looks like. Knows
 nothing of ids.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
+
+import numpy as np
 
 from gpt.errors import TextError
+from gpt.training.digests import Digest
 from gpt.training.sources import Source
 
-CHUNK = 2**19  # bytes: what follows from a chunk still fits a processor's cache
+CHUNK = 2**16  # bytes: what follows from them still fits a processor's cache
+SPAN = 2**23  # bytes of a span, or more where there would be too many
+MOST_SPANS = 2**10
 HEAD = 4096  # bytes that tell what a file looks like
+LONGEST = 4  # bytes of a character
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"\x89PNG": "a PNG picture",
@@ -28,28 +36,135 @@ SIGNATURES = {
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some characters of a source, never none: as text, and the same as UTF-8."""
+class Span:
+    """Bytes `start` to `stop` of a file, never none; or a short text that is in no file."""
 
     source: int
-    text: str
-    data: bytes
+    name: str
+    path: str
+    start: int
+    stop: int
+    text: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def read(self) -> Iterator[bytes]:
+        """The UTF-8, some bytes at a time: characters may be cut. Raises TextError."""
+        if self.text:
+            yield self.text.encode()
+            return
+        left = self.size
+        with opened(self.path, self.name) as file:
+            file.seek(self.start)
+            while left:
+                data = file.read(min(left, CHUNK))
+                if not data:
+                    raise changed(self.name)
+                yield data
+                left -= len(data)
+
+    def chunks(self) -> Iterator[str | bytes]:
+        """The text, exactly: no newline is translated, nothing normalised. Raises TextError.
+
+        A chunk that is ASCII stays bytes: nothing can be learnt by decoding it.
+        """
+        at, pending = self.start, b""
+        for data in self.read():
+            data = pending + data
+            if data.isascii():
+                yield data
+                at, pending = at + len(data), b""
+                continue
+            try:
+                last = at + len(data) == self.stop
+                text, used = codecs.utf_8_decode(data, "strict", last)
+            except UnicodeDecodeError as error:
+                raise _no_utf8(self.name, at + error.start) from None
+            if text:
+                yield text
+            at, pending = at + used, data[used:]
 
 
-def pieces(sources: Sequence[Source], separator: str, notes: list[str]) -> Iterator[Piece]:
+@dataclass(frozen=True)
+class Text:
+    """Spans, how many characters each has if it is UTF-8, and what all of them are named by."""
+
+    spans: tuple[Span, ...]
+    counts: tuple[int, ...]
+    digest: str
+
+    @property
+    def characters(self) -> int:
+        return sum(self.counts)
+
+    def starts(self, sources: int) -> list[int]:
+        """The character with which each of the sources begins, then how many there are."""
+        starts: list[int] = []
+        position = 0
+        for span, count in zip(self.spans, self.counts, strict=True):
+            starts += [position] * (span.source + 1 - len(starts))
+            position += count
+        return starts + [position] * (sources + 1 - len(starts))
+
+
+def changed(name: str) -> TextError:
+    """What to raise when a file is not what it was a moment ago."""
+    return TextError(f"{name} was changed while it was read; try again when nobody writes it")
+
+
+def _no_utf8(name: str, position: int) -> TextError:
+    return TextError(
+        f"{name}: invalid UTF-8 at byte {position}; convert it, for example: "
+        f"iconv -f LATIN1 -t UTF-8 FILE"
+    )
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], name: str) -> Iterator[FileIO]:
+    """A file to read bytes from; what the system refuses is a TextError."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise TextError(f"cannot read corpus {name}: {error.strerror or error}") from error
+
+
+def spans(sources: Sequence[Source], separator: str, notes: list[str]) -> list[Span]:
     """The texts, one after the other; the separator where a text does not end with it.
 
     It belongs to the text that it ends, and comes only if another one follows. What is worth
     telling the user is added to `notes`. Raises TextError.
     """
-    last, end, size = -1, "", max(1, len(separator))  # the source that came last, and how it ends
+    found: list[Span] = []
+    ends, end = True, separator.encode()
+    size = max(SPAN, -(-total_bytes(sources) // MOST_SPANS))
     for number, source in enumerate(sources):
-        for text, data in _decoded(source, notes):
-            if last not in (-1, number) and not end.endswith(separator):
-                yield Piece(last, separator, separator.encode())
-            end = ((end if last == number else "") + text[-size:])[-size:]
-            last = number
-            yield Piece(number, text, data)
+        with opened(source.path, source.name) as file:
+            head = file.read(HEAD)
+            _refuse_what_is_no_text(head, source.name)
+            start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+            if start:
+                notes.append(f"left out the byte order mark of {source.name}")
+            stop = os.fstat(file.fileno()).st_size
+            made_up = stop < len(head)  # as the system's own tables are, while they are read
+            text = _all_of(head + file.readall(), source.name)[bool(start) :] if made_up else ""
+            if not text and start >= stop:
+                continue
+            if not ends:
+                last = found[-1].source
+                found.append(Span(last, sources[last].name, "", 0, len(end), separator))
+            if text:
+                found.append(Span(number, source.name, "", 0, len(text.encode()), text))
+                ends = text.endswith(separator)
+                continue
+            place = str(source.path)
+            for first, last in _cuts(file, start, stop, size):
+                found.append(Span(number, source.name, place, first, last))
+            file.seek(max(start, stop - len(end)))
+            ends = file.read(len(end)) == end
+    return found
 
 
 def total_bytes(sources: Sequence[Source]) -> int:
@@ -61,32 +176,47 @@ def total_bytes(sources: Sequence[Source]) -> int:
     return total
 
 
-def _decoded(source: Source, notes: list[str]) -> Iterator[tuple[str, bytes]]:
-    """A file's text in chunks, exactly: no newline is translated, nothing normalised."""
+def measured(
+    spans: Sequence[Span], algorithm: str, told: Callable[[int], object] = lambda _: None
+) -> Text:
+    """`told` is called with how many bytes are done. Raises TextError."""
+    digest, counts, size = Digest(algorithm), [], 0
+    with ThreadPoolExecutor(1) as beside:  # neither holds the interpreter while it works
+        for span in spans:
+            count = beside.submit(_characters, span)
+            for data in span.read():
+                digest.update(data)
+            counts.append(count.result())
+            size += span.size
+            told(size)
+    return Text(tuple(spans), tuple(counts), digest.name())
+
+
+def _characters(span: Span) -> int:
+    """How many characters begin here: bytes that do not go on with one."""
+    found = (np.frombuffer(data, np.int8) >= -0x40 for data in span.read())
+    return sum(int(np.count_nonzero(each)) for each in found)
+
+
+def _cuts(file: FileIO, start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Parts of a file of about so many bytes, between two characters."""
+    while start < stop:
+        cut = min(start + max(size, LONGEST), stop)
+        if cut < stop:
+            file.seek(cut)
+            for byte in file.read(min(LONGEST - 1, stop - cut)):
+                if byte & 0xC0 != 0x80:
+                    break
+                cut += 1
+        yield start, cut
+        start = cut
+
+
+def _all_of(data: bytes, name: str) -> str:
     try:
-        with open(source.path, "rb", buffering=0) as file:
-            head = file.read(HEAD)
-            _refuse_what_is_no_text(head, source.name)
-            start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-            if start:
-                notes.append(f"left out the byte order mark of {source.name}")
-            file.seek(start)
-            pending, offset = b"", start  # offset: where `pending` begins
-            while chunk := file.read(CHUNK):
-                data = pending + chunk
-                text, used = codecs.utf_8_decode(data, "strict", False)
-                pending, offset = data[used:], offset + used
-                if text:
-                    yield text, data[:used]
-            codecs.utf_8_decode(pending, "strict", True)
+        return data.decode()
     except UnicodeDecodeError as error:
-        position = offset + error.start
-        raise TextError(
-            f"{source.name}: invalid UTF-8 at byte {position}; convert it, for example: "
-            f"iconv -f LATIN1 -t UTF-8 FILE"
-        ) from None
-    except OSError as error:
-        raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error
+        raise _no_utf8(name, error.start) from None
 
 
 def _refuse_what_is_no_text(head: bytes, name: str) -> None:

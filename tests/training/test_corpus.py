@@ -77,7 +77,7 @@ def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
                 place = len(start) + error.start
                 with pytest.raises(TextError, match=rf"^0\.txt: invalid UTF-8 at byte {place};"):
                     encoded(folder, start + content)
-                assert not (folder / "data").exists()
+                assert list(folder.glob("data/*")) == []
             else:
                 assert text_of(encoded(folder, start + content)) == expected
 
@@ -279,8 +279,7 @@ def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
 def test_the_share_that_is_done_is_told_and_never_falls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "CHUNK", 100)
-    monkeypatch.setattr(encoding, "AT_ONCE", 100)
+    monkeypatch.setattr(texts, "SPAN", 100)
     (tmp_path / "text").write_text(TEXT)
     told: list[float] = []
     encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=told.append)
@@ -289,21 +288,45 @@ def test_the_share_that_is_done_is_told_and_never_falls(
     assert told[-1] == 1
 
 
-@pytest.mark.parametrize("at", [0.1, 0.5, 0.75, 0.95])
+@pytest.mark.parametrize(
+    ("at", "split"), [(0.1, "last"), (0.5, "last"), (0.8, "last"), (0.95, "every:3")]
+)
 def test_an_encoding_that_is_broken_off_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float, split: str
 ) -> None:
     def impatient(share: float) -> None:
         if share >= at:
             raise KeyboardInterrupt
 
-    for name, value in (("AT_ONCE", 100), ("IN_MEMORY", 100)):
-        monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr(texts, "CHUNK", 100)
+    monkeypatch.setattr(encoding, "AT_ONCE", 100)
+    monkeypatch.setattr(texts, "SPAN", 100)
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(KeyboardInterrupt):
-        encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=impatient)
+        encode(
+            [Source(tmp_path / "text", "text")],
+            tmp_path / "data",
+            config=TrainConfig(split=split),
+            progress=impatient,
+        )
     assert list((tmp_path / "data").glob("*")) == []
+
+
+def test_a_text_that_is_another_one_when_it_has_been_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.draft
+
+    def meanwhile(*arguments: Any) -> Any:
+        made = real(*arguments)
+        (tmp_path / "text").write_text(TEXT.replace("cat", "rat"))
+        return made
+
+    meanwhile.__module__ = real.__module__
+    monkeypatch.setattr(module, "draft", meanwhile)
+    (tmp_path / "text").write_text(TEXT)
+    with pytest.raises(TextError, match=r"^text was changed while it was read"):
+        encode([Source(tmp_path / "text", "text")], tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def spoil(path: Path, how: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,20 +14,25 @@ from hypothesis import strategies as st
 from gpt.errors import TextError
 from gpt.training.encoding import Draft, draft
 from gpt.training.numbering import Numbering, number
-from gpt.training.texts import Piece
+from gpt.training.texts import Span, measured
+from gpt.training.workers import Workers
 from gpt.vocabulary import Vocabulary
 
 
 def drafted(text: str, val: str = "") -> Draft:
-    pieces = [Piece(n, part, part.encode()) for n, part in enumerate((text, val)) if part]
-    return draft(pieces, 2, 1, Path("unused"))
+    """What was learnt of two texts, of which the second one validates; its ids are gone."""
+    parts = [
+        Span(n, "", "", 0, len(each.encode()), each) for n, each in enumerate((text, val)) if each
+    ]
+    with TemporaryDirectory() as folder, Workers() as workers:
+        return draft(measured(parts, "blake3"), 1, Path(folder), workers, plenty=0)
 
 
 def meaning(numbering: Numbering, made: Draft, text: str) -> str:
     """What is left of a text after its characters were looked up."""
-    (ids,) = made.looked_up(numbering.table, [(0, len(text))])
-    assert ids.dtype == numbering.vocabulary.dtype
-    return numbering.vocabulary.decode(ids)
+    assert numbering.table.dtype == numbering.vocabulary.dtype
+    meant = dict(zip(map(chr, made.points), numbering.table, strict=True))
+    return numbering.vocabulary.decode(np.array([meant[each] for each in text]))
 
 
 @settings(deadline=None, max_examples=100)
