@@ -145,9 +145,18 @@ class Run:
             before = self.step_paths()
             try:
                 return read()
-            except CheckpointError:
+            except CheckpointError as error:
                 if self.step_paths() == before:
-                    raise
+                    raise CheckpointError(f"{error}{self._instead()}") from error
+
+    def _instead(self) -> str:
+        """Which steps are whole, where some are and others are not."""
+        paths, whole = self.step_paths(), []
+        for path in paths:
+            with suppress(CheckpointError):
+                Checkpoint.open(path).verify()
+                whole.append(str(int(path.name[5:])))
+        return f"; whole: --step {' or '.join(whole)}" if 0 < len(whole) < len(paths) else ""
 
     def _last(self) -> Checkpoint:
         paths = self.step_paths()

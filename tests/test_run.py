@@ -160,6 +160,18 @@ def test_only_what_is_whole_is_resumed(fresh_run: Run, name: str) -> None:
         fresh_run.last_valid()
 
 
+@pytest.mark.parametrize("name", [MODEL, MANIFEST])
+def test_a_reader_of_a_damaged_step_hears_which_steps_are_whole(fresh_run: Run, name: str) -> None:
+    newest, older = (fresh_run.path / f"step-{step:08d}" / name for step in (12, 6))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012.*; whole: --step 6$"):
+        fresh_run.model("last")
+    assert fresh_run.model("6").step == 6
+    older.write_bytes(older.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012[^;]*$"):
+        fresh_run.model("last")
+
+
 def test_a_link_in_place_of_the_model_is_refused(fresh: Checkpoint, tmp_path: Path) -> None:
     model = fresh.path / MODEL
     model.rename(tmp_path / "elsewhere")
