@@ -63,8 +63,8 @@ def run_training(trainer: Trainer, to_beat: float, as_json: bool) -> None:
     if trainer.ranks.first:
         from gpt.view import reports
 
-        run, manifest = trainer.run, trainer.manifest
-        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat)))
+        run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
+        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat, shard)))
         if as_json:
             console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
     if reason in signal.Signals.__members__:

@@ -6,20 +6,26 @@ Averaging over the last steps takes out the noise of small batches (Polyak & Jud
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from gpt.model import GPT
+from gpt.training.ranks import here
 
 
 class Average:
-    """A second model whose weights follow the first one's at a distance."""
+    """A second model whose weights follow the first one's at a distance.
 
-    def __init__(self, model: GPT, decay: float) -> None:
+    `spread`: what is done to it as it is to the first one, so that both lie alike on all ranks.
+    """
+
+    def __init__(
+        self, model: GPT, decay: float, spread: Callable[[GPT], object] = lambda _: None
+    ) -> None:
         self.decay = decay
         self.model = copy.deepcopy(model).requires_grad_(False)
-        self._averages: list[Tensor] = list(self.model.parameters())
+        spread(self.model)
 
     @torch.no_grad()
     def update(self, model: GPT, step: int) -> None:
@@ -28,5 +34,5 @@ class Average:
         The decay grows from 2/11 to its value, so that the start is soon forgotten.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
-        sources = [parameter.detach() for parameter in model.parameters()]
-        torch._foreach_lerp_(self._averages, sources, share)
+        averages, weights = ([here(p) for p in m.parameters()] for m in (self.model, model))
+        torch._foreach_lerp_(averages, weights, share)

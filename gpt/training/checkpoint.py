@@ -108,7 +108,7 @@ def restore_state(
     tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
         if averaged:
-            parameter.data.copy_(tensors[f"weight.{name}"])
+            parameter.data.copy_(placed(tensors[f"weight.{name}"], parameter))
         state = optimizer.state(parameter)
         for moment in moments(name):
             state[moment] = placed(tensors[f"{moment}.{name}"], parameter)

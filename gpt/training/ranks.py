@@ -162,18 +162,23 @@ class Ranks:
         if joined is not model or self.shard or config.compile:
             self._nets[model] = joined, compiled(joined, config)
 
-    def _join(self, model: GPT) -> nn.Module:
-        table = model.ngram_embedding.weight if model.ngram_embedding else None
-        if self.shard:
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.fsdp import fully_shard
+    def spread(self, model: GPT) -> None:
+        """Gives each rank its share of the weights, if they are to be; n-gram embeddings stay."""
+        if not self.shard:
+            return
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
 
-            mesh = init_device_mesh(self._device, (self.size,))
-            ignored = {table} if table is not None else None
-            for part in (*model.blocks, model):  # resharded, so that parameters stay the same ones
-                fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=ignored)
+        mesh = init_device_mesh(self._device, (self.size,))
+        ignored = {model.ngram_embedding.weight} if model.ngram_embedding else None
+        for part in (*model.blocks, model):  # resharded, so that parameters stay the same ones
+            fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=ignored)
+
+    def _join(self, model: GPT) -> nn.Module:
+        if self.shard:
+            self.spread(model)
             return model
-        if table is not None:
+        if model.ngram_embedding:
             nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 model, ["ngram_embedding.weight"]
             )
@@ -246,15 +251,21 @@ def whole(tensor: Tensor) -> Tensor:
     return full() if full else tensor
 
 
+def here(parameter: Tensor) -> Tensor:
+    """The values of a parameter that this rank has, all of them unless it is sharded."""
+    local: Any = getattr(parameter, "to_local", None)
+    return local() if local else parameter.detach()
+
+
 def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
     """A tensor that all ranks have in one piece, where the parameter is: its device, its shards."""
-    here = tensor.to(parameter.device)
+    moved = tensor.to(parameter.device)
     if not hasattr(parameter, "placements"):
-        return here
+        return moved
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(parameter, DTensor)
-    return distribute_tensor(here, parameter.device_mesh, parameter.placements)
+    return distribute_tensor(moved, parameter.device_mesh, parameter.placements)
 
 
 ONE = Ranks()

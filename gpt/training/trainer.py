@@ -86,8 +86,6 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
             f"--batch-size: {config.batch_size} sequences are too few for {ranks.size} ranks; "
             "every rank needs one"
         )
-    if ranks.shard and config.average:
-        raise ConfigError("--shard: cannot be combined with --average; leave one out")
 
 
 class Trainer:
@@ -121,9 +119,11 @@ class Trainer:
     def _prepare(self) -> None:
         """What follows the model: its device, its optimizer, and its average if there is one."""
         self.model.to(self.device)
+        self.average = None
+        if self.config.average:  # a copy of weights that are not spread yet
+            self.average = Average(self.model, self.config.average, self.ranks.spread)
         self.ranks.prepare(self.model, self.config)
         self.optimizer = Optimizer(self.model, self.config)
-        self.average = Average(self.model, self.config.average) if self.config.average else None
 
     @property
     def kept(self) -> GPT:

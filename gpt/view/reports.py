@@ -228,7 +228,9 @@ def losses(nats: float | None) -> str:
     return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
 
 
-def farewell(run: Run, manifest: Manifest, reason: str, to_beat: float) -> dict[str, str]:
+def farewell(
+    run: Run, manifest: Manifest, reason: str, to_beat: float, shard: bool = False
+) -> dict[str, str]:
     """How it ended, where it is, what to type next; and if counting n-grams does better."""
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
@@ -240,7 +242,7 @@ def farewell(run: Run, manifest: Manifest, reason: str, to_beat: float) -> dict[
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
-        resume = resume.replace("gptx", "torchrun … -m -- cli", 1)
+        resume = resume.replace("gptx", "torchrun … -m -- cli", 1) + " --shard" * shard
     best = manifest.best_loss
     return {
         "ended": f"{ended}, {duration(manifest.seconds)} of training",

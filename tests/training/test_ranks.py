@@ -30,6 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "micro-batches": {"batch_size": 13, "micro_batch_size": 2, "ngram": 3, "ngram_rows": 50},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
     "sharded": {"shard": True},
+    "sharded, averaged": {"shard": True, "average": 0.5, "tied": True, "ngram": 2},
     "sharded, micro-batches, n-grams": {
         "shard": True,
         "batch_size": 7,  # of three pieces on each rank, some have no row
@@ -109,7 +110,9 @@ def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, 
         return told([*events, *again.events()])
 
 
-@pytest.mark.parametrize("options", [{"ngram": 3, "ngram_rows": 200}, {"shard": True}])
+@pytest.mark.parametrize(
+    "options", [{"ngram": 3, "ngram_rows": 200}, {"shard": True, "average": 0.9}]
+)
 def test_three_ranks_stop_together_and_go_on_bit_for_bit(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -176,8 +179,6 @@ def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
     check_ranks(TrainConfig(batch_size=3), alone(0, 3))
     with pytest.raises(ConfigError, match=r"^--batch-size: 2 sequences are too few for 3 ranks"):
         check_ranks(TrainConfig(batch_size=2), alone(0, 3))
-    with pytest.raises(ConfigError, match=r"^--shard: cannot be combined with --average"):
-        check_ranks(TrainConfig(average=0.9), alone(0, 3, shard=True))
 
 
 def test_other_errors_are_not_blamed_on_ranks() -> None:

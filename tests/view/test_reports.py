@@ -207,8 +207,10 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
     assert facts["go on"] == goes_on
     shared = replace(manifest(), environment={"ranks": 2})
-    facts = reports.farewell(Run(Path("checkpoints/tale-1")), shared, reason, 2.5)
-    assert facts["go on"] == goes_on.replace("gptx", "torchrun … -m -- cli")
+    for shard, option in ((False, ""), (True, " --shard")):
+        facts = reports.farewell(Run(Path("checkpoints/tale-1")), shared, reason, 2.5, shard)
+        expected = goes_on.replace("gptx", "torchrun … -m -- cli")
+        assert facts["go on"] == expected + option * bool(expected)
     elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason, 2.5)
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
     beaten = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason, 1.669)
