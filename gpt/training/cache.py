@@ -172,7 +172,7 @@ def fingerprint(
 
 def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
     """From now on `recall` finds these ids by it, and what was to be told of the texts."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError):
         record = _record(path)
         if record.get("known_by") != known_by:
             _vouch(path, {**record, "known_by": known_by, "notes": notes}, record["parts"])

@@ -24,7 +24,7 @@ from blake3 import blake3
 from gpt import files
 from gpt.errors import StorageError, TextError
 from gpt.training.provisional import Numbers, TooMany, points_of, width_for
-from gpt.training.texts import SPAN, Span, Text, changed
+from gpt.training.texts import Span, Text, changed, span_size
 from gpt.training.workers import Answer, Task, Workers, cores
 from gpt.vocabulary import Ids, code_points
 
@@ -222,10 +222,10 @@ def _grouped(text: Text, training: int) -> Iterator[list[tuple[Span, int]]]:
     as make a long one, and none that train with others that validate.
     """
     group: list[tuple[Span, int]] = []
-    size = 0
+    size, most = 0, span_size(sum(span.size for span in text.spans))
     for span, count in zip(text.spans, text.counts, strict=True):
         ends = group and (group[0][0].source < training) != (span.source < training)
-        if group and (ends or size + span.size > SPAN):
+        if group and (ends or size + span.size > most):
             yield group
             group, size = [], 0
         group.append((span, count))
@@ -245,12 +245,13 @@ def sample(spans: Sequence[Span], training: int) -> tuple[str, str]:
     """
     long = sum(span.size for span in spans) > SAMPLED
     chosen = spans[:: -(-len(spans) // SAMPLES)] if long else spans
-    counts = np.zeros((2, 0x110000), np.int64)  # to train on; to validate
+    counts = np.zeros((2, 0), np.int64)  # to train on, to validate; by code point
     for span in chosen:
         chunks = islice(span.chunks(), SAMPLES // len(chosen) if long else None)
         with suppress(TextError) if long else nullcontext():  # it would not be the first one
             for text in chunks:
                 found = np.bincount(points_of(text))
+                counts = np.pad(counts, ((0, 0), (0, max(0, len(found) - counts.shape[1]))))
                 counts[int(span.source >= training), : len(found)] += found
     known, often = np.flatnonzero(counts.sum(axis=0)), np.flatnonzero(counts[0] >= PLENTY)
     return "".join(map(chr, known)), "".join(map(chr, often))

@@ -139,7 +139,7 @@ def spans(sources: Sequence[Source], separator: str, notes: list[str]) -> list[S
     """
     found: list[Span] = []
     ends, end = True, separator.encode()
-    size = max(SPAN, -(-total_bytes(sources) // MOST_SPANS))
+    size = span_size(total_bytes(sources))
     for number, source in enumerate(sources):
         with opened(source.path, source.name) as file:
             head = file.read(HEAD)
@@ -165,6 +165,11 @@ def spans(sources: Sequence[Source], separator: str, notes: list[str]) -> list[S
             file.seek(max(start, stop - len(end)))
             ends = file.read(len(end)) == end
     return found
+
+
+def span_size(total: int) -> int:
+    """Bytes of a span of a text of so many."""
+    return max(SPAN, -(-total // MOST_SPANS))
 
 
 def total_bytes(sources: Sequence[Source]) -> int:

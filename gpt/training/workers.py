@@ -48,6 +48,7 @@ class Workers:
 
     def __init__(self, beside: int = 0, module: str = __name__) -> None:
         self._helpers = [_Helper(module) for _ in range(beside)]
+        self._given_up = False
 
     @property
     def beside(self) -> int:
@@ -89,6 +90,8 @@ class Workers:
             try:
                 return ask(task)
             except _Died:
+                if self._given_up:
+                    raise
                 ask = function
                 return function(task)
             finally:
@@ -100,7 +103,8 @@ class Workers:
                 answers.append(future.result())
                 told(number)
         except BaseException:
-            for helper in self._helpers:  # nobody waits for what they do
+            self._given_up = True  # nobody waits for what they do
+            for helper in self._helpers:
                 helper.end()
             raise
         finally:
