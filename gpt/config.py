@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError
@@ -45,9 +47,10 @@ def flag_of(option: str) -> str:
     return f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
 
 
-def check_fields(config: Any) -> None:
+def check_fields(config: object) -> None:
     """Types and choices of every field; numbers must be finite. Raises ConfigError."""
-    for name, kind in field_types(type(config)).items():
+    of: type = type(config)
+    for name, kind in field_types(of).items():
         value = getattr(config, name)
         if type(None) in get_args(kind):
             if value is None:
@@ -316,10 +319,11 @@ def unescaped(text: str, option: str) -> str:
     return result
 
 
-def field_types(config: type) -> dict[str, Any]:
+@cache  # a configuration is checked wherever one is made, and hints are text to be evaluated
+def field_types(config: type) -> Mapping[str, Any]:
     """Field -> type without its help text, `X | None` kept."""
     hints = get_type_hints(config)
-    return {field.name: hints[field.name] for field in fields(config)}
+    return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
 
 
 def field_help(config: type) -> dict[str, str]:
