@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from gpt.view.selection import Look
 
 
+#: Options that some forms make nothing of, as they hold everything.
+_NOT_FOR = {"npz": ("--layer", "--head", "--query", "--key"), "html": ("--query", "--key")}
+
+
 def attn(
     text: Annotated[
         str | None,
@@ -80,6 +84,11 @@ def attn(
     if show and form != "html":
         raise ConfigError(f"--open: opens the HTML page, not {form}")
     _refuse_what_would_be_ignored(view, form, layer, head, stage, key)
+    shown_whole = {"--layer": layer, "--head": head, "--query": query, "--key": key}
+    if without := [option for option in _NOT_FOR.get(form, ()) if shown_whole[option]]:
+        console.say(f"note: {form} has all rows, columns and heads, whatever {without[0]} says")
+    if view in ("numbers", "heat", "top") and form != "text":
+        console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
     models = _models(checkpoints, run, diff, step)
     chosen = text_or_example(models[0], {"TEXT": text, "--file": file})
     if unknown == "skip":

@@ -115,6 +115,26 @@ def test_what_attn_would_have_to_ignore_is_refused(
     assert not (home / "lens.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "note"),
+    [
+        ("--layer 1 -o whole.npz", "npz has all rows, columns and heads, whatever --layer says"),
+        (
+            "--key 1 --query 2 -o whole.html",
+            "html has all rows, columns and heads, whatever --quer",
+        ),
+        ("--view heat -o whole.json", "--view heat is how a terminal shows it; json knows no"),
+    ],
+)
+def test_what_a_form_makes_nothing_of_is_said(
+    gptx: Gptx, home: Path, arguments: str, note: str
+) -> None:
+    answer = gptx("attn", "the cat", *arguments.split())
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith(f"note: {note}")
+    assert list(home.glob("whole.*"))
+
+
 def test_a_dash_is_standard_output_and_a_link_stays_one(gptx: Gptx, home: Path) -> None:
     assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
     assert not (home / "-").exists()
