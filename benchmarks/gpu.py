@@ -100,33 +100,39 @@ def loss(corpus: str) -> Row:
 
 
 def speed(_: str) -> Row:
-    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not."""
+    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not, and
+    with the corpus on the device or windows that come from the host.
+    """
     rows: Row = {}
-    for precision, batch, compile in (
-        *((precision, 64, False) for precision in ("float32", "tf32", "bfloat16")),
-        *(("bfloat16", batch, False) for batch in (256, 1024)),
-        *(("bfloat16", batch, True) for batch in (64, 256, 1024) if not QUICK),
+    for precision, batch, compile, near in (
+        *((precision, 64, False, True) for precision in ("float32", "tf32", "bfloat16")),
+        ("bfloat16", 64, False, False),
+        *(("bfloat16", batch, False, True) for batch in (256, 1024)),
+        *(("bfloat16", batch, True, True) for batch in (64, 256, 1024) if not QUICK),
+        *(("bfloat16", 64, True, False) for _ in range(not QUICK)),
     ):
-        work = json.dumps({"precision": precision, "batch": batch, "compile": compile})
+        work: Row = {"precision": precision, "batch": batch, "compile": compile, "near": near}
         done = subprocess.run(
-            [sys.executable, __file__, "--steps", work, *again()],
+            [sys.executable, __file__, "--steps", json.dumps(work), *again()],
             env={**os.environ, "PYTHONPATH": str(HERE.parent)},
             text=True,
             capture_output=True,
             check=False,
         )
-        key = f"{precision} × {batch}{' compiled' * compile}"
+        key = f"{precision} × {batch}{' compiled' * compile}{' from the host' * (not near)}"
         rows[key] = json.loads(done.stdout) if not done.returncode else done.stderr[-300:]
     return rows
 
 
-def steps(precision: str, batch: int, compile: bool) -> Row:
+def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
     """Seconds of a training step of 10.7 M parameters, and the rate it gives."""
     import numpy as np
 
     from gpt.config import ModelConfig, TrainConfig
+    from gpt.training import feeding
     from gpt.training.step import measure, peak_memory
 
+    feeding.SHARE = feeding.SHARE if near else 0.0
     shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
     if QUICK:
         shape |= {"n_layer": 1, "n_embd": 24, "block_size": 16}

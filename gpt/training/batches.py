@@ -34,10 +34,17 @@ def batch(
     Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
     batch can be had without those before it.
     """
-    starts = STARTS[windows](len(ids), seed, step, batch_size, block_size)[part]
+    starts = starts_of(len(ids), seed, step, batch_size, block_size, windows)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     cache.forget(ids)
     return rows[:, :-1], rows[:, 1:]
+
+
+def starts_of(
+    length: int, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
+) -> npt.NDArray[np.int64]:
+    """(B,) where the windows of a batch of so many ids begin; pure, as the batch is."""
+    return STARTS[windows](length, seed, step, batch_size, block_size)
 
 
 def _random_starts(

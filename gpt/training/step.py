@@ -17,7 +17,8 @@ from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.arithmetic import low_precision, tensor_floats
-from gpt.training.batches import DROPOUT, batch, philox
+from gpt.training.batches import DROPOUT, philox
+from gpt.training.feeding import Fed, kept_near, windows
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import ONE, Ranks, whole
 from gpt.vocabulary import Ids
@@ -26,7 +27,7 @@ from gpt.vocabulary import Ids
 def train_step(
     model: GPT,
     optimizer: Optimizer,
-    ids: Ids,
+    ids: Fed,
     config: TrainConfig,
     step: int,
     ranks: Ranks = ONE,
@@ -46,8 +47,7 @@ def train_step(
     for number, part in enumerate(pieces, start=1):
         share = (part.stop - part.start) / config.batch_size
         rows = part if share else slice(1)  # one that does not count: all ranks must compute
-        arrays = batch(ids, config.seed, step, config.batch_size, block_size, config.windows, rows)
-        inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)  # (b, T) each
+        inputs, targets = windows(ids, config, step, block_size, rows, device)  # (b, T) each
         with ranks.unsent(model, number < len(pieces)), tensor_floats(config, device):
             with low_precision(config, device):
                 logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
@@ -156,11 +156,11 @@ def measure(
         initialise(model, config.seed)
         model.to(device).train()
         ranks.prepare(model, config)
-        optimizer = Optimizer(model, config)
+        optimizer, near = Optimizer(model, config), kept_near(ids, device)
         times: list[float] = []
         while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
             started = time.perf_counter()
-            train_step(model, optimizer, ids, config, len(times), ranks)
+            train_step(model, optimizer, near, config, len(times), ranks)
             times.append(ranks.most(time.perf_counter() - started))
         ranks.forget(model)
     typical = sorted(times[1:])[(len(times) - 1) // 2]  # the first step pays for the start

@@ -23,6 +23,7 @@ from gpt.training.average import Average
 from gpt.training.checkpoint import gathered, load_gpt, model_bytes, restore_state, state_bytes
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate
+from gpt.training.feeding import kept_near
 from gpt.training.optim import Optimizer, learning_rate
 from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import memory_errors, train_step
@@ -119,6 +120,7 @@ class Trainer:
     def _prepare(self) -> None:
         """What follows the model: its device, its optimizer, and its average if there is one."""
         self.model.to(self.device)
+        self.fed = kept_near(self.train_ids, self.device)
         self.average = None
         if self.config.average:  # a copy of weights that are not spread yet
             self.average = Average(self.model, self.config.average, self.ranks.spread)
@@ -181,7 +183,7 @@ class Trainer:
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = time.perf_counter()
             loss, taken = train_step(
-                self.model, self.optimizer, self.train_ids, self.config, step, self.ranks
+                self.model, self.optimizer, self.fed, self.config, step, self.ranks
             )
             step += 1
             if not taken:
