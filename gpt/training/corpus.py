@@ -118,7 +118,7 @@ def encode(
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
     if known_by and (found := cache.recall(data, known_by)):
         corpus = _open(cache.ids_path(data, _identity(found, 0, sources), config), sources)
-        if corpus is not None and known in (None, corpus.vocabulary):
+        if corpus is not None and _is_by(corpus, known):
             return corpus
     notes: list[str] = []
     pieces = spans(every, config.between, notes)
@@ -188,7 +188,12 @@ def _serves(corpus: Corpus, record: cache.Record, known: Vocabulary | None) -> b
     same = (its.digest, its.boundary, its.order) == tuple(
         record[name] for name in ("text", "boundary", "order")
     )
-    return same and (corpus.own if known is None else corpus.vocabulary == known)
+    return same and _is_by(corpus, known)
+
+
+def _is_by(corpus: Corpus, known: Vocabulary | None) -> bool:
+    """Whether the ids are those of a known vocabulary, or of the text's own if there is none."""
+    return corpus.own if known is None else corpus.vocabulary == known
 
 
 def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterator[Ids]:

@@ -22,6 +22,7 @@ from gpt.training import corpus as corpus_module
 from gpt.training.cache import fingerprint, ids_path
 from gpt.training.corpus import encode, reopen
 from gpt.training.sources import Source
+from gpt.vocabulary import Vocabulary
 
 LONG_AGO = 10**18  # nanoseconds
 
@@ -100,6 +101,17 @@ def test_a_large_text_that_has_not_changed_is_not_read_again(
     )
     source.path.write_text(TEXT.upper())
     assert encode([old(source.path)], tmp_path / "data").identity != first.identity
+
+
+def test_a_large_text_is_known_by_its_own_vocabulary_and_by_that_of_a_run(
+    large: None, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source, wider = old(tmp_path / "text.txt"), Vocabulary.from_text(TEXT + "XYZ")
+    for known in (wider, None, wider, wider, None, None):
+        corpus = encode([source], tmp_path / "data", known)
+        assert corpus.vocabulary == (known or Vocabulary.from_text(TEXT))
+        assert corpus.vocabulary.decode(corpus.ids) == TEXT
 
 
 @pytest.mark.parametrize(
