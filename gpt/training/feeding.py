@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt.config import TrainConfig
+from gpt.training import cache
 from gpt.training.batches import batch, starts_of
 from gpt.vocabulary import Ids
 
@@ -25,9 +26,11 @@ Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, here or on the device
 
 def kept_near(ids: Ids, device: str) -> Fed:
     """The ids on the device, if it is a GPU and they are few; else as they are."""
-    if device != "cuda" or ids.nbytes > SHARE * torch.cuda.mem_get_info()[0]:
+    if device != "cuda":
         return ids
-    return copied(ids, device)
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free = torch.cuda.mem_get_info()[0] + cached
+    return copied(ids, device) if ids.nbytes <= SHARE * free else ids
 
 
 def copied(ids: Ids, device: str) -> Tensor:
@@ -37,6 +40,7 @@ def copied(ids: Ids, device: str) -> Tensor:
     for first in range(0, len(ids), AT_ONCE):
         part = np.array(signed[first : first + AT_ONCE])
         there[first : first + len(part)] = torch.from_numpy(part)
+        cache.forget(ids)
     return there
 
 

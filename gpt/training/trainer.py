@@ -110,6 +110,7 @@ class Trainer:
         self.train_ids, self.val_ids = corpus.split(
             self.config.val_fraction, manifest.model.block_size
         )
+        self.fed = kept_near(self.train_ids, device)
         self.model = GPT(manifest.model)
         initialise(self.model, self.config.seed)
         self._prepare()
@@ -120,7 +121,6 @@ class Trainer:
     def _prepare(self) -> None:
         """What follows the model: its device, its optimizer, and its average if there is one."""
         self.model.to(self.device)
-        self.fed = kept_near(self.train_ids, self.device)
         self.average = None
         if self.config.average:  # a copy of weights that are not spread yet
             self.average = Average(self.model, self.config.average, self.ranks.spread)
