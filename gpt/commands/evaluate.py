@@ -93,7 +93,7 @@ def evaluate(
         its = (checkpoints, *_run_and_step(against))
         other = open_run(*its)
         if not files:
-            may_have_seen = _earlier_sight(
+            may_have_seen = earlier_sight(
                 manifest_of(checkpoints, run, step), manifest_of(*its), origin(other)["run"]
             )
     page = Page(console.page_width(), ascii_only or not console.speaks_utf8())
@@ -248,10 +248,14 @@ def _compared(
     return surprise.paired_line(names[0], names[1], found)
 
 
-def _earlier_sight(mine: Manifest, its: Manifest, name: str) -> str | None:
+def earlier_sight(mine: Manifest, its: Manifest, name: str) -> str | None:
     """Why another run may have learnt from the validation split of mine; None if it has not."""
+    from gpt.training.digests import algorithm_of
+
     text = mine.corpus.digest
-    if its.corpus.digest != text:
+    if algorithm_of(its.corpus.digest) != algorithm_of(text):
+        why = "has another release's name for its corpus, so it may have seen this text"
+    elif its.corpus.digest != text:
         sources = ", ".join(its.corpus.sources)
         why = f"was trained on another corpus ({sources}) and may have seen this text"
     elif any(digest != text for _, digest in its.earlier_corpora):

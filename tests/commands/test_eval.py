@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
 import numpy as np
 import pytest
 from program import TINY, Gptx
+
+from gpt.commands.evaluate import earlier_sight
+from gpt.run import Checkpoint
 
 
 def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
@@ -118,6 +122,14 @@ def test_what_eval_would_have_to_ignore_is_refused(
 ) -> None:
     answer = gptx("eval", *arguments.split())
     assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
+
+
+def test_what_another_release_was_trained_on_cannot_be_told(tiny: Checkpoint) -> None:
+    mine = tiny.manifest
+    old = replace(mine, corpus=replace(mine.corpus, digest="sha256:00"))
+    why = "old has another release's name for its corpus, so it may have seen this text"
+    assert earlier_sight(mine, old, "old") == why
+    assert earlier_sight(mine, mine, "same") is None
 
 
 def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
