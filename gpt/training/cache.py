@@ -103,6 +103,8 @@ def read(path: Path) -> tuple[Ids, Record] | None:
 def _record(path: Path) -> Record:
     """What vouches for a file, in today's form. Raises OSError, and ValueError and its like."""
     record: Record = json.loads(path.with_suffix(".json").read_bytes())
+    if not isinstance(record, dict):
+        raise ValueError("not a record")
     if "text_sha256" in record:  # gptx 0.2 or before
         record["text"] = f"sha256:{record.pop('text_sha256')}"
     return record
@@ -172,10 +174,11 @@ def fingerprint(
 
 def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
     """From now on `recall` finds these ids by it, and what was to be told of the texts."""
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
-            _vouch(path, {**record, "known_by": known_by, "notes": notes}, record["parts"])
+            parts = record.get("parts") or _checksums(path, [[stamp(path)[0], ""]])
+            _vouch(path, {**record, "known_by": known_by, "notes": notes}, parts)
 
 
 def recall(data: Path, known_by: str) -> Record | None:

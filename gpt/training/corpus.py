@@ -115,6 +115,7 @@ def encode(
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
+    progress = _rising(progress)
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
     if known_by and (found := cache.recall(data, known_by)):
         corpus = _open(cache.ids_path(data, _identity(found, 0, sources), config), sources)
@@ -168,6 +169,18 @@ def encode(
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(corpus, notes=tuple(notes))
+
+
+def _rising(progress: Progress) -> Progress:
+    """Never tells less than before: what had to be begun again was done."""
+    most = 0.0
+
+    def tell(share: float) -> None:
+        nonlocal most
+        most = max(most, share)
+        progress(most)
+
+    return tell
 
 
 def _stamps(sources: Sequence[Source]) -> list[list[int]]:

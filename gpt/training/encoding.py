@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from gpt.vocabulary import Ids, code_points
 PLENTY = 16  # times after which a character need not be counted any more
 SAMPLED = 2**21  # bytes of a text that is its own sample
 SAMPLES = 16  # chunks of a longer one
+MOST_TABLES = 16  # that are kept for parts with the same new characters
 AT_ONCE = 2**17  # ids that are looked up together
 ALONE = 2**25  # bytes for which no process beside is worth its start
 FLUSHED = 4  # parts after which a draft is flushed, so that little is left for the end
@@ -57,48 +57,28 @@ class Part:
 
     first: int  # its place in the text, in characters
     characters: int
-    trains: bool
     new: str
-    counts: npt.NDArray[np.int64]  # of the known characters and the new ones
     checksum: str  # of its ids
+    task: Task  # what to write down for it
 
 
 @dataclass(frozen=True)
 class Draft:
     """A text in provisional ids, and what was learnt by reading it.
 
-    known: the characters that all parts have the same ids for; often: those of them that came so
-    often to train on that nobody counted them. Closing takes the file away, unless it was kept.
+    known: the characters that all parts have the same ids for. points (ids,): the code point that
+    each provisional id stands for, of no character twice; counts (ids,): how often it came, or at
+    least so often; in_training (ids,): the same, without the sources that only validate. Closing
+    takes the file away, unless it was kept.
     """
 
     path: Path
     width: np.dtype[Any]
     known: str
-    often: str
     parts: tuple[Part, ...]
-
-    @cached_property
-    def points(self) -> npt.NDArray[np.uint32]:
-        """(ids,) the code point that each provisional id stands for; of no character twice."""
-        new = "".join(sorted(set().union(*(part.new for part in self.parts))))
-        return np.array(code_points(self.known + new))
-
-    @cached_property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """(ids,) how often each came, or at least so often."""
-        return self._counts(self.parts)
-
-    @cached_property
-    def in_training(self) -> npt.NDArray[np.int64]:
-        """(ids,) the same, without the sources that only validate."""
-        return self._counts([part for part in self.parts if part.trains])
-
-    def _counts(self, parts: Sequence[Part]) -> npt.NDArray[np.int64]:
-        counts = np.zeros(len(self.points), np.int64)
-        counts[np.searchsorted(code_points(self.known), code_points(self.often))] = PLENTY
-        for part in parts:
-            counts[self._ids_of(part)] += part.counts
-        return counts
+    points: npt.NDArray[np.uint32]
+    counts: npt.NDArray[np.int64]
+    in_training: npt.NDArray[np.int64]
 
     def _ids_of(self, part: Part) -> Ids:
         """A part's ids -> those that are the same in all parts."""
@@ -120,7 +100,7 @@ class Draft:
                 if here != at:
                     at, ids = here, table[self._ids_of(part)]
                 count = min(last, part.first + part.characters) - first
-                yield from looked_up(self._lookup(ids, first, count))
+                yield from looked_up({**self._lookup(ids, first, count), "to": table.dtype.name})
                 first += count
 
     def rewritten(
@@ -134,26 +114,37 @@ class Draft:
         if list(spans) != whole or table.dtype != self.width:
             return None
         checks = [part.checksum for part in self.parts]
-        tasks, wrong = [], []
-        for number, part in enumerate(self.parts):
-            ids = table[self._ids_of(part)]
-            if not np.array_equal(ids, np.arange(len(ids))):
-                wrong.append(number)
-                task = self._lookup(ids, part.first, part.characters)
-                tasks.append({**task, "table": ids.tolist()})
-        for number, answer in zip(wrong, workers.do(look_up, tasks), strict=True):
+        tables: dict[str, list[int]] = {}  # by what is new in a part: often nothing
+
+        def table_of(part: Part) -> list[int]:
+            if part.new not in tables:
+                if len(tables) > MOST_TABLES:
+                    tables.clear()
+                tables[part.new] = table[self._ids_of(part)].tolist()
+            return tables[part.new]
+
+        wrong = [n for n, part in enumerate(self.parts) if not _is_in_order(table_of(part))]
+        tasks = (
+            {
+                **self._lookup(table_of(part), part.first, part.characters),
+                "to": table.dtype.name,
+                "checksum": part.checksum,
+                "task": part.task,
+            }
+            for part in (self.parts[number] for number in wrong)
+        )
+        for number, answer in zip(wrong, workers.do(look_up, tasks, look_up_again), strict=True):
             checks[number] = answer["checksum"]
         sizes = [part.characters * self.width.itemsize for part in self.parts]
         return [[size, check] for size, check in zip(sizes, checks, strict=True)]
 
-    def _lookup(self, table: Ids, first: int, count: int) -> Task:
+    def _lookup(self, table: Ids | list[int], first: int, count: int) -> Task:
         return {
             "path": str(self.path),
             "first": first,
             "count": count,
             "width": self.width.name,
             "table": table,
-            "to": table.dtype.name,
         }
 
     def close(self) -> None:
@@ -178,43 +169,81 @@ def draft(
     often = often if plenty else ""
     width = width_for(len(known))
     groups = list(_grouped(text, training))
-    sizes = [sum(span.size for span, _ in group) for group in groups]
-    characters = [sum(count for _, count in group) for group in groups]
-    firsts, ends = [0, *accumulate(characters)], [*accumulate(sizes)]
     path = files.temporary(folder)
-
-    def done(number: int) -> None:
-        told(ends[number])
-        if workers.beside and number % FLUSHED == FLUSHED - 1:  # here is nothing else to do
-            with files.storage_errors(f"write {folder}"):
-                files.flush(path)
-
     try:
         while True:
-            tasks = [
-                {
-                    "spans": [(asdict(span), count) for span, count in group],
-                    "first": first,
-                    "path": str(path),
-                    "known": known,
-                    "often": often,
-                    "plenty": plenty,
-                    "width": width.name,
-                }
-                for group, first in zip(groups, firsts, strict=False)
-            ]
-            answers = workers.do(write_down, tasks, done)
-            if all(answers):
-                break
+            made = _Draft(path, width, known, often, plenty)
+            with suppress(TooMany):
+                return made.of(groups, training, workers, told)
             width = width_for(np.iinfo(width).max)  # the sample had told too little
-        parts = []
-        for group, first, count, it in zip(groups, firsts, characters, answers, strict=False):
-            trains, counts = group[0][0].source < training, np.array(it["counts"])
-            parts.append(Part(first, count, trains, it["new"], counts, it["checksum"]))
-        return Draft(path, width, known, often, tuple(parts))
     except BaseException:
         files.discard(path)
         raise
+
+
+@dataclass
+class _Draft:
+    """A draft in the making."""
+
+    path: Path
+    width: np.dtype[Any]
+    known: str
+    often: str
+    plenty: int
+
+    def of(
+        self,
+        groups: Sequence[list[tuple[Span, int]]],
+        training: int,
+        workers: Workers,
+        told: Callable[[int], object],
+    ) -> Draft:
+        """Raises TooMany if characters are more than ids of this width can tell apart."""
+        firsts = accumulate((sum(count for _, count in group) for group in groups), initial=0)
+        tasks = [self._task(group, first) for group, first in zip(groups, firsts, strict=False)]
+        parts: list[Part] = []
+        counts = np.zeros((2, len(self.known)), np.int64)  # to train on; to validate
+        of_new: dict[str, list[int]] = {}
+        size = 0
+        answers = workers.do(write_down, tasks)
+        with closing(answers):
+            for group, task, answer in zip(groups, tasks, answers, strict=True):
+                if not answer:
+                    raise TooMany
+                kind = int(group[0][0].source >= training)
+                counts[kind] += answer["counts"][: len(self.known)]
+                for character, count in zip(
+                    answer["new"], answer["counts"][len(self.known) :], strict=True
+                ):
+                    of_new.setdefault(character, [0, 0])[kind] += count
+                characters = sum(count for _, count in group)
+                parts.append(
+                    Part(task["first"], characters, answer["new"], answer["checksum"], task)
+                )
+                size += sum(span.size for span, _ in group)
+                told(size)
+                if workers.beside and len(parts) % FLUSHED == 0:  # here is nothing else to do
+                    with files.storage_errors(f"write {self.path.parent}"):
+                        files.flush(self.path)
+        counts[0, np.searchsorted(code_points(self.known), code_points(self.often))] = PLENTY
+        new = sorted(of_new)
+        for_all = np.array([of_new[each] for each in new], np.int64).reshape(-1, 2).T
+        counts = np.concatenate((counts, for_all), axis=1)
+        points = np.array(code_points(self.known + "".join(new)))
+        return Draft(
+            self.path, self.width, self.known, tuple(parts), points, counts.sum(axis=0), counts[0]
+        )
+
+    def _task(self, group: list[tuple[Span, int]], first: int) -> Task:
+        return {
+            "spans": [(asdict(span), count) for span, count in group],
+            "first": first,
+            "path": str(self.path),
+            "known": self.known,
+            "often": self.often,
+            "plenty": self.plenty,
+            "width": self.width.name,
+        }
 
 
 def _grouped(text: Text, training: int) -> Iterator[list[tuple[Span, int]]]:
@@ -234,6 +263,10 @@ def _grouped(text: Text, training: int) -> Iterator[list[tuple[Span, int]]]:
         yield group
 
 
+def _is_in_order(table: list[int]) -> bool:
+    return table == list(range(len(table)))
+
+
 def worth_while(size: int) -> int:
     """How many processes beside this one are worth their start for so many bytes of text."""
     return min(MOST_BESIDE, cores() - 1, size // ALONE)
@@ -251,7 +284,8 @@ def sample(spans: Sequence[Span], training: int) -> tuple[str, str]:
         with suppress(TextError) if long else nullcontext():  # it would not be the first one
             for text in chunks:
                 found = np.bincount(points_of(text))
-                counts = np.pad(counts, ((0, 0), (0, max(0, len(found) - counts.shape[1]))))
+                if len(found) > counts.shape[1]:
+                    counts = np.pad(counts, ((0, 0), (0, len(found) - counts.shape[1])))
                 counts[int(span.source >= training), : len(found)] += found
     known, often = np.flatnonzero(counts.sum(axis=0)), np.flatnonzero(counts[0] >= PLENTY)
     return "".join(map(chr, known)), "".join(map(chr, often))
@@ -286,16 +320,27 @@ def write_down(task: Task) -> Answer:
 
 def look_up(task: Task) -> Answer:
     """Final ids for provisional ones, in their place. Raises StorageError."""
-    checksum = blake3()
+    before, after = blake3(), blake3()
     with _written(task, np.dtype(task["to"])) as append:
-        for ids in looked_up(task):
+        for ids in looked_up(task, before):
             append(bytes_of(ids))
-            checksum.update(bytes_of(ids))
-    return {"checksum": checksum.hexdigest()}
+            after.update(bytes_of(ids))
+    if before.hexdigest() != task["checksum"]:
+        raise StorageError(f"{task['path']} is not what was written; check the disk")
+    return {"checksum": after.hexdigest()}
 
 
-def looked_up(task: Task) -> Iterator[Ids]:
-    """Final ids for provisional ones, from a place on. Raises StorageError."""
+def look_up_again(task: Task) -> Answer:
+    """The same, where that may have been done to some of the ids. Raises as write_down, too."""
+    write_down(task["task"])
+    return look_up(task)
+
+
+def looked_up(task: Task, checksum: blake3 | None = None) -> Iterator[Ids]:
+    """Final ids for provisional ones, from a place on. Their checksum goes on with what was there.
+
+    Raises StorageError.
+    """
     table, width = np.array(task["table"], task["to"]), np.dtype(task["width"])
     narrow = table.tobytes().ljust(256) if table.itemsize == width.itemsize == 1 else b""
     at, left = task["first"] * width.itemsize, task["count"] * width.itemsize
@@ -305,6 +350,8 @@ def looked_up(task: Task) -> Iterator[Ids]:
             data = file.read(min(left, AT_ONCE * width.itemsize))
             if not data:
                 raise StorageError(f"{task['path']} is shorter than it was written")
+            if checksum is not None:
+                checksum.update(data)
             if narrow:  # the same as below, and faster
                 yield np.frombuffer(data.translate(narrow), np.uint8)
             else:

@@ -83,7 +83,7 @@ def find_corpus(
         corpus = reopen(identity, data, config)
         if corpus is not None and corpus.vocabulary == known:
             return corpus
-        if corpus is None and "-" in identity.sources:
+        if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     algorithm = algorithm_of(identity.digest)
     names = names or identity.sources

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ CHUNK = 2**16  # bytes: what follows from them still fits a processor's cache
 SPAN = 2**23  # bytes of a span, or more where there would be too many
 MOST_SPANS = 2**10
 HEAD = 4096  # bytes that tell what a file looks like
+MOST_MADE_UP = 2**24  # bytes of a file that has no size
 LONGEST = 4  # bytes of a character
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
@@ -147,9 +148,15 @@ def spans(sources: Sequence[Source], separator: str, notes: list[str]) -> list[S
             start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
             if start:
                 notes.append(f"left out the byte order mark of {source.name}")
-            stop = os.fstat(file.fileno()).st_size
-            made_up = stop < len(head)  # as the system's own tables are, while they are read
-            text = _all_of(head + file.readall(), source.name)[bool(start) :] if made_up else ""
+            stop, text = os.fstat(file.fileno()).st_size, ""
+            if stop < len(head) or len(head) < min(stop, HEAD):
+                # The system makes it up while it is read, and its size tells nothing.
+                data = head
+                while len(data) <= MOST_MADE_UP and (more := file.read(CHUNK)):
+                    data += more
+                text, stop = _all_of(data, source.name)[bool(start) :], 0
+                if len(data) > MOST_MADE_UP:
+                    raise TextError(f"{source.name} has no size; save it to a file first")
             if not text and start >= stop:
                 continue
             if not ends:
@@ -188,18 +195,23 @@ def measured(
     digest, counts, size = Digest(algorithm), [], 0
     with ThreadPoolExecutor(1) as beside:  # neither holds the interpreter while it works
         for span in spans:
-            count = beside.submit(_characters, span)
-            for data in span.read():
-                digest.update(data)
-            counts.append(count.result())
+            if span.size > CHUNK:
+                count = beside.submit(_characters, span.read())
+                for data in span.read():
+                    digest.update(data)
+                counts.append(count.result())
+            else:
+                whole = list(span.read())
+                digest.update(b"".join(whole))
+                counts.append(_characters(whole))
             size += span.size
             told(size)
     return Text(tuple(spans), tuple(counts), digest.name())
 
 
-def _characters(span: Span) -> int:
+def _characters(read: Iterable[bytes]) -> int:
     """How many characters begin here: bytes that do not go on with one."""
-    found = (np.frombuffer(data, np.int8) >= -0x40 for data in span.read())
+    found = (np.frombuffer(data, np.int8) >= -0x40 for data in read)
     return sum(int(np.count_nonzero(each)) for each in found)
 
 

@@ -1,8 +1,8 @@
 """Work on several cores: one function for many tasks, here and in processes beside this one.
 
 Python runs one thread at a time, so threads would not do. A process beside is a plain one that
-reads tasks and writes answers, a line of JSON each. One that dies costs only time. Knows nothing of
-what is done.
+reads tasks and writes answers, a line of JSON each. What one that dies has begun is done here.
+Knows nothing of what is done.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
@@ -27,10 +29,12 @@ Answer = dict[str, Any]
 Function = Callable[[Task], Answer]
 
 _SERVE = """
-import json, sys
+import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what anything here prints is no answer
 from gpt.training.workers import serve
-serve(sys.argv[2], sys.stdin, sys.stdout)
+serve(sys.argv[2], sys.stdin, answers)
 """
 
 
@@ -48,7 +52,6 @@ class Workers:
 
     def __init__(self, beside: int = 0, module: str = __name__) -> None:
         self._helpers = [_Helper(module) for _ in range(beside)]
-        self._given_up = False
 
     @property
     def beside(self) -> int:
@@ -61,55 +64,58 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         for helper in self._helpers:
             helper.end()
+        self._helpers = []
 
     def do(
-        self,
-        function: Function,
-        tasks: Sequence[Task],
-        told: Callable[[int], object] = lambda _: None,
-    ) -> list[Answer]:
-        """The answers, in the order of the tasks.
+        self, function: Function, tasks: Iterable[Task], again: Function | None = None
+    ) -> Generator[Answer]:
+        """The answers, in the order of the tasks, which are taken as they are needed.
 
         `function` is one of a module; what it takes and gives is JSON, and what it raises a
-        GptxError. `told` is called with the number of each task that is done, in order too. Raises
-        the error of the first task that has one; then others may be done.
+        GptxError. `again` is what to do in its place, here, for a task that a process that died has
+        begun. Raises the error of the first task that has one; then others may be done.
         """
-        answers: list[Answer] = []
-        if not self._helpers or len(tasks) <= 1:
-            for number, task in enumerate(tasks):
-                answers.append(function(task))
-                told(number)
-            return answers
-        free: SimpleQueue[Function] = SimpleQueue()
-        free.put(function)
+        if not self._helpers:
+            yield from map(function, tasks)
+            return
+        free: SimpleQueue[tuple[_Helper | None, Function]] = SimpleQueue()
+        free.put((None, function))
         for helper in self._helpers:
-            free.put(partial(helper.ask, function))
+            free.put((helper, partial(helper.ask, function)))
 
         def one(task: Task) -> Answer:
-            ask = free.get()
+            helper, ask = free.get()
             try:
                 return ask(task)
             except _Died:
-                if self._given_up:
+                if helper not in self._helpers:
                     raise
-                ask = function
-                return function(task)
+                helper.end()  # it may have answered something else, and be at work still
+                self._helpers.remove(helper)
+                helper, ask = None, function
+                return (again or function)(task)
             finally:
-                free.put(ask)
+                free.put((helper, ask))
 
         pool = ThreadPoolExecutor(1 + len(self._helpers))
+        pending: deque[Future[Answer]] = deque()
         try:
-            for number, future in enumerate([pool.submit(one, task) for task in tasks]):
-                answers.append(future.result())
-                told(number)
+            most = 2 * (1 + len(self._helpers))
+            for task in tasks:
+                pending.append(pool.submit(one, task))
+                if len(pending) > most:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except GeneratorExit:
+            raise
         except BaseException:
-            self._given_up = True  # nobody waits for what they do
-            for helper in self._helpers:
+            ended, self._helpers = self._helpers, []  # nobody waits for what they do
+            for helper in ended:
                 helper.end()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-        return answers
 
 
 class _Died(Exception):
@@ -120,29 +126,36 @@ class _Helper:
     """A process beside."""
 
     def __init__(self, module: str) -> None:
-        command = [sys.executable, "-c", _SERVE, json.dumps(sys.path), module]
         self._process: subprocess.Popen[str] | None = None
-        with suppress(OSError, ValueError):  # no interpreter to start, or no room for one
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                encoding="ascii",
-            )
+        self._asked = 0
+        root = str(Path(__file__).parents[2])
+        path = json.dumps([each for each in (*sys.path, root) if isinstance(each, str)])
+        with suppress(OSError, ValueError):  # no room for a process
+            if sys.executable:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _SERVE, path, module],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    encoding="ascii",
+                )
 
     def ask(self, function: Function, task: Task) -> Answer:
         """Raises the GptxError that the function raises there, and _Died."""
+        self._asked += 1
+        name = f"{function.__module__}:{function.__qualname__}"
         try:
-            name = f"{function.__module__}:{function.__qualname__}"
-            answer: Answer = json.loads(self._answered(json.dumps([name, task])))
-        except (OSError, ValueError):
+            number, answer = json.loads(self._answered(json.dumps([self._asked, name, task])))
+        except (OSError, ValueError, TypeError):
             raise _Died from None
+        if number != self._asked:
+            raise _Died
         if "raised" in answer:
-            name, message = answer["raised"]
-            error: errors.GptxError = getattr(errors, name)(message)
+            kind, message = answer["raised"]
+            error: errors.GptxError = getattr(errors, kind)(message)
             raise error
-        return answer
+        found: Answer = answer
+        return found
 
     def _answered(self, line: str) -> str:
         if self._process is None or self._process.stdin is None or self._process.stdout is None:
@@ -163,7 +176,7 @@ def serve(module: str, tasks: TextIO, answers: TextIO) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked is told, and ends this process
     import_module(module)
     for line in tasks:
-        name, task = json.loads(line)
+        number, name, task = json.loads(line)
         module, _, function = name.partition(":")
         work: Function = getattr(import_module(module), function)
         try:
@@ -171,6 +184,6 @@ def serve(module: str, tasks: TextIO, answers: TextIO) -> None:
         except errors.GptxError as error:
             answer = {"raised": [type(error).__name__, str(error)]}
         try:
-            print(json.dumps(answer), file=answers, flush=True)
+            print(json.dumps([number, answer]), file=answers, flush=True)
         except OSError:
             return

@@ -103,6 +103,28 @@ def test_a_large_text_that_has_not_changed_is_not_read_again(
     assert encode([old(source.path)], tmp_path / "data").identity != first.identity
 
 
+def test_another_texts_encoding_in_its_place_is_not_taken(tmp_path: Path) -> None:
+    one, other = corpus_of(TEXT, tmp_path / "one"), corpus_of(TEXT.upper(), tmp_path / "other")
+    for suffix in (".ids", ".json"):
+        places = [
+            ids_path(tmp_path / name / "data", corpus.identity, TrainConfig()).with_suffix(suffix)
+            for name, corpus in (("other", other), ("one", one))
+        ]
+        shutil.copy(*places)
+    again = corpus_of(TEXT, tmp_path / "one")
+    assert again.vocabulary.decode(again.ids) == TEXT
+
+
+def test_a_record_that_is_none_is_passed_over(large: None, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name, content in (("a", "null"), ("b", "3"), ("c", '"text_sha256"'), ("d", "{")):
+        (tmp_path / f"data/{name}.json").write_text(content)
+    (tmp_path / "text.txt").write_text(TEXT)
+    for _ in range(2):
+        corpus = encode([old(tmp_path / "text.txt")], tmp_path / "data")
+        assert corpus.vocabulary.decode(corpus.ids) == TEXT
+
+
 def test_a_large_text_is_known_by_its_own_vocabulary_and_by_that_of_a_run(
     large: None, tmp_path: Path
 ) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.errors import TextError
-from gpt.training import cache, encoding, texts
 from gpt.training import corpus as module
+from gpt.training import encoding, texts
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
 from gpt.training.sources import Source
 from gpt.vocabulary import Vocabulary
@@ -155,7 +155,7 @@ def test_texts_follow_each_other_on_a_new_line(
 
 def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = corpus_of(TEXT, tmp_path)
-    monkeypatch.setattr(cache, "write", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(module, "draft", lambda *_: pytest.fail("encoded again"))
     again = corpus_of(TEXT, tmp_path)
     opened = reopen(first.identity, tmp_path / "data")
     assert (again.identity, again.notes) == (first.identity, ())
@@ -336,10 +336,11 @@ def spoil(path: Path, how: str) -> None:
         path.unlink()
     else:
         flipped = bytes([content[0] ^ 1]) + content[1:]
-        path.write_bytes({"flipped": flipped, "torn": content[:-1], "empty": b""}[how])
+        made = {"flipped": flipped, "torn": content[:-1], "empty": b"", "longer": content + b"\0"}
+        path.write_bytes(made[how])
 
 
-@pytest.mark.parametrize("how", ["flipped", "torn", "empty", "gone"])
+@pytest.mark.parametrize("how", ["flipped", "torn", "longer", "empty", "gone"])
 @pytest.mark.parametrize("part", ["ids", "json"])
 def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -> None:
     identity = corpus_of(TEXT, tmp_path).identity

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from gpt import files
 from gpt.errors import StorageError, TextError
 from gpt.training import encoding, texts
-from gpt.training.encoding import PLENTY, Draft, draft, worth_while
+from gpt.training.encoding import PLENTY, Draft, draft, look_up, worth_while
 from gpt.training.sources import Source
 from gpt.training.texts import measured, spans
 from gpt.training.workers import Workers
@@ -80,6 +81,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 )
 @example(["plain", "é", "plain again"], 1, 0)
 @example(["a" * 40, "b" * 99, "a" * 40], 2, PLENTY)
+@example(["a" * 20, "b" * 20], 1, PLENTY)  # often, but not to train on
 @example(["a" * 99, MANY, "z" * 9, MANY[::-1]], 1, 0)  # the sample does not tell how many
 def test_a_draft_holds_the_text_and_what_was_counted(
     tmp_path_factory: pytest.TempPathFactory, contents: list[str], training: int, plenty: int
@@ -158,7 +160,10 @@ def test_ids_are_looked_up_where_the_draft_lies_if_they_keep_their_width_and_pla
     made.close()
 
 
-def test_processes_beside_make_the_same(small: None, tmp_path: Path) -> None:
+def test_processes_beside_make_the_same(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "CHUNK", 2**16)  # as it is there: new ids are in order in a chunk
     contents = ["the cat sat on the mat. " * 99, "東京 " * 99 + MANY, "é" * 99]
     alone, beside = (drafted(tmp_path, contents, 1, 0, beside=n) for n in (0, 2))
     assert (alone.points.tolist(), alone.width) == (beside.points.tolist(), beside.width)
@@ -171,6 +176,36 @@ def test_processes_beside_make_the_same(small: None, tmp_path: Path) -> None:
         assert found is not None
         assert found == alone.rewritten(table, places, one)
     assert alone.path.read_bytes() == beside.path.read_bytes()
+
+
+def test_ids_that_were_looked_up_in_part_are_written_down_again(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = drafted(tmp_path, ["abd" * 50, "c" * 9, "dab"])
+    vocabulary, table = final(made)
+
+    def dies(_: Any, tasks: Any, again: Any) -> Iterator[Any]:
+        for number, task in enumerate(tasks):
+            if number % 2:  # some of it is done twice
+                with pytest.raises(StorageError, match="is not what was written"):
+                    look_up({**task, "count": task["count"] // 2})
+            yield again(task)
+
+    with Workers() as workers:
+        monkeypatch.setattr(workers, "do", dies)
+        checked = made.rewritten(table, [(0, 162)], workers)
+    assert checked is not None
+    data = made.path.read_bytes()
+    assert vocabulary.decode(np.frombuffer(data, vocabulary.dtype)) == "abd" * 50 + "c" * 9 + "dab"
+
+
+def test_a_draft_that_the_disk_has_changed_is_not_vouched_for(small: None, tmp_path: Path) -> None:
+    made = drafted(tmp_path, ["abd" * 50, "c" * 9, "dab"])
+    with open(made.path, "r+b") as file:
+        file.seek(40)
+        file.write(b"\0\0\0")
+    with Workers() as workers, pytest.raises(StorageError, match="is not what was written"):
+        made.rewritten(final(made)[1], [(0, 162)], workers)
 
 
 def test_of_several_bytes_that_are_no_text_the_first_is_named(small: None, tmp_path: Path) -> None:
@@ -194,9 +229,9 @@ def test_a_text_that_is_not_what_was_measured_is_said(small: None, tmp_path: Pat
 def test_many_short_texts_are_written_down_together(tmp_path: Path) -> None:
     contents = [f"text {number}\n" for number in range(300)]
     made = drafted(tmp_path, contents, training=290)
-    assert [(part.trains, part.characters) for part in made.parts] == [
-        (True, len("".join(contents[:290]))),
-        (False, len("".join(contents[290:]))),
+    assert [part.characters for part in made.parts] == [
+        len("".join(contents[:290])),
+        len("".join(contents[290:])),
     ]
     assert text_of(made, [(0, len("".join(contents)))]) == "".join(contents)
 

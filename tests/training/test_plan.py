@@ -33,6 +33,7 @@ from gpt.training.plan import (
 from gpt.training.sources import Source
 from gpt.training.step import Measurement
 from gpt.training.trainer import environment
+from gpt.vocabulary import Vocabulary
 
 PIPE = io.BytesIO()
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
@@ -224,6 +225,16 @@ def test_the_corpus_of_a_run_is_the_encoded_one_whatever_became_of_the_text(work
         change()
         found = find_corpus(begun(identity), (), working, PIPE)
         assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
+
+
+def test_a_pipe_whose_ids_another_run_has_replaced_is_not_waited_for(working: Path) -> None:
+    piped, wider = io.BytesIO(TEXT.encode()), Vocabulary.from_text(TEXT + "XYZ")
+    identity = read_corpus(["-"], working, piped).identity
+    read_corpus(["-"], working, io.BytesIO(TEXT.encode()), wider)
+    waiting = io.BytesIO(TEXT.encode())
+    with pytest.raises(TextError, match=r"^the corpus came through a pipe"):
+        find_corpus(begun(identity), (), working, waiting)
+    assert waiting.tell() == 0
 
 
 def test_a_run_of_an_earlier_release_knows_its_text_by_the_name_it_had(working: Path) -> None:

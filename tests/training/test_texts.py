@@ -99,6 +99,24 @@ def test_a_file_that_the_system_makes_up_is_read_although_it_has_no_size(tmp_pat
     assert whole.encode() in (made_up + b"\na", made_up + b"a")
 
 
+SIZE_OF_A_PAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(not SIZE_OF_A_PAGE.exists(), reason="reads /sys")
+def test_a_file_whose_size_is_not_what_it_holds_is_read_to_its_end() -> None:
+    assert SIZE_OF_A_PAGE.stat().st_size > len(SIZE_OF_A_PAGE.read_text())
+    (span,) = spans([Source(SIZE_OF_A_PAGE, "p")], "\n", [])
+    assert text_of(span) == SIZE_OF_A_PAGE.read_text()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without an end")
+def test_what_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEAD", 8)
+    monkeypatch.setattr(module, "MOST_MADE_UP", 1000)
+    with pytest.raises(TextError, match=r"^zero has no size; save it to a file first$"):
+        spans([Source(Path("/dev/zero"), "zero")], "\n", [])
+
+
 def test_a_file_that_shrinks_while_it_is_read_is_said(tmp_path: Path) -> None:
     (span,) = spans(sources_of(tmp_path, ["x" * 99]), "\n", [])
     os.truncate(tmp_path / "0", 50)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,51 +33,105 @@ def die(task: dict[str, Any]) -> dict[str, Any]:
     return {"number": task["number"]}
 
 
-def interrupt(task: dict[str, Any]) -> dict[str, Any]:
+def negative(task: dict[str, Any]) -> dict[str, Any]:
+    return {"number": -1}
+
+
+def chatter(task: dict[str, Any]) -> dict[str, Any]:
+    if os.getpid() != task["parent"]:
+        os.write(1, b"something\n")  # goes elsewhere
+        time.sleep(0.05)
+    return {"number": task["number"]}
+
+
+def wait(task: dict[str, Any]) -> dict[str, Any]:
     if os.getpid() != task["parent"]:
         time.sleep(60)
-    return {}
+    time.sleep(0.5)
+    raise StorageError("no")
 
 
 def test_answers_come_in_order_from_here_and_from_beside() -> None:
     tasks = [{"number": number, "sleep": 0.02} for number in range(40)]
-    told: list[int] = []
     with Workers(2, __name__) as workers:
         for _ in range(3):  # as often as one likes
-            answers = workers.do(square, tasks, told.append)
+            answers = list(workers.do(square, iter(tasks)))
             assert [answer["square"] for answer in answers] == [n * n for n in range(40)]
         assert len({answer["pid"] for answer in answers}) == 3
-    assert told == [*range(40)] * 3
+
+
+def test_no_more_tasks_are_made_than_are_needed_soon() -> None:
+    made: list[int] = []
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        for number in range(100):
+            made.append(number)
+            yield {"number": number}
+
+    with Workers(1, __name__) as workers:
+        answers = workers.do(square, tasks())
+        assert next(answers)["square"] == 0
+        assert len(made) < 10
+        answers.close()
+        assert [each["square"] for each in workers.do(square, tasks())][-1] == 99**2
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python", "", None])
+def test_without_an_interpreter_to_start_all_is_done_here(
+    monkeypatch: pytest.MonkeyPatch, executable: str | None
+) -> None:
+    monkeypatch.setattr("sys.executable", executable)
+    monkeypatch.setattr("sys.path", [*sys.path, Path("/a/path/that/is/no/text")])
+    with Workers(2, __name__) as workers:
+        answers = list(workers.do(square, [{"number": number} for number in range(5)]))
+    assert {answer["pid"] for answer in answers} == {os.getpid()}
 
 
 @pytest.mark.parametrize("beside", [0, 2])
 def test_the_error_of_the_first_task_that_fails_comes_out(beside: int) -> None:
     tasks = [{"number": number, "bad": [7, 20]} for number in range(30)]
     with Workers(beside, __name__) as workers, pytest.raises(StorageError, match=r"^cannot do 7$"):
-        workers.do(fail, tasks)
+        list(workers.do(fail, tasks))
 
 
 def test_processes_that_die_cost_nothing_but_time() -> None:
     tasks = [{"number": number, "parent": os.getpid()} for number in range(12)]
     with Workers(2, __name__) as workers:
-        answers = workers.do(die, tasks)
+        answers = list(workers.do(die, tasks))
     assert [answer["number"] for answer in answers] == [*range(12)]
 
 
-def test_without_an_interpreter_to_start_all_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    with Workers(2, __name__) as workers:
-        answers = workers.do(square, [{"number": number} for number in range(5)])
-    assert {answer["pid"] for answer in answers} == {os.getpid()}
+def test_what_a_process_that_died_has_begun_is_done_otherwise() -> None:
+    tasks = [{"number": number, "parent": os.getpid()} for number in range(12)]
+    with Workers(1, __name__) as workers:
+        answers = list(workers.do(die, tasks, again=negative))
+    assert sorted(answer["number"] for answer in answers if answer["number"] < 0) == [-1]
+
+
+def test_a_process_that_says_something_else_is_not_asked_again(tmp_path: Path) -> None:
+    tasks = [{"number": number, "parent": os.getpid()} for number in range(6)]
+    with Workers(1, __name__) as workers:
+        first = list(workers.do(chatter, tasks))
+        assert [answer["number"] for answer in first] == [*range(6)]
+        assert [answer["square"] for answer in workers.do(square, tasks)][-1] == 25
+
+
+def test_a_file_of_the_users_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    with Workers(1, __name__) as workers:
+        list(workers.do(square, [{"number": number, "sleep": 0.1} for number in range(9)]))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_who_breaks_off_waits_for_nobody() -> None:
-    def impatient(_: int) -> None:
-        raise KeyboardInterrupt
-
     begun = time.monotonic()
-    with Workers(2, __name__) as workers, pytest.raises(KeyboardInterrupt):
-        workers.do(interrupt, [{"parent": os.getpid()} for _ in range(9)], impatient)
+    with Workers(2, __name__) as workers:
+        tasks = [{"parent": os.getpid(), "number": number} for number in range(9)]
+        with pytest.raises(StorageError):
+            list(workers.do(wait, tasks))
     assert time.monotonic() - begun < 30
 
 
