@@ -84,11 +84,9 @@ def attn(
     if show and form != "html":
         raise ConfigError(f"--open: opens the HTML page, not {form}")
     _refuse_what_would_be_ignored(view, form, layer, head, stage, key)
-    shown_whole = {"--layer": layer, "--head": head, "--query": query, "--key": key}
-    if without := [option for option in _NOT_FOR.get(form, ()) if shown_whole[option]]:
-        console.say(f"note: {form} has all rows, columns and heads, whatever {without[0]} says")
-    if view in ("numbers", "heat", "top") and form != "text":
-        console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
+    _say_what_is_ignored(
+        view, form, {"--layer": layer, "--head": head, "--query": query, "--key": key}
+    )
     models = _models(checkpoints, run, diff, step)
     chosen = text_or_example(models[0], {"TEXT": text, "--file": file})
     if unknown == "skip":
@@ -148,6 +146,15 @@ def _refuse_what_would_be_ignored(
         raise ConfigError(
             "--view lens: shows every layer, and no head; leave out --layer, --head, --stage, --key"
         )
+
+
+def _say_what_is_ignored(view: View, form: str, given: dict[str, str | None]) -> None:
+    """What harms nobody, as the form shows more than was asked for."""
+    without = [option for option in _NOT_FOR.get(form, ()) if given[option]]
+    if without:
+        console.say(f"note: {form} has all rows, columns and heads, whatever {without[0]} says")
+    if view in ("numbers", "heat", "top") and form != "text":
+        console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
 
 
 def _models(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[TrainedGPT]:

@@ -26,7 +26,8 @@ from gpt import files
 from gpt.config import TrainConfig
 from gpt.manifest import CorpusId
 from gpt.training.digests import TODAY, short
-from gpt.training.encoding import Checked, bytes_of
+from gpt.training.encoding import Checked
+from gpt.training.parts import bytes_of
 from gpt.training.sources import Source
 from gpt.vocabulary import Ids, Vocabulary
 

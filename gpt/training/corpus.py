@@ -24,6 +24,7 @@ from gpt.training.digests import TODAY
 from gpt.training.division import SHORTEST_IN_CONTEXTS, divide
 from gpt.training.encoding import PLENTY, Progress, draft, no_progress, worth_while
 from gpt.training.numbering import number
+from gpt.training.parts import write_down
 from gpt.training.sources import Source
 from gpt.training.texts import changed, measured, spans
 from gpt.training.workers import Workers
@@ -126,7 +127,7 @@ def encode(
     if not pieces:
         raise TextError(f"corpus is empty: {', '.join(source.name for source in sources)}")
     size = sum(span.size for span in pieces)
-    with Workers(worth_while(size), draft.__module__) as workers:
+    with Workers(worth_while(size), write_down.__module__) as workers:
         stamps = _stamps(every)
         text = measured(pieces, algorithm, _share(progress, 0.0, MEASURED, size))
         division = divide(text.starts(len(every)), len(sources), config.every)

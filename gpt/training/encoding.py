@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate, islice
 from pathlib import Path
@@ -18,20 +18,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from blake3 import blake3
 
 from gpt import files
-from gpt.errors import StorageError, TextError
-from gpt.training.provisional import Numbers, TooMany, points_of, width_for
-from gpt.training.texts import Span, Text, changed, span_size
-from gpt.training.workers import Answer, Task, Workers, cores
+from gpt.errors import TextError
+from gpt.training.parts import look_up, look_up_again, looked_up, write_down
+from gpt.training.provisional import TooMany, points_of, width_for
+from gpt.training.texts import Span, Text, span_size
+from gpt.training.workers import Task, Workers, cores
 from gpt.vocabulary import Ids, code_points
 
 PLENTY = 16  # times after which a character need not be counted any more
 SAMPLED = 2**21  # bytes of a text that is its own sample
 SAMPLES = 16  # chunks of a longer one
 MOST_TABLES = 16  # that are kept for parts with the same new characters
-AT_ONCE = 2**17  # ids that are looked up together
 ALONE = 2**25  # bytes for which no process beside is worth its start
 FLUSHED = 4  # parts after which a draft is flushed, so that little is left for the end
 MOST_BESIDE = 7  # processes: each takes some memory
@@ -44,11 +43,6 @@ def no_progress(_: float) -> None:
 
 
 Checked = list[Any]  # the bytes of a part of a file, and their checksum
-
-
-def bytes_of(ids: Ids) -> memoryview:
-    """The bytes of an array that lie together, not copied."""
-    return np.ascontiguousarray(ids).data.cast("B")
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ class Part:
 class Draft:
     """A text in provisional ids, and what was learnt by reading it.
 
-    known: the characters that all parts have the same ids for. points (ids,): the code point that
+    known: how many characters all parts have the same ids for. points (ids,): the code point that
     each provisional id stands for, of no character twice; counts (ids,): how often it came, or at
     least so often; in_training (ids,): the same, without the sources that only validate. Closing
     takes the file away, unless it was kept.
@@ -74,7 +68,7 @@ class Draft:
 
     path: Path
     width: np.dtype[Any]
-    known: str
+    known: int
     parts: tuple[Part, ...]
     points: npt.NDArray[np.uint32]
     counts: npt.NDArray[np.int64]
@@ -82,9 +76,8 @@ class Draft:
 
     def _ids_of(self, part: Part) -> Ids:
         """A part's ids -> those that are the same in all parts."""
-        known = len(self.known)
-        new = np.searchsorted(self.points[known:], code_points(part.new))
-        return np.append(np.arange(known), known + new)
+        new = np.searchsorted(self.points[self.known :], code_points(part.new))
+        return np.append(np.arange(self.known), self.known + new)
 
     def looked_up(self, table: Ids, spans: Sequence[tuple[int, int]]) -> Iterator[Ids]:
         """What the table has for each provisional id, span after span of characters.
@@ -100,7 +93,7 @@ class Draft:
                 if here != at:
                     at, ids = here, table[self._ids_of(part)]
                 count = min(last, part.first + part.characters) - first
-                yield from looked_up({**self._lookup(ids, first, count), "to": table.dtype.name})
+                yield from looked_up(self._lookup(ids, table.dtype, first, count))
                 first += count
 
     def rewritten(
@@ -126,8 +119,7 @@ class Draft:
         wrong = [n for n, part in enumerate(self.parts) if not _is_in_order(table_of(part))]
         tasks = (
             {
-                **self._lookup(table_of(part), part.first, part.characters),
-                "to": table.dtype.name,
+                **self._lookup(table_of(part), table.dtype, part.first, part.characters),
                 "checksum": part.checksum,
                 "task": part.task,
             }
@@ -138,13 +130,14 @@ class Draft:
         sizes = [part.characters * self.width.itemsize for part in self.parts]
         return [[size, check] for size, check in zip(sizes, checks, strict=True)]
 
-    def _lookup(self, table: Ids | list[int], first: int, count: int) -> Task:
+    def _lookup(self, table: Ids | list[int], to: np.dtype[Any], first: int, count: int) -> Task:
         return {
             "path": str(self.path),
             "first": first,
             "count": count,
             "width": self.width.name,
             "table": table,
+            "to": to.name,
         }
 
     def close(self) -> None:
@@ -160,90 +153,75 @@ def draft(
     plenty: int = PLENTY,
     told: Callable[[int], object] = lambda _: None,
 ) -> Draft:
-    """Writes a text down in `folder`, which is made. The first `training` sources are to train on.
+    """Writes a text, not empty, down in `folder`, which is made.
 
-    Characters are counted up to `plenty`, all if it is 0. `told` is called with how many bytes are
-    done. Raises TextError and StorageError.
+    The first `training` sources are to train on. Characters are counted up to `plenty`, all if it
+    is 0. `told` is called with how many bytes are done. Raises TextError and StorageError.
     """
     known, often = sample(text.spans, training)
     often = often if plenty else ""
     width = width_for(len(known))
     groups = list(_grouped(text, training))
+    firsts = accumulate((sum(count for _, count in group) for group in groups), initial=0)
     path = files.temporary(folder)
+    tasks: list[Task] = [
+        {
+            "spans": [(asdict(span), count) for span, count in group],
+            "first": first,
+            "path": str(path),
+            "known": known,
+            "often": often,
+            "plenty": plenty,
+            "width": width.name,
+        }
+        for group, first in zip(groups, firsts, strict=False)
+    ]
+    trains = [group[0][0].source < training for group in groups]
     try:
         while True:
-            made = _Draft(path, width, known, often, plenty)
             with suppress(TooMany):
-                return made.of(groups, training, workers, told)
+                return _written(path, tasks, trains, workers, told)
             width = width_for(np.iinfo(width).max)  # the sample had told too little
+            tasks = [{**task, "width": width.name} for task in tasks]
     except BaseException:
         files.discard(path)
         raise
 
 
-@dataclass
-class _Draft:
-    """A draft in the making."""
-
-    path: Path
-    width: np.dtype[Any]
-    known: str
-    often: str
-    plenty: int
-
-    def of(
-        self,
-        groups: Sequence[list[tuple[Span, int]]],
-        training: int,
-        workers: Workers,
-        told: Callable[[int], object],
-    ) -> Draft:
-        """Raises TooMany if characters are more than ids of this width can tell apart."""
-        firsts = accumulate((sum(count for _, count in group) for group in groups), initial=0)
-        tasks = [self._task(group, first) for group, first in zip(groups, firsts, strict=False)]
-        parts: list[Part] = []
-        counts = np.zeros((2, len(self.known)), np.int64)  # to train on; to validate
-        of_new: dict[str, list[int]] = {}
-        size = 0
-        answers = workers.do(write_down, tasks)
-        with closing(answers):
-            for group, task, answer in zip(groups, tasks, answers, strict=True):
-                if not answer:
-                    raise TooMany
-                kind = int(group[0][0].source >= training)
-                counts[kind] += answer["counts"][: len(self.known)]
-                for character, count in zip(
-                    answer["new"], answer["counts"][len(self.known) :], strict=True
-                ):
-                    of_new.setdefault(character, [0, 0])[kind] += count
-                characters = sum(count for _, count in group)
-                parts.append(
-                    Part(task["first"], characters, answer["new"], answer["checksum"], task)
-                )
-                size += sum(span.size for span, _ in group)
-                told(size)
-                if workers.beside and len(parts) % FLUSHED == 0:  # here is nothing else to do
-                    with files.storage_errors(f"write {self.path.parent}"):
-                        files.flush(self.path)
-        counts[0, np.searchsorted(code_points(self.known), code_points(self.often))] = PLENTY
-        new = sorted(of_new)
-        for_all = np.array([of_new[each] for each in new], np.int64).reshape(-1, 2).T
-        counts = np.concatenate((counts, for_all), axis=1)
-        points = np.array(code_points(self.known + "".join(new)))
-        return Draft(
-            self.path, self.width, self.known, tuple(parts), points, counts.sum(axis=0), counts[0]
-        )
-
-    def _task(self, group: list[tuple[Span, int]], first: int) -> Task:
-        return {
-            "spans": [(asdict(span), count) for span, count in group],
-            "first": first,
-            "path": str(self.path),
-            "known": self.known,
-            "often": self.often,
-            "plenty": self.plenty,
-            "width": self.width.name,
-        }
+def _written(
+    path: Path,
+    tasks: Sequence[Task],
+    trains: Sequence[bool],
+    workers: Workers,
+    told: Callable[[int], object],
+) -> Draft:
+    """Raises TooMany if characters are more than ids of this width can tell apart."""
+    known, often = (code_points(tasks[0][name]) for name in ("known", "often"))
+    counts = np.zeros((2, len(known)), np.int64)  # to train on; to validate
+    of_new: dict[str, list[int]] = {}
+    parts: list[Part] = []
+    size = 0
+    with closing(workers.do(write_down, tasks)) as answers:
+        for task, training, answer in zip(tasks, trains, answers, strict=True):
+            if not answer:
+                raise TooMany
+            kind, new = int(not training), answer["new"]
+            counts[kind] += answer["counts"][: len(known)]
+            for character, count in zip(new, answer["counts"][len(known) :], strict=True):
+                of_new.setdefault(character, [0, 0])[kind] += count
+            characters = sum(count for _, count in task["spans"])
+            parts.append(Part(task["first"], characters, new, answer["checksum"], task))
+            size += sum(span["stop"] - span["start"] for span, _ in task["spans"])
+            told(size)
+            if workers.beside and len(parts) % FLUSHED == 0:  # here is nothing else to do
+                with files.storage_errors(f"write {path.parent}"):
+                    files.flush(path)
+    counts[0, np.searchsorted(known, often)] = PLENTY
+    new_counts = np.array([of_new[each] for each in sorted(of_new)], np.int64).reshape(-1, 2)
+    counts = np.concatenate((counts, new_counts.T), axis=1)
+    points = np.append(known, code_points("".join(sorted(of_new))))
+    width = np.dtype(tasks[0]["width"])
+    return Draft(path, width, len(known), tuple(parts), points, counts.sum(axis=0), counts[0])
 
 
 def _grouped(text: Text, training: int) -> Iterator[list[tuple[Span, int]]]:
@@ -289,82 +267,3 @@ def sample(spans: Sequence[Span], training: int) -> tuple[str, str]:
                 counts[int(span.source >= training), : len(found)] += found
     known, often = np.flatnonzero(counts.sum(axis=0)), np.flatnonzero(counts[0] >= PLENTY)
     return "".join(map(chr, known)), "".join(map(chr, often))
-
-
-def write_down(task: Task) -> Answer:
-    """Spans in provisional ids, in their place in the draft; nothing if there are too many.
-
-    Raises TextError and StorageError.
-    """
-    width, checksum = np.dtype(task["width"]), blake3()
-    try:
-        numbers = Numbers(task["known"], width, task["plenty"], task["often"])
-        with _written(task, width) as append:
-            for values, left in task["spans"]:
-                span = Span(**values)
-                for text in span.chunks():
-                    ids = numbers.ids(text)
-                    left -= len(ids)
-                    if left < 0:
-                        break
-                    append(bytes_of(ids))
-                    checksum.update(bytes_of(ids))
-                if left:
-                    raise changed(span.name)
-    except TooMany:
-        return {}
-    new = numbers.characters[len(task["known"]) :]
-    counts = numbers.counts.tolist()
-    return {"new": new, "counts": counts, "checksum": checksum.hexdigest()}
-
-
-def look_up(task: Task) -> Answer:
-    """Final ids for provisional ones, in their place. Raises StorageError."""
-    before, after = blake3(), blake3()
-    with _written(task, np.dtype(task["to"])) as append:
-        for ids in looked_up(task, before):
-            append(bytes_of(ids))
-            after.update(bytes_of(ids))
-    if before.hexdigest() != task["checksum"]:
-        raise StorageError(f"{task['path']} is not what was written; check the disk")
-    return {"checksum": after.hexdigest()}
-
-
-def look_up_again(task: Task) -> Answer:
-    """The same, where that may have been done to some of the ids. Raises as write_down, too."""
-    write_down(task["task"])
-    return look_up(task)
-
-
-def looked_up(task: Task, checksum: blake3 | None = None) -> Iterator[Ids]:
-    """Final ids for provisional ones, from a place on. Their checksum goes on with what was there.
-
-    Raises StorageError.
-    """
-    table, width = np.array(task["table"], task["to"]), np.dtype(task["width"])
-    narrow = table.tobytes().ljust(256) if table.itemsize == width.itemsize == 1 else b""
-    at, left = task["first"] * width.itemsize, task["count"] * width.itemsize
-    with files.storage_errors(f"read {task['path']}"), open(task["path"], "rb", 0) as file:
-        while left:
-            file.seek(at)
-            data = file.read(min(left, AT_ONCE * width.itemsize))
-            if not data:
-                raise StorageError(f"{task['path']} is shorter than it was written")
-            if checksum is not None:
-                checksum.update(data)
-            if narrow:  # the same as below, and faster
-                yield np.frombuffer(data.translate(narrow), np.uint8)
-            else:
-                yield np.take(table, np.frombuffer(data, width), mode="clip")
-            at, left = at + len(data), left - len(data)
-
-
-@contextmanager
-def _written(task: Task, width: np.dtype[Any]) -> Iterator[files.Write]:
-    """Writes ids into the draft, from a task's place on. Raises StorageError."""
-    path = Path(task["path"])
-    with (
-        files.storage_errors(f"write {path.parent}"),
-        files.writing_at(path, task["first"] * width.itemsize) as append,
-    ):
-        yield append

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.errors import TextError
 from gpt.training import corpus as module
-from gpt.training import encoding, texts
+from gpt.training import parts, texts
 from gpt.training.corpus import Corpus, character_counts, encode, reopen
 from gpt.training.sources import Source
 from gpt.vocabulary import Vocabulary
@@ -298,7 +298,7 @@ def test_an_encoding_that_is_broken_off_leaves_nothing(
         if share >= at:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(encoding, "AT_ONCE", 100)
+    monkeypatch.setattr(parts, "AT_ONCE", 100)
     monkeypatch.setattr(texts, "SPAN", 100)
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(KeyboardInterrupt):
@@ -321,7 +321,6 @@ def test_a_text_that_is_another_one_when_it_has_been_read_is_refused(
         (tmp_path / "text").write_text(TEXT.replace("cat", "rat"))
         return made
 
-    meanwhile.__module__ = real.__module__
     monkeypatch.setattr(module, "draft", meanwhile)
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(TextError, match=r"^text was changed while it was read"):
