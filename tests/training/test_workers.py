@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpt.errors import StorageError
+from gpt.training import workers as module
 from gpt.training.workers import Workers, cores
 
 
@@ -108,12 +109,22 @@ def test_what_a_process_that_died_has_begun_is_done_otherwise() -> None:
     assert sorted(answer["number"] for answer in answers if answer["number"] < 0) == [-1]
 
 
-def test_a_process_that_says_something_else_is_not_asked_again(tmp_path: Path) -> None:
-    tasks = [{"number": number, "parent": os.getpid()} for number in range(6)]
+def test_what_a_process_prints_is_no_answer() -> None:
+    tasks = [{"number": number, "parent": os.getpid(), "sleep": 0.05} for number in range(9)]
     with Workers(1, __name__) as workers:
-        first = list(workers.do(chatter, tasks))
-        assert [answer["number"] for answer in first] == [*range(6)]
-        assert [answer["square"] for answer in workers.do(square, tasks)][-1] == 25
+        assert [each["number"] for each in workers.do(chatter, tasks)] == [*range(9)]
+        assert len({each["pid"] for each in workers.do(square, tasks)}) == 2  # it is asked on
+
+
+@pytest.mark.parametrize("told", ['[0, {"square": -1, "pid": 0}]', "[]", "7", "something", ""])
+def test_a_process_that_says_something_else_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setattr(module._Helper, "_answered", lambda *_: told)
+    with Workers(1, __name__) as workers:
+        answers = list(workers.do(square, [{"number": number} for number in range(6)]))
+        assert [answer["square"] for answer in answers] == [0, 1, 4, 9, 16, 25]
+        assert workers.beside == 0  # nor asked again
 
 
 def test_a_file_of_the_users_is_not_imported(
