@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/assets
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests lessons soak bench clean
+.PHONY: demo test check lint types layers tests versions lessons soak bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -41,6 +41,10 @@ layers: $(INSTALLED)
 
 tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# Installs and tests gptx under every Python from 3.11 on that this machine has; before a release.
+versions: $(INSTALLED)
+	$(BIN)/python tests/versions.py
 
 # docs/attention.md: what gptx explain says, as a page.
 lessons: $(INSTALLED)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig, field_help
 from gpt.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

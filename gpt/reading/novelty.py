@@ -61,7 +61,7 @@ class Copies:
             from pydivsufsort import divsufsort
         except ImportError:
             raise ConfigError(
-                "--novelty needs pydivsufsort, which is not installed: pip install 'gptx[novelty]'"
+                "--novelty needs pydivsufsort, which is not installed: pip install pydivsufsort"
             ) from None
         self._data = text.encode("utf-8", "surrogatepass")
         self._order = divsufsort(self._data) if text else np.empty(0, np.int32)

@@ -323,7 +323,7 @@ def _style() -> Iterator[None]:
             import matplotlib
         except ImportError:
             raise ConfigError(
-                "figures need matplotlib, which is not installed: pip install 'gptx[plot]'"
+                "figures need matplotlib, which is not installed: pip install matplotlib"
             ) from None
         with matplotlib.rc_context(), warnings.catch_warnings():
             # Before 3.11 it measures a line by the letters l and p, in fonts that have neither.

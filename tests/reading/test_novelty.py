@@ -52,5 +52,5 @@ def test_what_is_usual_is_looked_for_all_over_the_text() -> None:
 
 def test_without_the_library_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydivsufsort", None)
-    with pytest.raises(ConfigError, match=r"pip install 'gptx\[novelty\]'"):
+    with pytest.raises(ConfigError, match="pip install pydivsufsort"):
         Copies("abc")

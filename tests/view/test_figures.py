@@ -480,7 +480,7 @@ def test_what_would_be_too_large_is_refused_before_it_is_drawn() -> None:
 def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     attention = map_of("abc")
-    with pytest.raises(ConfigError, match=re.escape("pip install 'gptx[plot]'")):
+    with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
         to_figure(attention, chosen(attention), "svg")
 
 
