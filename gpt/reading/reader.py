@@ -138,7 +138,7 @@ class Reader:
 
     def logits(self, stream: Array) -> Array:
         """(…, C) -> (…, vocab_size)"""
-        return stream @ self._output  # type: ignore[no-any-return]
+        return stream @ self._output
 
     @property
     def tensors(self) -> Mapping[str, Array]:

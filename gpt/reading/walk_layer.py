@@ -88,7 +88,8 @@ class LayerWalk:
         size, width = config.head_size, config.n_embd
         qkv = f"{self._block}attention.qkv.weight"
         normed = self._exact.norm(stages.stream, self._block + "norm1")
-        made, tables = [], []
+        made: list[Array] = []
+        tables = []
         for part, name in enumerate(("q", "k", "v")):
             first = part * width + self.head * size
             made.append(normed @ self._exact.weight(qkv)[first : first + size].T)  # (T, D)
