@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -59,7 +59,7 @@ def run(app: typer.Typer) -> None:
     except Exception as error:
         if os.environ.get("GPTX_DEBUG"):
             raise
-        code, message = _explain(error)
+        code, message = explained(error)
         if message and not (is_follower() and isinstance(error, ClickException)):
             say_error(message)
     raise SystemExit(code)
@@ -83,7 +83,8 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def _explain(error: Exception) -> tuple[int, str]:
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the line for an error."""
     if isinstance(error, GptxError):
         return error.exit_code, str(error)
     if isinstance(error, typer.Abort):
@@ -219,23 +220,25 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
 
 
 def deliver(data: bytes, output: Path | None) -> None:
-    """Bytes to the file, replaced as a whole, or to stdout. Raises StorageError, ConfigError.
+    """Bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
-    A link stays: what it points to is replaced.
+    A name of stdout itself, such as /dev/stdout, means stdout: what it holds already stays.
     """
-    if output is not None:
-        output = Path(os.path.realpath(output))
+    if output is not None and not _is_stdout(output):
         with files.storage_errors(f"write {output}"):
-            if output.exists() and not output.is_file():
-                output.write_bytes(data)  # a device or a pipe is written to, not replaced
-            else:
-                files.replace(output, data)
+            files.output(output, data)
         return
     if sys.stdout.isatty() and b"\0" in data:
         raise ConfigError("--format: this one is binary; give it a file with -o")
     with _output():
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def _is_stdout(path: Path) -> bool:
+    with suppress(OSError, ValueError):  # there is no such file, or stdout is none
+        return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
+    return False
 
 
 def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:

@@ -6,6 +6,7 @@ then rename into place, then flush the folder (the order of SQLite and LevelDB).
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -20,12 +21,19 @@ from gpt.errors import CheckpointError, StorageError
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>"."""
+    """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>".
+
+    So is the ValueError by which Python refuses a name with a NUL character.
+    """
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"cannot {doing}: {reason}") from error
+    except ValueError as error:
+        if "embedded null" not in str(error):
+            raise
+        raise StorageError(f"cannot {doing}: the name has a NUL character") from error
 
 
 Write = Callable[[bytes | memoryview], None]
@@ -129,6 +137,45 @@ def replace(path: Path, data: bytes) -> None:
     """Writes or replaces a file in one piece. Raises OSError."""
     with replacing(path) as append:
         append(data)
+
+
+def output(path: Path, data: bytes) -> None:
+    """Writes what a user asked for where the user said, as a shell's `>` would. Raises OSError.
+
+    A new file appears whole. What is there keeps its permissions, owner, hard links and the links
+    that lead to it; a device or a pipe is written to. Without permission nothing changes, nor
+    where the disk has no room for more bytes than the file has.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        replace(Path(os.path.realpath(path)), data)
+        return
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            _reserve(descriptor, len(data))
+            _write_all(descriptor, data)
+            os.ftruncate(descriptor, len(data))
+        else:
+            _write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Finds room for a file of so many bytes before any old byte is overwritten.
+
+    Raises OSError where the disk is full; systems and disks that cannot tell are believed.
+    """
+    before = os.fstat(descriptor).st_size
+    if size <= before or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, before, size - before)
+    except OSError as error:
+        os.ftruncate(descriptor, before)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
 
 
 def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,3 +88,16 @@ def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert [len(line.split()) for line in lines] == [5, 4, 4]
     assert "\x1b[" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "log"])
+def test_an_output_to_a_name_of_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    code = "import sys; from pathlib import Path; from gpt import console; "
+    code += "console.deliver(b'after\\n', Path(sys.argv[1]))"
+    with open(log, "ab") as stdout:
+        subprocess.run([sys.executable, "-c", code, name], cwd=tmp_path, stdout=stdout, check=True)
+    assert log.read_text() == "before\nafter\n"
+    done = subprocess.run([sys.executable, "-c", code, "/dev/stdout"], stdout=subprocess.PIPE)
+    assert done.stdout == b"after\n"

@@ -176,3 +176,53 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="not a file"):
         files.read(tmp_path / "pipe", limit=10)
+
+
+def test_an_output_keeps_the_permissions_and_links_of_a_file_that_is_there(tmp_path: Path) -> None:
+    there, other, link = (tmp_path / name for name in ("there", "other", "link"))
+    there.write_bytes(b"the old text, which is longer")
+    there.chmod(0o600)
+    os.link(there, other)
+    link.symlink_to(there)
+    files.output(link, b"new")
+    assert link.is_symlink()
+    assert there.stat().st_mode & 0o777 == 0o600
+    assert other.read_bytes() == there.read_bytes() == b"new"
+    files.output(there, b"longer than before")
+    assert other.read_bytes() == b"longer than before"
+
+
+def test_an_output_appears_whole_where_no_file_is(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "new")
+    files.output(link, b"text")
+    assert tree(tmp_path) == {"link": b"text", "new": b"text"}
+    assert link.is_symlink()
+    with pytest.raises(FileNotFoundError):
+        files.output(tmp_path / "no" / "folder", b"text")
+
+
+@pytest.mark.parametrize("call", ["open", "posix_fallocate"])
+def test_an_output_that_cannot_be_written_leaves_the_old_file_as_it_was(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    there.write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        failing_at(patch, call, 1)
+        with pytest.raises(OSError, match="No space left"):
+            files.output(there, b"much longer")
+    assert tree(tmp_path) == {"there": b"old"}
+
+
+def test_a_disk_that_cannot_reserve_room_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    there = tmp_path / "there"
+    there.write_bytes(b"old")
+    files.output(there, b"much longer")
+    assert there.read_bytes() == b"much longer"

@@ -5,7 +5,9 @@ What is typed is added to the text, and the model goes on; a line that begins wi
 
 from __future__ import annotations
 
+import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -16,6 +18,7 @@ from gpt import console
 from gpt.commands.common import checked_stops, known_text
 from gpt.config import SampleConfig, field_types, flag_of
 from gpt.errors import ConfigError, GptxError
+from gpt.files import storage_errors
 
 if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
@@ -128,13 +131,18 @@ class Talk:
             raise ConfigError(f"/{name}: name a file")
         if not self.text:
             raise ConfigError(f"/{name}: the text is empty; nothing was written")
-        path = Path(value).expanduser()
-        if name == "save" and path.is_file() and path.resolve() not in self._saved:
-            raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
         from gpt.view.reports import counted
 
-        console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
-        self._saved.add(path.resolve())
+        try:
+            path = Path(value).expanduser()
+        except RuntimeError:
+            user = Path(value).parts[0]
+            raise ConfigError(f"/{name}: {user} is no user's home; give another name") from None
+        with storage_errors(f"write {value}"):
+            if name == "save" and path.is_file() and path.resolve() not in self._saved:
+                raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
+            console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
+            self._saved.add(path.resolve())
         console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
 
     def _set_stop(self, raw: str) -> None:
@@ -176,7 +184,7 @@ class Talk:
 
 
 def talk(talk: Talk, title: str) -> None:
-    """Lines from the terminal until it ends; an error is told, and the talk goes on."""
+    """Takes lines from the terminal until the user ends it; no error ends it."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.key_binding import KeyBindings
@@ -194,16 +202,23 @@ def talk(talk: Talk, title: str) -> None:
         console.stream(talk.text)
     while True:
         try:
-            if not talk.take(session.prompt("> ")):
-                return
-        except KeyboardInterrupt:  # at the prompt: the line is dropped
+            line = session.prompt("> ")
+        except KeyboardInterrupt:  # the line is dropped
             continue
         except EOFError:
             return
-        except GptxError as error:
-            console.say_error(str(error))
-        except MemoryError:
-            console.say_error("out of memory; the text is kept: /save it, or try a shorter /length")
+        try:
+            if not talk.take(line):
+                return
+        except KeyboardInterrupt:
+            continue
+        except console.ReaderLeft:
+            raise
+        except Exception as error:  # whatever it is, the text must not be lost
+            if os.environ.get("GPTX_DEBUG"):
+                traceback.print_exc()
+            kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
+            console.say_error(console.explained(error)[1] + kept)
 
 
 @contextmanager

@@ -256,7 +256,20 @@ def test_lines_come_from_the_terminal_until_it_ends(
     assert turns.settings.length == 3
 
 
-@pytest.mark.parametrize("error", [MemoryError(), GptxError("no room")])
+@pytest.mark.parametrize("name", ["n" * 300, "~no-such-user/x", "no/folder/x", "\0"])
+def test_a_name_that_cannot_be_saved_under_is_an_error_and_the_text_stays(
+    turns: Talk, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        typed.send_text(f"c\r/save {name}\r/save! {name}\r/length 3\r\x04")
+        talk(turns, "a title")
+    assert (turns.text[:5], turns.settings.length) == ("the c", 3)
+    told = capfd.readouterr().err
+    assert told.count("gptx: error: ") == 2
+    assert "a bug in gptx" not in told
+
+
+@pytest.mark.parametrize("error", [MemoryError(), GptxError("no room"), KeyError("unforeseen")])
 def test_no_error_of_a_turn_ends_the_talk(
     turns: Talk,
     trained: TrainedGPT,
