@@ -12,6 +12,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,8 @@ TRUSTED_FROM = 2**26  # bytes of a file from which on its stamp is believed
 FRESH = 2.0  # seconds after a change in which another one may have the same time
 STALE = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
 BLOCK = 2**20  # bytes read at a time
+#: Whole names of temporary files (files.temporary) and of pipes' copies (sources.find_sources).
+LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
 
 Record = dict[str, Any]
 
@@ -193,9 +196,9 @@ def recall(data: Path, known_by: str) -> Record | None:
 
 
 def _sweep(data: Path) -> None:
-    """Takes away what processes that were killed have left."""
-    for pattern in (".tmp-*", ".spool-*"):
-        for path in data.glob(pattern):
+    """Takes away what killed processes of gptx have left; a file of any other name stays."""
+    for path in data.iterdir():
+        if LEFT_BEHIND.fullmatch(path.name):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE:
+                if time.time() - path.lstat().st_mtime > STALE:
                     path.unlink()

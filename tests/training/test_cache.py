@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -16,12 +17,13 @@ import numpy as np
 import pytest
 from conftest import TEXT, corpus_of
 
+from gpt import files
 from gpt.config import TrainConfig
 from gpt.training import cache, texts
 from gpt.training import corpus as corpus_module
 from gpt.training.cache import fingerprint, ids_path
 from gpt.training.corpus import encode, reopen
-from gpt.training.sources import Source
+from gpt.training.sources import Source, find_sources
 from gpt.vocabulary import Vocabulary
 
 LONG_AGO = 10**18  # nanoseconds
@@ -240,10 +242,16 @@ def test_pages_of_a_large_file_are_given_back_and_can_be_read_again(
 def test_what_a_killed_process_left_is_swept_away_when_it_is_old(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    for name in (".tmp-1", ".spool-1.txt", ".tmp-2", "mine.txt"):
-        (data / name).write_text("left")
-        if name != ".tmp-2":
-            os.utime(data / name, (0, time.time() - 2 * cache.STALE))
+    temporary = files.temporary(data)
+    fresh = files.temporary(data)
+    spooled = find_sources(["-"], data, io.BytesIO(b"text"))[0].path
+    foreign = [
+        data / name for name in (".tmp-mine", ".spool-1.txt", "mine.txt", ".tmp-" + "0" * 33)
+    ]
+    for path in foreign:
+        path.write_text("foreign")
+    for path in (temporary, spooled, *foreign):
+        os.utime(path, (0, time.time() - 2 * cache.STALE))
     corpus_of(TEXT, tmp_path)
-    names = {path.name for path in data.iterdir() if path.suffix not in (".ids", ".json")}
-    assert names == {".tmp-2", "mine.txt"}
+    left = {path for path in data.iterdir() if path.suffix not in (".ids", ".json")}
+    assert left == {fresh, *foreign}
