@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -79,16 +79,56 @@ def typed(context: typer.Context) -> dict[str, Any]:
 
 
 def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
-    """--config: the file's values become the command's defaults. Raises ConfigError."""
+    """--config: the file's values become the command's defaults.
+
+    A name is what --help calls an option, without its dashes: n_layer and n-layer are --n-layer,
+    json is --json. Raises ConfigError for any other name, and for a value of another type.
+    """
     if path is None or context.resilient_parsing:
         return path
-    values = {name.replace("-", "_"): value for name, value in _read_toml(path).items()}
-    known = {parameter.name for parameter in context.command.params}
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"--config {path}: there is no option {name!a}")
+    kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
+    names = {
+        _plain(spelling): parameter.name
+        for parameter in context.command.params
+        for spelling in parameter.opts
+        if parameter.name in kinds and parameter.name != "config"
+    }
+    values = {}
+    for spelling, value in _read_toml(path).items():
+        name = names.get(_plain(spelling))
+        if name is None:
+            raise ConfigError(f"--config {path}: there is no option {spelling!a}")
+        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
     context.default_map = values
     return path
+
+
+def _plain(spelling: str) -> str:
+    return spelling.lstrip("-").replace("-", "_")
+
+
+def _of_kind(value: object, kind: Any, where: str) -> object:
+    """A TOML value for an option of this kind; a whole number also serves as a text ("--step").
+
+    Raises ConfigError for one of another type.
+    """
+    if type(None) in get_args(kind):
+        kind = get_args(kind)[0]
+    if get_origin(kind) is list:
+        fits, expected = isinstance(value, list), "a list of texts"
+        fits = fits and all(isinstance(each, str) for each in value)  # type: ignore[attr-defined]
+    elif kind is bool:
+        fits, expected = isinstance(value, bool), "true or false"
+    elif kind is int:
+        fits, expected = type(value) is int, "a whole number"
+    elif kind is float:
+        fits, expected = type(value) in (int, float), "a number"
+    else:
+        fits, expected = type(value) in (str, int), "a text"
+        value = str(value)
+    if not fits:
+        raise ConfigError(f"{where} = {value!r} is not {expected}")
+    return value
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""What a --config file may say: what --help names, by that name and type, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from program import Gptx
+from typer.main import get_command
+
+import cli
+from gpt.commands.options import use_config_file
+from gpt.errors import ConfigError
+
+PROGRAM = get_command(cli.app)
+EXAMPLES = {"a whole number": "3", "a number": "0.5", "true or false": "true", "a text": "'a'"}
+EXAMPLES["a list of texts"] = "['a']"
+
+
+def values_of(command: str, toml: str, folder: Path) -> dict[str, object]:
+    """What a file gives to a command, by the command's own names."""
+    path = folder / "config.toml"
+    path.write_text(toml, encoding="utf-8")
+    with PROGRAM.make_context("gptx", [command], resilient_parsing=True) as parent:
+        made = PROGRAM.commands[command].make_context(  # type: ignore[attr-defined]
+            command, [], parent=parent, resilient_parsing=True
+        )
+    made.resilient_parsing = False
+    use_config_file(made, path)
+    return dict(made.default_map)
+
+
+def spellings() -> list[tuple[str, str]]:
+    """Every command that has --config, with each name of an option in its help."""
+    found = []
+    for command, made in PROGRAM.commands.items():  # type: ignore[attr-defined]
+        options = [name for each in made.params for name in each.opts if name.startswith("--")]
+        if "--config" in options:
+            found += [(command, name[2:]) for name in options if name != "--config"]
+    return found
+
+
+@pytest.mark.parametrize(("command", "name"), spellings())
+def test_what_help_names_is_taken_by_that_name_with_one_type_and_no_other(
+    command: str, name: str, tmp_path: Path
+) -> None:
+    taken, refused = set(), []
+    for kind, example in EXAMPLES.items():
+        try:
+            values = values_of(command, f"{name} = {example}", tmp_path)
+        except ConfigError as error:
+            refused.append(str(error))
+        else:
+            taken.add(kind)
+            assert values == values_of(command, f"{name.replace('-', '_')} = {example}", tmp_path)
+    for message in refused:
+        assert re.fullmatch(rf".*: {name} = .* is not [a-z ]+", message)
+    assert taken in (
+        {"a whole number"},
+        {"a whole number", "a number"},
+        {"a whole number", "a text"},
+        {"true or false"},
+        {"a list of texts"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "toml", "problem"),
+    [
+        ("sample", "as_json = true", "there is no option 'as_json'"),
+        ("attn", "show = true", "there is no option 'show'"),
+        ("attn", "ascii_only = true", "there is no option 'ascii_only'"),
+        ("heads", "every = true", "there is no option 'every'"),
+        ("sample", "config = 'x'", "there is no option 'config'"),
+        ("sample", "context = 'x'", "there is no option 'context'"),
+        ("sample", "length = true", "length = True is not a whole number"),
+        ("sample", "length = 1.0", "length = 1.0 is not a whole number"),
+        ("sample", "temperature = '1'", "temperature = '1' is not a number"),
+        ("sample", "json = 1", "json = 1 is not true or false"),
+        ("sample", "stop = 'x'", "stop = 'x' is not a list of texts"),
+        ("train", "corpus = [1]", "corpus = [1] is not a list of texts"),
+    ],
+)
+def test_another_name_or_type_is_refused(
+    gptx: Gptx, home: Path, command: str, toml: str, problem: str
+) -> None:
+    (home / "wrong.toml").write_text(toml, encoding="utf-8")
+    answer = gptx(command, "--config", "wrong.toml")
+    assert answer.code == 2
+    assert f"--config wrong.toml: {problem}" in answer.err
+
+
+def test_a_file_can_ask_for_json_a_step_and_samples(gptx: Gptx, home: Path) -> None:
+    (home / "right.toml").write_text("json = true\nstep = 8\nn = 2\nlength = 3\n", encoding="utf-8")
+    answer = gptx("sample", "--config", "right.toml")
+    assert answer.code == 0, answer.err
+    records = [json.loads(line) for line in answer.out.splitlines()]
+    assert [(each["step"], len(each["text"])) for each in records] == [(8, 3), (8, 3)]
