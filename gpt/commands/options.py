@@ -128,6 +128,8 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
         value = str(value)
     if not fits:
         raise ConfigError(f"{where} = {value!r} is not {expected}")
+    if kind is Path and "\0" in str(value):
+        raise ConfigError(f"{where} = {value!r}: a file's name has no NUL character")
     return value
 
 

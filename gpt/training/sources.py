@@ -5,8 +5,10 @@ Answers with files to read and what to call them; what is in them is corpus.py's
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +21,7 @@ from gpt.errors import TextError
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+SHOWN = 60  # characters of a name that an error repeats
 
 
 @dataclass(frozen=True)
@@ -53,27 +56,57 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
     """
     found: list[Source] = []
     for name in corpus or (EMBEDDED,):
-        path = Path(name)
+        mode = 0 if name == "-" else _mode(name)
         if name == "-":
             if "-" in (source.name for source in found):
                 raise TextError("cannot read corpus '-' twice; give standard input once")
             found.append(_spool(stdin, data, name))
-        elif path.is_fifo():
-            found.append(_spool_pipe(path, data))
-        elif path.is_dir():
-            found += _folder(path)
-        elif path.exists():
-            found.append(Source(path, printable(name)))
+        elif stat.S_ISFIFO(mode):
+            found.append(_spool_pipe(Path(name), data))
+        elif stat.S_ISDIR(mode):
+            found += _folder(Path(name))
+        elif mode:
+            found.append(Source(Path(name), printable(name)))
         elif name == EMBEDDED:
             found.append(_embedded(data))
         elif name in KNOWN:
             found.append(_fetch(name, data))
         else:
             known = ", ".join((EMBEDDED, *KNOWN))
-            raise TextError(
-                f"cannot read corpus {name!a}: no such file or folder (known names: {known})"
-            )
+            raise _unreadable(name, f"no such file or folder (known names: {known})")
     return found
+
+
+def _mode(name: str) -> int:
+    """What kind of file has this name, as st_mode; 0 if none has. Raises TextError."""
+    if not name:
+        raise TextError("cannot read corpus '': the name is empty; for all texts of this folder: .")
+    try:
+        return os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if "\n" in name or (len(name.split()) > 2 and not Path(name).suffix):
+            raise _is_a_text(name) from None
+        return 0
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise _is_a_text(name) from None
+        raise _unreadable(name, error.strerror or str(error)) from None
+    except ValueError:  # "embedded null byte"
+        raise _unreadable(name, "the name has a NUL character") from None
+
+
+def _unreadable(name: str, why: str) -> TextError:
+    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
+    return TextError(f"cannot read corpus {shown!a}: {why}")
+
+
+def _is_a_text(name: str) -> TextError:
+    """For a text that was pasted where the name of a file belongs."""
+    return _unreadable(
+        name,
+        "this is no file's name but a text; save it in a file, or pipe it: "
+        "printf '%s' 'TEXT' | gptx train -",
+    )
 
 
 def printable(name: str) -> str:
@@ -91,12 +124,16 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 
 def _folder(folder: Path) -> list[Source]:
+    def stop(error: OSError) -> None:
+        raise _unreadable(str(error.filename), error.strerror or str(error))
+
     paths: list[Path] = []
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=stop):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        visible = (name for name in names if not name.startswith("."))
-        paths += [Path(root, name) for name in visible if name.lower().endswith(TEXT_SUFFIXES)]
-    paths.sort()
+        visible = (Path(root, name) for name in names if not name.startswith("."))
+        paths += [path for path in visible if path.name.lower().endswith(TEXT_SUFFIXES)]
+    # A pipe or a device in a folder would be waited for, perhaps for ever.
+    paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     if not paths:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder "

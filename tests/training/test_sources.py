@@ -54,6 +54,51 @@ def test_files_keep_their_order_and_folders_are_sorted_without_what_is_hidden(te
     assert found("texts/picture.png", "texts", "texts/b.txt") == expected
 
 
+PASTED = "this is no file's name but a text; save it in a file, or pipe it"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "the name is empty"),
+        ("a\0b", "the name has a NUL character"),
+        ("To be, or not to be", PASTED),
+        ("To be,\nor not", PASTED),
+        ("word " * 2000, PASTED),
+        ("n" * 300, PASTED),
+        ("no such file.txt", "no such file or folder"),
+        ("texts/b.txt/c", "no such file or folder"),
+    ],
+)
+def test_a_name_that_cannot_be_one_is_refused_with_the_reason(
+    texts: Path, name: str, problem: str
+) -> None:
+    with pytest.raises(TextError, match=f"cannot read corpus '.*': {problem}") as refused:
+        find_sources([name], Path("data"), PIPE)
+    assert len(str(refused.value)) < 250
+
+
+def test_pipes_in_a_folder_are_left_out_and_not_waited_for(texts: Path) -> None:
+    before = found("texts")
+    os.mkfifo("texts/waits.txt")
+    assert found("texts") == before
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def refusing(path: str) -> object:
+        if Path(path).name == "deep":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(TextError, match=r"cannot read corpus 'texts/deep': Permission denied"):
+        find_sources(["texts"], Path("data"), PIPE)
+
+
 def test_a_folder_that_is_named_may_itself_be_hidden(texts: Path) -> None:
     assert found("texts/.git") == [("texts/.git/e.txt", "texts/.git/e.txt")]
 
