@@ -96,7 +96,7 @@ def _mode(name: str) -> int:
 
 
 def _unreadable(name: str, why: str) -> TextError:
-    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
+    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
     return TextError(f"cannot read corpus {shown!a}: {why}")
 
 
