@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line that no terminal limits
+NARROWEST = 20  # cells of a line that words are broken into
 
 # Typer carries its own click since 0.26 and shares the installed one before; its public names
 # lead to the base class of all usage errors in either.
@@ -45,9 +46,11 @@ def run(app: typer.Typer) -> None:
     GPTX_DEBUG=1 shows the traceback instead.
     """
     _open_what_is_closed()
+    _allow_for_narrow_terminals()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout = _Stdout(sys.stdout)
     try:
         code = app(standalone_mode=False) or 0
         with _output():
@@ -63,6 +66,36 @@ def run(app: typer.Typer) -> None:
         if message and not (is_follower() and isinstance(error, ClickException)):
             say_error(message)
     raise SystemExit(code)
+
+
+class _Stdout:
+    """stdout for libraries that write to it themselves, as Typer does for --help.
+
+    A full disk and a reader who left are the same errors as everywhere else (_output); Typer would
+    end with exit codes of its own.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _output():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with _output():
+            self._stream.flush()
+
+
+def _allow_for_narrow_terminals() -> None:
+    """Takes COLUMNS=0 as an unknown width; below NARROWEST, tables would lose their text."""
+    if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
+        del os.environ["COLUMNS"]
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
 
 
 def is_follower() -> bool:

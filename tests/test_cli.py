@@ -158,3 +158,19 @@ def test_the_newest_run_is_named_where_there_are_several(gptx: Gptx, home: Path)
     newest = gptx("next", "the", "--checkpoints", "several").err
     assert re.fullmatch(r"run: [ab], the newest \(--run takes another\)\n", newest)
     assert gptx("next", "the", "--checkpoints", "several", "--run", "a").err == ""
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "10"])
+@pytest.mark.parametrize(("command", "word"), [("--help", "Commands"), ("explain", "simple")])
+def test_a_width_that_holds_no_word_is_not_believed(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str, command: str, word: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert word in gptx(command).out.replace(":", " ").split()
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_invalid_bytes_in_words_to_explain_are_named(gptx: Gptx, form: list[str]) -> None:
+    answer = gptx("explain", "simple", "--text", "a \udcff b", *form)
+    assert (answer.code, answer.out) == (3, "")
+    assert "--text: invalid UTF-8 at character 2" in answer.err

@@ -92,8 +92,26 @@ def test_a_reader_who_leaves_is_no_error(home: Path) -> None:
     assert said == b""
 
 
+def test_a_reader_of_help_who_leaves_is_no_error(home: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*MAIN, "train", "--help"],
+            env=environment(),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [["sample", "--length", "5"], ["attn", "the"], ["runs"]])
+@pytest.mark.parametrize(
+    "arguments", [["sample", "--length", "5"], ["attn", "the"], ["runs"], ["train", "--help"], []]
+)
 def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
@@ -114,6 +132,7 @@ def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
     [
         (">&-", "sample --length 5", 6, b"gptx: error: cannot write output: it is closed\n"),
         (">&-", "attn the", 6, b"gptx: error: cannot write output: it is closed\n"),
+        (">&-", "--help", 6, b"gptx: error: cannot write output: it is closed\n"),
         (">&- 2>&-", "eval text.txt", 6, b""),
         ("<&-", "eval text.txt", 0, b""),
         ("<&-", "eval -", 3, b"gptx: error: standard input: the text is too short to score"),

@@ -13,7 +13,7 @@ import typer
 from gpt import console
 from gpt.commands.common import known_text, manifest_of, open_run, origin, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown, typed
-from gpt.errors import ConfigError, NumericsError
+from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
 if TYPE_CHECKING:
@@ -185,7 +185,12 @@ def _played(
         raise ConfigError("--text and --embeddings: only one of them can read standard input")
     words = rows = None
     if text is not None:
-        words = words_of(console.read_text("-") if text == "-" else text)
+        text = console.read_text("-") if text == "-" else text
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # how Python holds a byte that is not UTF-8
+            raise TextError(f"--text: invalid UTF-8 at character {error.start}") from None
+        words = words_of(text)
     if embeddings is not None:
         source = "(standard input)" if embeddings == "-" else embeddings
         named, rows = read_embeddings(console.read_text(embeddings), source)
