@@ -55,26 +55,32 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
     Raises TextError when one cannot be found, StorageError when `data` cannot be written.
     """
     found: list[Source] = []
-    for name in corpus or (EMBEDDED,):
-        mode = 0 if name == "-" else _mode(name)
-        if name == "-":
-            if "-" in (source.name for source in found):
+    try:
+        for name in corpus or (EMBEDDED,):
+            if name == "-" and any(source.name == "-" for source in found):
                 raise TextError("cannot read corpus '-' twice; give standard input once")
-            found.append(_spool(stdin, data, name))
-        elif stat.S_ISFIFO(mode):
-            found.append(_spool_pipe(Path(name), data))
-        elif stat.S_ISDIR(mode):
-            found += _folder(Path(name))
-        elif mode:
-            found.append(Source(Path(name), printable(name)))
-        elif name == EMBEDDED:
-            found.append(_embedded(data))
-        elif name in KNOWN:
-            found.append(_fetch(name, data))
-        else:
-            known = ", ".join((EMBEDDED, *KNOWN))
-            raise _unreadable(name, f"no such file or folder (known names: {known})")
+            found += [_spool(stdin, data, name)] if name == "-" else _named(name, data)
+    except BaseException:
+        discard_spooled(found)
+        raise
     return found
+
+
+def _named(name: str, data: Path) -> list[Source]:
+    """What a file's, a folder's or a known name stands for. Raises TextError, StorageError."""
+    mode = _mode(name)
+    if stat.S_ISFIFO(mode):
+        return [_spool_pipe(Path(name), data)]
+    if stat.S_ISDIR(mode):
+        return _folder(Path(name))
+    if mode:
+        return [Source(Path(name), printable(name))]
+    if name == EMBEDDED:
+        return [_embedded(data)]
+    if name in KNOWN:
+        return [_fetch(name, data)]
+    known = ", ".join((EMBEDDED, *KNOWN))
+    raise _unreadable(name, f"no such file or folder (known names: {known})")
 
 
 def _mode(name: str) -> int:

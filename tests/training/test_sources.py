@@ -78,6 +78,12 @@ def test_a_name_that_cannot_be_one_is_refused_with_the_reason(
     assert len(str(refused.value)) < 250
 
 
+def test_a_copy_of_standard_input_is_deleted_when_another_text_is_missing(texts: Path) -> None:
+    with pytest.raises(TextError, match="nope.txt"):
+        find_sources(["-", "nope.txt"], Path("data"), io.BytesIO(b"text"))
+    assert not list(Path("data").iterdir())
+
+
 def test_pipes_in_a_folder_are_left_out_and_not_waited_for(texts: Path) -> None:
     before = found("texts")
     os.mkfifo("texts/waits.txt")
