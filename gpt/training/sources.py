@@ -175,9 +175,13 @@ def _spool(stdin: BinaryIO, data: Path, name: str) -> Source:
     path = data / f".spool-{uuid.uuid4().hex}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        with files.created(path) as append:
-            while chunk := stdin.read(2**20):
-                append(chunk)
+        try:
+            with files.created(path) as append:
+                while chunk := stdin.read(2**20):
+                    append(chunk)
+        except BaseException:
+            files.discard(path)
+            raise
     return Source(path, name, spooled=True)
 
 

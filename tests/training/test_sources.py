@@ -79,8 +79,20 @@ def test_a_name_that_cannot_be_one_is_refused_with_the_reason(
 
 
 def test_a_copy_of_standard_input_is_deleted_when_another_text_is_missing(texts: Path) -> None:
-    with pytest.raises(TextError, match="nope.txt"):
+    with pytest.raises(TextError, match=r"nope\.txt"):
         find_sources(["-", "nope.txt"], Path("data"), io.BytesIO(b"text"))
+    assert not list(Path("data").iterdir())
+
+
+def test_a_copy_of_standard_input_that_breaks_off_is_deleted(texts: Path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise KeyboardInterrupt
+            return super().read(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        find_sources(["-"], Path("data"), Broken(b"text"))
     assert not list(Path("data").iterdir())
 
 
