@@ -247,12 +247,11 @@ def sync_folder(path: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds one line to a log and flushes it to the disk. Raises OSError.
+    """Adds one line to a log and flushes it to the disk. Raises OSError, also for a link.
 
     A last line that a crash has torn is ended first, so that it spoils nothing but itself.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = _open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         os.lseek(descriptor, max(0, size - 1), os.SEEK_SET)
@@ -263,19 +262,25 @@ def append_line(path: Path, line: str) -> None:
         os.close(descriptor)
 
 
+def write_note(path: Path, text: str) -> None:
+    """Writes a short file that nothing depends on, in place. Raises OSError, also for a link."""
+    descriptor = _open_plain(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.ftruncate(descriptor, 0)
+        _write_all(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
 def read(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes, never through a link.
 
     Raises CheckpointError when it is missing, a link, too large or unreadable.
     """
     try:
-        flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-        descriptor = os.open(path, os.O_RDONLY | sum(flags))
+        descriptor = _open_plain(path, os.O_RDONLY)
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise CheckpointError(f"cannot read {path}: not a file")
-            size = status.st_size
+            size = os.fstat(descriptor).st_size
             if size > limit:
                 raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
             with open(descriptor, "rb", closefd=False) as file:
@@ -284,3 +289,30 @@ def read(path: Path, limit: int) -> bytes:
             os.close(descriptor)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def check_plain(path: Path) -> None:
+    """Raises OSError if there is something at `path` that is no regular file, such as a link."""
+    with suppress(FileNotFoundError):
+        os.close(_open_plain(path, os.O_RDONLY))
+
+
+def _open_plain(path: Path, flags: int) -> int:
+    """Opens a regular file: no link is followed, no pipe waited for. Raises OSError.
+
+    A run can come from elsewhere: a link in it could lead to any file of the user's.
+    """
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, and links in a run are not opened") from None
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads
+            raise OSError(errno.EINVAL, "it is not a regular file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor

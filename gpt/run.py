@@ -29,6 +29,8 @@ from gpt.stored import Shapes, StoredModel, Tensors, read_header, read_model, un
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 MANIFEST_LIMIT = 16 * 2**20  # bytes
+LOG_LIMIT = 2**30  # bytes of metrics.jsonl or samples.jsonl
+PID_LIMIT = 100  # bytes of .owner
 
 _STEP_FOLDER = re.compile(r"step-(\d{8,12})")
 Read = TypeVar("Read")
@@ -252,14 +254,16 @@ class Run:
             files.append_line(path, json.dumps(record, ensure_ascii=False, allow_nan=False))
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The lines of a log; a torn last line is left out."""
+        """The lines of a log; a torn last line is left out. Raises CheckpointError for a link."""
         found: list[dict[str, Any]] = []
-        with suppress(OSError):
-            for line in (self.path / f"{log}.jsonl").read_bytes().split(b"\n"):
-                with suppress(ValueError):
-                    record = json.loads(line)
-                    if isinstance(record, dict) and isinstance(record.get("step"), int):
-                        found.append(record)
+        path = self.path / f"{log}.jsonl"
+        if not os.path.lexists(path):
+            return found
+        for line in files.read(path, LOG_LIMIT).split(b"\n"):
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    found.append(record)
         return found
 
     def forget_after(self, step: int) -> None:
@@ -283,15 +287,18 @@ class Run:
 
         owner = self.path / ".owner"
         lock = filelock.FileLock(self.path / ".lock", timeout=0)
-        with files.storage_errors(f"write in {self.path}"):
+        with files.storage_errors(f"write {self.path / '.lock'}"):
+            files.check_plain(self.path / ".lock")
             try:
                 lock.acquire()
             except filelock.Timeout:
-                pid = owner.read_text() if owner.is_file() else "unknown"
+                pid = "unknown"
+                with suppress(CheckpointError):
+                    pid = files.read(owner, PID_LIMIT).decode("ascii", "replace")
                 raise RunInUseError(f"{self.name} is in use by process {pid}") from None
         try:
-            with files.storage_errors(f"write in {self.path}"):
-                owner.write_text(str(os.getpid()))
+            with files.storage_errors(f"write {owner}"):
+                files.write_note(owner, str(os.getpid()))
             yield
         finally:
             with suppress(OSError):

@@ -174,7 +174,7 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="not a file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         files.read(tmp_path / "pipe", limit=10)
 
 

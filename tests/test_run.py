@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,41 @@ def test_the_lock_holds_between_processes_and_dies_with_its_owner(tmp_path: Path
         other.wait()
     with Run(tmp_path).lock():
         assert (tmp_path / ".owner").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+@pytest.mark.parametrize("name", [".owner", ".lock", "metrics.jsonl", "samples.jsonl"])
+def test_no_link_and_no_special_file_in_a_run_is_opened(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    run, precious = Run(tmp_path / "run"), tmp_path / "precious.txt"
+    run.path.mkdir()
+    precious.write_text('{"step": 1}\n')
+    if kind == "pipe":
+        os.mkfifo(run.path / name)
+    elif kind == "folder":
+        (run.path / name).mkdir()
+    else:
+        (run.path / name).symlink_to(precious if kind == "link" else tmp_path / "new.txt")
+    log = name.removesuffix(".jsonl")
+    uses: list[Callable[[], object]] = [run.lock().__enter__]
+    if log != name:
+        uses = [lambda: run.append(log, {"step": 2}), lambda: run.records(log)]
+        uses.append(lambda: run.forget_after(0))
+    for use in uses:
+        problem = r"a link|not a regular|[Dd]irectory"
+        with pytest.raises((StorageError, CheckpointError), match=problem):
+            use()
+    assert precious.read_text() == '{"step": 1}\n'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.txt", "run"]
+
+
+def test_an_owner_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    with Run(tmp_path).lock():
+        (tmp_path / ".owner").unlink()
+        os.mkfifo(tmp_path / ".owner")
+        with pytest.raises(RunInUseError, match="in use by process unknown"), Run(tmp_path).lock():
+            pass
 
 
 def test_a_log_gives_its_lines_back_but_for_a_torn_one(tmp_path: Path) -> None:
