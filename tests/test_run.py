@@ -370,8 +370,10 @@ def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run
     trainer = threading.Thread(target=save)
     trainer.start()
     try:
-        seen = set()
-        for number in range(150):
+        seen: set[int] = set()
+        for number in range(5_000):  # a busy machine saves seldom
+            if number >= 150 and len(seen) > 10:
+                break
             which = ("best", "last")[number % 2]
             assert fresh_run.model(which).sha256 == last.manifest.files[MODEL][1]
             seen.add(fresh_run.at(which).manifest.step)
