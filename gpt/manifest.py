@@ -43,6 +43,38 @@ class CorpusId:
     folded_count: int = 0
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """What counting n-grams reaches on a validation split (gpt/training/counting.py).
+
+    losses: nats per character for the orders 1, 2, … counted: how many characters of the training
+    split, the last ones, were counted; scored: how many of the validation split were predicted.
+    """
+
+    losses: tuple[float, ...]
+    counted: int
+    scored: int
+
+    @property
+    def nats(self) -> float:
+        """The lowest loss: chosen on the split that it is scored on, so a little too low."""
+        return min(self.losses)
+
+    @property
+    def order(self) -> int:
+        """The order with the lowest loss."""
+        return 1 + self.losses.index(self.nats)
+
+    def check(self) -> None:
+        """Raises ValueError unless every value is of its kind."""
+        if any(type(count) is not int or count < 1 for count in (self.counted, self.scored)):
+            raise ValueError("the baseline's counts")
+        if not self.losses or not all(
+            type(loss) in (int, float) and math.isfinite(loss) for loss in self.losses
+        ):
+            raise ValueError("the baseline's losses")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character."""
@@ -62,11 +94,12 @@ class Manifest:
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
+    baseline: Baseline | None = None  # None in a run that was begun before it was stored
     schema: int = SCHEMA
 
     def check(self) -> None:
         """Raises ValueError unless every value is of its kind."""
-        whole = (self.step, self.since_best, self.running[1])
+        whole = (self.step, self.since_best, self.running[1], self.corpus.characters)
         some = [value for value in (self.val_loss, self.best_loss) if value is not None]
         if any(type(value) is not int or value < 0 for value in whole):
             raise ValueError("a count")
@@ -88,6 +121,8 @@ class Manifest:
             raise ValueError("preset or environment")
         if not all(isinstance(value, str | int) for value in self.environment.values()):
             raise ValueError("environment")
+        if self.baseline is not None:
+            self.baseline.check()
 
     def trained_on(self, corpus: CorpusId) -> Manifest:
         """Going on with this text: if it is another one, no loss so far compares with a new one."""
@@ -103,6 +138,7 @@ class Manifest:
             best_loss=None,
             since_best=0,
             running=(0.0, 0),
+            baseline=None,
         )
 
     def to_json(self) -> bytes:
@@ -137,6 +173,9 @@ class Manifest:
                 str(name): (int(size), str(digest))
                 for name, (size, digest) in values["files"].items()
             }
+            if (baseline := values.get("baseline")) is not None:
+                losses = tuple(baseline["losses"])
+                values["baseline"] = Baseline(**{**baseline, "losses": losses})
             manifest = cls(**values)
             Vocabulary(manifest.characters)
             manifest.check()

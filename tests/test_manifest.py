@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.errors import CheckpointError
-from gpt.manifest import CorpusId, Manifest, read_json_object, sealed
+from gpt.manifest import Baseline, CorpusId, Manifest, read_json_object, sealed
 from gpt.migration import SCHEMA
 from gpt.run import Checkpoint
 
@@ -45,6 +45,7 @@ def written(values: dict[str, Any]) -> bytes:
     step=st.integers(0, 10**11),
     sources=st.lists(st.text(), max_size=3),
     environment=st.dictionaries(st.text(), st.text() | st.integers()),
+    losses=st.lists(st.floats(0, 1e9), max_size=8),
 )
 def test_a_manifest_comes_back_exactly(
     tiny: Checkpoint,
@@ -53,6 +54,7 @@ def test_a_manifest_comes_back_exactly(
     step: int,
     sources: list[str],
     environment: dict[str, str | int],
+    losses: list[float],
 ) -> None:
     manifest = replace(
         tiny.manifest,
@@ -62,6 +64,7 @@ def test_a_manifest_comes_back_exactly(
         corpus=CorpusId("ab" * 32, step, tuple(sources)),
         environment=environment,
         files={"model.safetensors": (step, "cd" * 32)},
+        baseline=Baseline(tuple(losses), step + 1, 9) if losses else None,
     )
     assert read(manifest.to_json()) == manifest
 
@@ -99,6 +102,16 @@ def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
         ("files", {"model.safetensors": ["x", "y"]}),
         ("files", []),
         ("colour", "red"),
+        ("baseline", []),
+        ("baseline", {}),
+        ("baseline", {"losses": [1.5], "counted": 9}),
+        ("baseline", {"losses": [1.5], "counted": 9, "scored": 9, "more": 1}),
+        ("baseline", {"losses": [], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": "15", "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [1.5, None], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [True], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [1.5], "counted": "9", "scored": 9}),
+        ("baseline", {"losses": [1.5], "counted": 9, "scored": 0}),
     ],
 )
 def test_a_wrong_value_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
@@ -114,6 +127,15 @@ def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None
     for name in ("step", "model", "train", "preset", "characters", "corpus", "seconds", "running"):
         with pytest.raises(CheckpointError, match="damaged"):
             read(written({key: value for key, value in values.items() if key != name}))
+
+
+def test_a_baseline_names_its_best_order_and_older_manifests_have_none(tiny: Checkpoint) -> None:
+    baseline = Baseline((3.0, 1.5, 2.0), 9, 9)
+    assert (baseline.order, baseline.nats) == (2, 1.5)
+    values = values_of(replace(tiny.manifest, baseline=baseline))
+    assert read(written(values)).baseline == baseline
+    del values["baseline"]
+    assert read(written(values)).baseline is None
 
 
 def test_a_newer_schema_asks_for_a_newer_gptx() -> None:

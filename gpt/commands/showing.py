@@ -44,14 +44,14 @@ def show_card(plan: Plan) -> None:
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
         "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
-        "to beat": reports.baseline_facts(plan.uniform, plan.ngrams, plan.counted_characters),
+        "to beat": reports.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
     }
     for note in plan.corpus.notes:
         console.say(f"note: {note}")
     console.show_aside(reports.card(rows))
 
 
-def run_training(trainer: Trainer, to_beat: float, as_json: bool) -> None:
+def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
     from gpt.training.trainer import Stopped
 
@@ -64,7 +64,7 @@ def run_training(trainer: Trainer, to_beat: float, as_json: bool) -> None:
         from gpt.view import reports
 
         run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
-        console.show_aside(reports.card(reports.farewell(run, manifest, reason, to_beat, shard)))
+        console.show_aside(reports.card(reports.farewell(run, manifest, reason, shard)))
         if as_json:
             console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
     if reason in signal.Signals.__members__:

@@ -188,7 +188,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
                 corpus = [printable(name) for name in order.corpus] or None
                 folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
             trainer = Trainer(folder or Run(Path()), read, plan.manifest, device, ranks)
-            run_training(trainer, min(plan.ngrams), order.as_json)
+            run_training(trainer, order.as_json)
     finally:
         if folder is not None:
             discard_if_empty(folder)
@@ -245,5 +245,7 @@ def _go_on(
             if checkpoint.manifest.step == plan.manifest.train.steps:
                 console.say("this run has done all its steps; train longer with --steps N")
         if not order.dry_run:
-            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, device, ranks)
-            run_training(trainer, min(plan.ngrams), order.as_json)
+            trainer = Trainer.resume(
+                folder, read, checkpoint, plan.manifest.train, device, ranks, plan.baseline
+            )
+            run_training(trainer, order.as_json)

@@ -28,6 +28,7 @@ MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
 #: What is dropped under pressure to learn by heart: epochs × matrix entries / characters.
 DROPOUT, PRESSURE = 0.1, 4.0
 MOST_NGRAM_DROPOUT = 0.7
+LEAST_GAIN = 0.05  # of counting's loss, by which one more character of an n-gram has to lower it
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,19 @@ def fit_shape(
 
 
 def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float]) -> Recipe:
-    """N-grams no longer than the text can teach, by counting's loss for the orders 1, 2, …
+    """N-grams no longer than the text can teach, by counting's losses for the orders 1, 2, …
 
-    On a short text, or with a large alphabet, the longer ones were seen too seldom.
+    On a short text, or with a large alphabet, the longer ones occur too seldom. Kneser–Ney hardly
+    gets worse with the order, so what tells is how much the next order gains.
     """
-    order = 1 + counted.index(min(counted))
+    order = 1
+    while order < len(counted) and counted[order] < (1 - LEAST_GAIN) * counted[order - 1]:
+        order += 1
     if "ngram" in given or order >= recipe.model.ngram:
         return recipe
     what = f"n-grams up to {order}" if order > 1 else "no n-grams"
-    return recipe.changed({"ngram": order}, given, f"{what}: counting gains nothing by longer ones")
+    why = f"{what}: in counting, longer ones gain less than {LEAST_GAIN:.0%}"
+    return recipe.changed({"ngram": order}, given, why)
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:

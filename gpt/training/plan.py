@@ -6,7 +6,7 @@ A plan is a manifest at step 0, or at a checkpoint, with everything that the pre
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,12 @@ import torch
 from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import choose
 from gpt.errors import ConfigError
-from gpt.manifest import Manifest
+from gpt.manifest import Baseline, Manifest
 from gpt.presets import FITTED_PRESETS, preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
+from gpt.training.counting import count_baseline
 from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
-from gpt.training.ngrams import MOST_TRAIN, MOST_VAL, witten_bell
 from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import Measurement, check_memory, measure
 from gpt.training.trainer import check_ranks, environment
@@ -38,13 +38,13 @@ CHANGEABLE = frozenset(
 
 @dataclass(frozen=True)
 class Plan:
-    """Losses in nats per character; ngrams[k] is the order k + 1."""
+    """What will be trained, and what the card says of it. Losses in nats per character."""
 
     corpus: Corpus
     manifest: Manifest
     device: str
     measurement: Measurement
-    ngrams: tuple[float, ...]
+    baseline: Baseline
     train_characters: int
     val_characters: int
     rare: str  # in the training split; of a very long text, in all of it
@@ -58,10 +58,10 @@ class Plan:
         return min(self.val_characters, self.manifest.train.eval_chars or self.val_characters)
 
     @property
-    def counted_characters(self) -> tuple[int, int] | None:
-        """What of each split the n-grams were counted on, if not all."""
-        counted = min(self.train_characters, MOST_TRAIN), min(self.val_characters, MOST_VAL)
-        return None if counted == (self.train_characters, self.val_characters) else counted
+    def counts_all(self) -> bool:
+        """Whether the baseline counts the whole training split and scores all that validates."""
+        all_of_it = (self.train_characters, self.val_characters - 1)
+        return (self.baseline.counted, self.baseline.scored) == all_of_it
 
     @property
     def uniform(self) -> float:
@@ -103,10 +103,10 @@ def make_plan(
     )
     if len(corpus.parts(recipe.train.val_fraction)[1]) > EVALUATED:
         recipe = recipe.changed({"eval_chars": EVALUATED}, given)  # all would take hours
-    counted = _count(corpus, recipe.train)
+    baseline = _count(corpus, recipe.train)
     fitted = preset_name in FITTED_PRESETS and device == "cpu"
     if fitted:
-        recipe = fit_ngrams(recipe, given, counted)
+        recipe = fit_ngrams(recipe, given, baseline.losses)
     recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted, ranks)
     recipe = recipe.changed(
         {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
@@ -120,8 +120,9 @@ def make_plan(
         corpus=corpus.identity,
         seconds=0.0,
         environment=environment(device, ranks.size),
+        baseline=baseline,
     )
-    plan = _assess(corpus, manifest, device, counted, measurement, ranks)
+    plan = _assess(corpus, manifest, device, baseline, measurement, ranks)
     return replace(plan, why=recipe.why)
 
 
@@ -195,7 +196,9 @@ def resume_plan(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
     going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
-    plan = _assess(corpus, going_on, device, _count(corpus, train), ranks=ranks)
+    baseline = going_on.baseline or _count(corpus, train)
+    going_on = replace(going_on, baseline=baseline)
+    plan = _assess(corpus, going_on, device, baseline, ranks=ranks)
     if corpus.identity.digest != stored.corpus.digest:
         warnings.append("the corpus has changed: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
@@ -223,16 +226,16 @@ def _measure(
     return measure(model, train, train_ids, evaluated, device, seconds, ranks)
 
 
-def _count(corpus: Corpus, train: TrainConfig) -> list[float]:
-    """What counting n-grams of the training split reaches on the other, for the orders 1, 2, …"""
-    return witten_bell(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
+def _count(corpus: Corpus, train: TrainConfig) -> Baseline:
+    """What counting n-grams of the training split reaches on the validation split."""
+    return count_baseline(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
 
 
 def _assess(
     corpus: Corpus,
     manifest: Manifest,
     device: str,
-    counted: Sequence[float],
+    baseline: Baseline,
     measurement: Measurement | None = None,
     ranks: Ranks = ONE,
 ) -> Plan:
@@ -249,7 +252,7 @@ def _assess(
         manifest=manifest,
         device=device,
         measurement=measurement or _measure(corpus, Recipe(model, train), device, 1.0, ranks),
-        ngrams=tuple(counted),
+        baseline=baseline,
         train_characters=len(train_ids),
         val_characters=len(val_ids),
         rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),

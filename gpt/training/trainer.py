@@ -16,7 +16,7 @@ import torch
 
 from gpt.config import TrainConfig
 from gpt.errors import ConfigError, NumericsError
-from gpt.manifest import Manifest
+from gpt.manifest import Baseline, Manifest
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.average import Average
@@ -141,9 +141,14 @@ class Trainer:
         config: TrainConfig,
         device: str,
         ranks: Ranks = ONE,
+        baseline: Baseline | None = None,
     ) -> Trainer:
-        """Goes on where a checkpoint stopped. Raises CheckpointError."""
+        """Goes on where a checkpoint stopped. Raises CheckpointError.
+
+        baseline: of this corpus, for a run that has none.
+        """
         manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
+        manifest = replace(manifest, baseline=manifest.baseline or baseline)
         trainer = cls(run, corpus, manifest, device, ranks)
         ranks.forget(trainer.model)
         trainer.model = load_gpt(checkpoint.model(), device)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gpt.config import ModelConfig, TrainConfig, field_help
 from gpt.errors import CheckpointError
-from gpt.manifest import CorpusId, Manifest
+from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
@@ -117,21 +117,72 @@ def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
     return " · ".join(facts)
 
 
-def baseline_facts(
-    uniform: float, ngrams: Sequence[float], most: tuple[int, int] | None = None
-) -> str:
-    """What knowing nothing, and counting, score on the same validation split.
+def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) -> str:
+    """What counting n-grams scores on the validation split, best order first, and what a model
+    scores that gives every character the same probability.
 
-    most: how many characters of either split were counted, if not all.
+    counts_all: whether all of either split was counted and scored.
     """
-    losses = " · ".join(f"{order + 1}: {max(loss, 0.0):.3f}" for order, loss in enumerate(ngrams))
-    facts = f"uniform {uniform:.3f} · counting n-grams {losses} nats/char"
-    if most is None:
+    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
+    facts = (
+        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams · "
+        f"orders 1 to {len(baseline.losses)}: {losses} · uniform {uniform:.3f}"
+    )
+    if counts_all:
         return facts
     return (
-        f"{facts} (counted on the last {most[0]:,} characters to train on, "
-        f"scored on the first {most[1]:,} to validate)"
+        f"{facts} (counted on the last {baseline.counted:,} characters to train on, "
+        f"scored on the first {baseline.scored:,} to validate)"
     )
+
+
+def comparison(nats: float | None, characters: int, baseline: Baseline | None) -> str:
+    """A model's loss, the mean over so many characters, beside what counting n-grams reaches."""
+    if baseline is None:
+        return "–"
+    line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
+    if nats is None:
+        return line
+    line += f"; this model is {better_or_worse(nats, baseline)}"
+    if characters != baseline.scored:
+        line += (
+            f" (counting is scored on {baseline.scored:,} characters, the model on {characters:,})"
+        )
+    return f"{line}: train longer, or on more text" if nats > baseline.nats else line
+
+
+def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
+    """ "0.0037 worse" than counting, "0.0500 better" """
+    if baseline is None or nats is None:
+        return "–"
+    return f"{abs(nats - baseline.nats):.4f} {'worse' if nats > baseline.nats else 'better'}"
+
+
+def comparison_record(
+    nats: float | None, characters: int, baseline: Baseline | None
+) -> dict[str, Any] | None:
+    """The comparison for programs. difference: above 0 where the model is worse."""
+    if baseline is None:
+        return None
+    return {
+        "order": baseline.order,
+        "nats": baseline.nats,
+        "losses": list(baseline.losses),
+        "counted": baseline.counted,
+        "scored": baseline.scored,
+        "difference": None if nats is None else nats - baseline.nats,
+        "same_characters": characters == baseline.scored,
+    }
+
+
+def evaluated_characters(manifest: Manifest) -> int:
+    """How many characters of the validation split an evaluation predicts."""
+    corpus, train = manifest.corpus, manifest.train
+    boundary = corpus.boundary
+    if boundary is None:
+        boundary = int(corpus.characters * (1 - train.val_fraction))
+    targets = corpus.characters - boundary - 1
+    return min(targets, train.eval_chars or targets)
 
 
 def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
@@ -176,7 +227,7 @@ def sample_line(text: str, width: int) -> str:
 def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
     """How a training ended, for programs; and which characters were folded, if any were."""
     best, corpus = manifest.best_loss, manifest.corpus
-    told = {
+    told: dict[str, Any] = {
         "run": name,
         "step": manifest.step,
         "reason": reason,
@@ -184,6 +235,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "val_nats": best,
         "val_bits": None if best is None else best / math.log(2),
         "seconds": round(manifest.seconds, 3),
+        "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
     if not corpus.folded:
         return told
@@ -228,10 +280,8 @@ def losses(nats: float | None) -> str:
     return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
 
 
-def farewell(
-    run: Run, manifest: Manifest, reason: str, to_beat: float, shard: bool = False
-) -> dict[str, str]:
-    """How it ended, where it is, what to type next; and if counting n-grams does better."""
+def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> dict[str, str]:
+    """How it ended, whether it is better than counting, where it is, and what to type next."""
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
         "finished": f"all {steps:,} steps",
@@ -247,9 +297,7 @@ def farewell(
     return {
         "ended": f"{ended}, {duration(manifest.seconds)} of training",
         "best": f"{losses(best)} at step {manifest.best_step or 0:,}",
-        "but": f"counting n-grams reaches {to_beat:.4f}: train longer, or on more text"
-        if best is not None and best > to_beat
-        else "",
+        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline),
         "saved": str(run.path),
         "go on": "" if reason in ("finished", "patience") else resume,
         "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
@@ -271,7 +319,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
     """A line a run, the most recently saved last."""
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     table.add_column("run", overflow="fold")
-    for name in ("step", "of", "best nats", "bits", "parameters"):
+    for name in ("step", "of", "best nats", "than counting", "parameters"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("corpus", overflow="fold")
     for run, manifest in rows:
@@ -281,7 +329,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
             f"{manifest.step:,}",
             f"{manifest.train.steps:,}",
             "–" if best is None else f"{best:.4f}",
-            "–" if best is None else f"{best / math.log(2):.3f}",
+            better_or_worse(best, manifest.baseline),
             millions(manifest.model.parameters()),
             Text(escape(", ".join(manifest.corpus.sources))),
         )
@@ -303,6 +351,9 @@ def story(
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
         "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
+        "to beat": comparison(
+            manifest.best_loss, evaluated_characters(manifest), manifest.baseline
+        ),
     }
     parts: list[RenderableType] = [card(facts), Text()]
     parts += [_heading("options"), config_table({**vars(config), **vars(train)}), Text()]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from program import TINY, Gptx
+
+from gpt.manifest import Manifest
 
 
 def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:
@@ -30,6 +33,15 @@ def test_train_json_is_one_object(gptx: Gptx) -> None:
     assert result["step"] == 8
     assert result["reason"] == "finished"
     assert 0 < result["val_nats"] < 4
+    told = result["counting"]
+    assert (len(told["losses"]), told["same_characters"]) == (8, True)
+    assert told["difference"] == result["val_nats"] - told["nats"] > 0
+    shown = " ".join(answer.err.split())
+    assert f"to beat {told['nats']:.4f} nats/char by counting {told['order']}-grams · " in shown
+    assert (
+        f"to beat counting {told['order']}-grams: {told['nats']:.4f} nats; this model is "
+        f"{told['difference']:.4f} worse: train longer, or on more text"
+    ) in shown
 
 
 def test_a_dry_run_leaves_no_run(gptx: Gptx, home: Path) -> None:
@@ -55,8 +67,25 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
     assert "--n-embd" in conflict.err
     further = gptx("train", "--resume", "--steps", "12", *where, "--json")
     assert further.code == 0, further.err
-    assert json.loads(further.out)["step"] == 12
+    after = json.loads(further.out)
+    assert after["step"] == 12
     assert "resuming" in further.err
+
+
+def test_a_run_that_has_no_baseline_gets_one_when_it_goes_on(gptx: Gptx, home: Path) -> None:
+    """As runs of earlier releases have none."""
+    where = ("--checkpoints", "older")
+    assert gptx("train", "corpus.txt", *TINY, *where).code == 0
+    before = json.loads(gptx("runs", "--json", *where).out)
+    for path in (home / "older/corpus-1").glob("step-*/manifest.json"):
+        manifest = Manifest.from_json(path.read_bytes(), path)
+        path.write_bytes(replace(manifest, baseline=None).to_json())
+    assert json.loads(gptx("runs", "--json", *where).out)["counting"] is None
+    assert gptx("train", "--resume", "--steps", "12", *where).code == 0
+    after = json.loads(gptx("runs", "--json", *where).out)
+    assert after["step"] == 12
+    difference = after["val_nats"] - before["counting"]["nats"]
+    assert after["counting"] == {**before["counting"], "difference": difference}
 
 
 def test_a_text_of_its_own_validates_and_rare_characters_fold(gptx: Gptx, home: Path) -> None:

@@ -114,17 +114,24 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
 @pytest.mark.parametrize(
     ("counted", "order"),
     [
-        ([3.3, 2.5, 2.0, 1.8, 1.7], 5),
-        ([3.4, 2.5, 2.0, 1.89, 1.95], 4),
-        ([3.9, 3.0, 2.7, 2.8, 2.9], 3),
-        ([3.1, 3.2, 3.3, 3.4, 3.5], 1),
-        ([0.0] * 5, 1),
+        # Tiny Shakespeare: all of it, and its first 20,000 characters
+        ([3.3473, 2.4835, 2.0381, 1.7190, 1.5611, 1.5226, 1.5165, 1.5192], 5),
+        ([3.4064, 2.4781, 1.9861, 1.8083, 1.7591, 1.7611, 1.7618, 1.7597], 4),
+        # the embedded Python reference: all of it, and its first 10,000 characters
+        ([3.2376, 2.3166, 1.6941, 1.3439, 1.2051, 1.1592, 1.1397, 1.1213], 5),
+        ([3.1553, 2.5942, 1.9936, 1.8121, 1.7458, 1.7439, 1.7419, 1.7472], 4),
+        # messages in Japanese, 67,000 characters, 731 distinct
+        ([5.4802, 3.4155, 2.8496, 2.7210, 2.7067, 2.7077, 2.7060, 2.7054], 3),
+        ([4.0, 3.81, 3.6, 2.0, 1.0], 1),  # 4 · 0.95 = 3.8 is less
+        ([4.0, 3.79, 3.78, 2.0, 1.0], 2),
+        ([0.0] * 8, 1),
     ],
 )
 def test_ngrams_are_as_long_as_counting_finds_useful(counted: list[float], order: int) -> None:
     fitted = fit_ngrams(recipe_of(), (), counted)
     assert fitted.model.ngram == order
     assert bool(fitted.why) == (order < 5)
+    assert all(why.endswith("in counting, longer ones gain less than 5%") for why in fitted.why)
     for given in (1, 2, 5, 7):
         kept = fit_ngrams(recipe_of(ngram=given), {"ngram"}, counted)
         assert (kept.model.ngram, kept.why) == (given, ())

@@ -16,14 +16,15 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import ConfigError, TextError
-from gpt.manifest import CorpusId, Manifest
+from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
 from gpt.toml import from_toml, to_toml
+from gpt.training import counting
 from gpt.training import plan as module
 from gpt.training.corpus import Corpus, encode
+from gpt.training.counting import count_baseline
 from gpt.training.finding import find_corpus, read_corpus
-from gpt.training.ngrams import witten_bell
 from gpt.training.plan import (
     CHANGEABLE,
     make_plan,
@@ -68,7 +69,9 @@ def test_a_plan_tells_what_is_to_beat(corpus: Corpus, measured: Measurement) -> 
     train_ids, val_ids = corpus.split(0.1, 16)
     assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
     assert plan.uniform == math.log(15)
-    assert plan.ngrams == tuple(witten_bell(train_ids, val_ids, 15))
+    assert plan.baseline == count_baseline(train_ids, val_ids, 15)
+    assert plan.baseline == plan.manifest.baseline
+    assert plan.counts_all
     assert plan.measurement == measured
 
 
@@ -83,18 +86,22 @@ def test_of_a_long_text_the_card_counts_and_evaluates_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
-    for name, most in (("EVALUATED", 50), ("COUNTED", 50), ("MOST_TRAIN", 700), ("MOST_VAL", 90)):
+    for name, most in (("EVALUATED", 50), ("COUNTED", 50)):
         monkeypatch.setattr(module, name, most)
+    for name, most in (("MOST_TRAIN", 700), ("MOST_VAL", 90)):
+        monkeypatch.setattr(counting, name, most)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
-    assert plan.counted_characters == (700, 90)
+    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (700, 90, False)
     assert (plan.manifest.train.eval_chars, plan.evaluated_characters) == (50, 50)
     told = make_plan(corpus, {**TINY, "eval_chars": 0}, "default", "cpu")
     assert (told.manifest.train.eval_chars, told.evaluated_characters) == (0, 100)
-    monkeypatch.setattr(module, "MOST_TRAIN", 10**6)
-    assert plan.counted_characters == (900, 90)
-    monkeypatch.setattr(module, "MOST_VAL", 10**6)
-    assert plan.counted_characters is None
+    monkeypatch.setattr(counting, "MOST_TRAIN", 900)
+    plan = make_plan(corpus, TINY, "default", "cpu")
+    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 90, False)
+    monkeypatch.setattr(counting, "MOST_VAL", 99)  # the first of 100 is context only
+    plan = make_plan(corpus, TINY, "default", "cpu")
+    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 99, True)
 
 
 def test_a_fitted_context_is_short_beside_the_blocks_that_validate(tmp_path: Path) -> None:
@@ -169,6 +176,21 @@ def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
         "not bit-exact: --micro-batch-size is another, and sums round otherwise",
         "the schedule now ends at step 40, not 12",
     )
+
+
+def test_a_resumed_run_counts_nothing_again(
+    corpus: Corpus, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = count_baseline(*corpus.split(0.1, 1), 15)
+    assert tiny.manifest.baseline is None  # as in a run of an earlier release: it is counted now
+    assert resume_plan(tiny, corpus, {}, "cpu").baseline == counted
+    stored = Baseline((3.0, 2.5, 2.0), 9, 99)
+    known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))
+    monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
+    plan = resume_plan(known, corpus, {}, "cpu")
+    assert plan.baseline == plan.manifest.baseline == stored
+    elsewhere = replace(known.manifest, corpus=replace(corpus.identity, digest="another"))
+    assert resume_plan(replace(known, manifest=elsewhere), corpus, {}, "cpu").baseline == counted
 
 
 def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:
@@ -400,8 +422,8 @@ def machine(rates: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> list[Mo
         return Measurement(characters * model.training_flops / rates[model.n_layer], 0.0, 0)
 
     monkeypatch.setattr(module, "measure", measure)
-    counted = [5.0, 4.0, 3.0, 2.0, 1.0]  # takes seconds, and is not asked
-    monkeypatch.setattr(module, "witten_bell", lambda *_: counted)
+    counted = Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9)  # takes seconds, and is not asked
+    monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
     return asked
 
 

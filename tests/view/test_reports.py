@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.manifest import CorpusId, Manifest
+from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view import reports
@@ -42,6 +42,7 @@ def manifest(**changes: Any) -> Manifest:
         best_step=12,
         best_loss=2.25,
         since_best=1,
+        baseline=Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539),
     )
     return replace(start, **changes)
 
@@ -103,8 +104,8 @@ def test_the_facts_of_the_card() -> None:
     assert reports.time_facts(0.062, 2048, 130) == (
         "62.0 ms/step, 33,032 characters/s: about 2 min 10 s with its evaluations"
     )
-    assert reports.baseline_facts(math.log(65), [3.3, 2.5]) == (
-        "uniform 4.174 · counting n-grams 1: 3.300 · 2: 2.500 nats/char"
+    assert reports.baseline_facts(math.log(65), Baseline((3.3, 2.5, 2.6), 900, 100)) == (
+        "2.5000 nats/char by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform 4.174"
     )
     assert reports.device_facts("cpu", {"threads": 2, "torch": "2.13.0"}, 410 * 2**20) == (
         "cpu (2 threads, torch 2.13.0), 410 MB used"
@@ -175,8 +176,8 @@ def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
     assert facts("b.txt", 0, 50) == (
         f"{plain}: b.txt; evaluations read the first 50 of them (--eval-chars)"
     )
-    assert reports.baseline_facts(1.0, [0.5], (400, 10)).endswith(
-        "nats/char (counted on the last 400 characters to train on, "
+    assert reports.baseline_facts(1.0, Baseline((0.5,), 400, 10), counts_all=False).endswith(
+        "uniform 1.000 (counted on the last 400 characters to train on, "
         "scored on the first 10 to validate)"
     )
     numbers = (2, 11, 12, 13, 21, 22, 103, 111, 1001)
@@ -198,9 +199,9 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPTX_CHECKPOINTS", raising=False)
-    facts = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason, 2.5)
+    facts = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason)
     assert facts["best"] == "2.2500 nats (3.246 bits/char) at step 12"
-    assert facts["but"] == ""
+    assert facts["to beat"] == "counting 2-grams: 2.5000 nats; this model is 0.2500 better"
     assert facts["ended"].endswith("2 min 10 s of training")
     assert "gptx runs tale-1" in facts["next"]
     assert "--checkpoints" not in facts["next"]
@@ -208,13 +209,77 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     assert facts["go on"] == goes_on
     shared = replace(manifest(), environment={"ranks": 2})
     for shard, option in ((False, ""), (True, " --shard")):
-        facts = reports.farewell(Run(Path("checkpoints/tale-1")), shared, reason, 2.5, shard)
+        facts = reports.farewell(Run(Path("checkpoints/tale-1")), shared, reason, shard)
         expected = goes_on.replace("gptx", "torchrun … -m -- cli")
         assert facts["go on"] == expected + option * bool(expected)
-    elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason, 2.5)
+    elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason)
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
-    beaten = reports.farewell(Run(Path("checkpoints/tale-1")), manifest(), reason, 1.669)
-    assert beaten["but"].startswith("counting n-grams reaches 1.6690: ")
+
+
+def test_a_loss_is_compared_with_counting_in_the_same_words_everywhere() -> None:
+    baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
+    counted = "counting 3-grams: 1.1210 nats"
+    advice = ": train longer, or on more text"
+    assert reports.comparison(1.1247, 46_504, baseline) == (
+        f"{counted}; this model is 0.0037 worse{advice}"
+    )
+    assert reports.comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
+    assert reports.comparison(1.2, 1_000_000, baseline) == (
+        f"{counted}; this model is 0.0790 worse (counting is scored on 46,504 characters, the "
+        f"model on 1,000,000){advice}"
+    )
+    assert reports.comparison(None, 0, baseline) == counted
+    assert reports.comparison(1.2, 46_504, None) == "–"
+    assert reports.comparison_record(1.2, 46_504, None) is None
+    assert reports.comparison_record(1.0, 46_504, baseline) == {
+        "order": 3,
+        "nats": 1.121,
+        "losses": [2.0, 1.4, 1.121],
+        "counted": 418_543,
+        "scored": 46_504,
+        "difference": pytest.approx(-0.121),
+        "same_characters": True,
+    }
+    part = reports.comparison_record(None, 9, baseline)
+    assert part is not None
+    assert (part["difference"], part["same_characters"]) == (None, False)
+
+
+def test_a_run_beside_counting_in_the_table_and_the_story_also_where_nothing_was_counted() -> None:
+    run = Run(Path("runs/tale-1"))
+    for changes, cell, fact in (
+        ({}, "0.2500 better", "counting 2-grams: 2.5000 nats; this model is 0.2500 better"),
+        ({"best_loss": 2.6}, "0.1000 worse", "0.1000 worse: train longer, or on more text"),
+        ({"baseline": None}, "–", "–"),
+        ({"best_loss": None}, "–", "counting 2-grams: 2.5000 nats"),
+    ):
+        table = shown(reports.runs_table([(run, manifest(**changes))]), 80)
+        header, row = table.splitlines()[:2]
+        assert "than counting" in header
+        assert cell in row
+        assert "shakespeare.txt" in row  # no name is broken in 80 columns
+        story = shown(reports.story(run, manifest(**changes), [], []))
+        facts = [line for line in story.splitlines() if line.startswith("to beat")]
+        assert [line.rstrip().endswith(fact) for line in facts] == [True]
+
+
+def test_how_many_characters_an_evaluation_predicts() -> None:
+    whole = manifest()
+    assert reports.evaluated_characters(whole) == 1_115_394 - 1_003_854 - 1
+    some = replace(whole, train=TrainConfig(eval_chars=1000))
+    assert reports.evaluated_characters(some) == 1000
+    apart = replace(whole, corpus=replace(whole.corpus, boundary=1_115_000))
+    assert reports.evaluated_characters(apart) == 393
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_what_is_to_beat_reads_well_in_a_narrow_card(width: int) -> None:
+    baseline = Baseline((3.238, 2.317, 1.694, 1.344, 1.205, 1.159, 1.14, 1.1213), 9, 9)
+    facts = reports.baseline_facts(4.635, baseline)
+    lines = shown(reports.card({"to beat": facts}), width).splitlines()
+    assert len(lines) <= {40: 5, 80: 2}[width]
+    words = " ".join(" ".join(lines).split())
+    assert words == f"to beat {facts}"  # no number is broken
 
 
 def test_results_and_scores_are_numbers_for_programs() -> None:
@@ -227,9 +292,19 @@ def test_results_and_scores_are_numbers_for_programs() -> None:
         "val_nats": 2.25,
         "val_bits": pytest.approx(2.25 / math.log(2)),
         "seconds": 130.0,
+        "counting": {
+            "order": 2,
+            "nats": 2.5,
+            "losses": [3.3, 2.5, 2.6],
+            "counted": 1_003_854,
+            "scored": 111_539,
+            "difference": -0.25,
+            "same_characters": True,
+        },
     }
     unevaluated = reports.result("tale-1", manifest(best_loss=None, best_step=None), "stopped")
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
+    assert reports.result("tale-1", manifest(baseline=None), "stopped")["counting"] is None
     score = Score(math.log(4), 1000)
     record = {"nats": math.log(4), "bits": 2.0, "perplexity": 4.0, "characters": 1000}
     assert reports.score_record(score) == pytest.approx(record)
