@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, S
 from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from gpt.manifest import Manifest
+    from gpt.manifest import Baseline, Manifest
     from gpt.reading.trained import TrainedGPT
     from gpt.view.lines import Page
     from gpt.vocabulary import Ids
@@ -35,13 +35,15 @@ WORST = 10  # surprises that --chars lists unasked
 class Scored:
     """A text as the model takes it in, what to call it, and what programs are told of it.
 
-    places: where in its file each character stands, when some were left out.
+    places: where in its file each character stands, when some were left out. baseline: what the run
+    has stored of counting on it.
     """
 
     label: str
     facts: dict[str, Any]
     ids: Ids
     places: list[int] | None = None
+    baseline: Baseline | None = None
 
 
 def evaluate(
@@ -67,6 +69,13 @@ def evaluate(
         str | None,
         typer.Option(help="Another run, or RUN:STEP, on the same text.", show_default=False),
     ] = None,
+    counting: Annotated[
+        bool,
+        typer.Option(
+            "--counting",
+            help="Count n-grams of the training text, to compare with on a FILE, too.",
+        ),
+    ] = False,
     unknown: Unknown = "error",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
@@ -85,6 +94,8 @@ def evaluate(
 
     if chars and against is not None:
         raise ConfigError("--chars and --against: give one of them")
+    if counting and against is not None:
+        raise ConfigError("--counting and --against: give one of them")
     if worst is not None and not chars:
         raise ConfigError("--worst: goes with --chars")
     model = open_run(checkpoints, run, step)
@@ -96,6 +107,7 @@ def evaluate(
             may_have_seen = earlier_sight(
                 manifest_of(checkpoints, run, step), manifest_of(*its), origin(other)["run"]
             )
+    trained_on = _counted_text(checkpoints, run, step, data) if counting else None
     page = Page(console.page_width(), ascii_only or not console.speaks_utf8())
 
     def tell(text: Scored) -> None:
@@ -110,6 +122,8 @@ def evaluate(
             found = score(model.reader, text.ids)
             record |= reports.score_record(found)
             told = reports.score_line(found)
+        if other is None:
+            told += _beside_counting(text, record, trained_on, len(model.vocabulary))
         if as_json:
             console.write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
@@ -127,7 +141,10 @@ def evaluate(
         except TextError as error:
             told = f"the validation split needs the corpus: {error}; restore it, or give a FILE"
             raise TextError(told) from None
-        tell(_split(ids, origin(model)["run"] if other else None, chars))
+        baseline = manifest_of(checkpoints, run, step).baseline
+        tell(
+            replace(_split(ids, origin(model)["run"] if other else None, chars), baseline=baseline)
+        )
     if may_have_seen:
         console.say(f"warning: {may_have_seen}")
     if failed:
@@ -186,6 +203,35 @@ def _split(ids: Ids, of_run: str | None, chars: bool) -> Scored:
             )
         label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
     return Scored(label, {"file": None, "split": "validation"}, ids)
+
+
+def _counted_text(checkpoints: Path, run: str | None, step: str, data: Path) -> Ids:
+    """The training text that --counting counts. Raises TextError."""
+    from gpt.training.counting import MOST_TRAIN
+
+    try:
+        train, _ = splits(checkpoints, run, step, data)
+    except TextError as error:
+        raise TextError(f"--counting needs the corpus: {error}; restore it") from None
+    if len(train) > MOST_TRAIN:
+        console.say(f"note: the last {MOST_TRAIN:,} characters of the training text are counted")
+    return train
+
+
+def _beside_counting(
+    text: Scored, record: dict[str, Any], trained_on: Ids | None, vocab_size: int
+) -> str:
+    """The model's loss in the record beside what counting reaches; "" where that is not known."""
+    from gpt.view import reports
+
+    baseline = text.baseline
+    if baseline is None and trained_on is not None:
+        from gpt.training.counting import count_baseline
+
+        baseline = count_baseline(trained_on, text.ids, vocab_size)
+    nats, characters = record["nats"], record["characters"]
+    record["counting"] = reports.comparison_record(nats, characters, baseline)
+    return f" · {reports.comparison(nats, characters, baseline)}" if baseline else ""
 
 
 def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:

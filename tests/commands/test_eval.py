@@ -13,6 +13,7 @@ import pytest
 from program import TINY, Gptx
 
 from gpt.commands.evaluate import earlier_sight
+from gpt.manifest import Manifest
 from gpt.run import Checkpoint
 
 
@@ -206,3 +207,76 @@ def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
     answer = gptx("eval", "--json")
     assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
     assert f"{whole['characters'] + 1:,} characters the first 50 are scored" in answer.err
+
+
+def test_eval_compares_with_what_the_run_has_counted(gptx: Gptx) -> None:
+    answer = gptx("eval")
+    record = json.loads(gptx("eval", "--json").out)
+    told = json.loads(gptx("runs", "--json").out.splitlines()[-1])["counting"]
+    assert record["counting"] == {**told, "difference": pytest.approx(told["difference"])}
+    assert told["same_characters"]
+    worse = record["nats"] - told["nats"]
+    assert told["difference"] == pytest.approx(worse, abs=1e-6)
+    assert worse > 0  # eight steps teach less than counting
+    assert answer.out.endswith(
+        f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is {worse:.4f} "
+        "worse: train longer, or on more text\n"
+    )
+    assert answer.out.count("\n") == 1
+    part = gptx("eval", "--chars").out.splitlines()[-1]
+    assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
+
+
+def test_counting_scores_a_file_only_when_it_is_asked_to(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (home / "corpus.txt").read_text()
+    (home / "end.txt").write_text(text[int(0.9 * len(text)) :])  # the validation split itself
+    stored = json.loads(gptx("eval", "--json").out)
+    found = json.loads(gptx("eval", "end.txt", "--counting", "--json").out)
+    assert found["counting"] == stored["counting"]
+    both = gptx("eval", "end.txt", "corpus.txt", "--counting")
+    assert re.findall(r"; this model is \d\.\d{4} (worse)", both.out) == ["worse"] * 2
+    assert both.err == ""
+    monkeypatch.setattr("gpt.training.counting.MOST_TRAIN", 100)
+    cut = gptx("eval", "end.txt", "--counting", "--json")
+    assert json.loads(cut.out)["counting"]["counted"] == 100
+    assert cut.err == "note: the last 100 characters of the training text are counted\n"
+    monkeypatch.setattr("gpt.commands.evaluate.splits", None)  # nothing else needs the corpus
+    assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
+    assert "counting" not in gptx("eval", "end.txt").out
+
+
+def test_a_run_without_a_baseline_compares_with_nothing_unless_asked(
+    gptx: Gptx, home: Path
+) -> None:
+    """As runs of earlier releases."""
+    (path,) = (home / "checkpoints").glob("corpus-1/step-00000008/manifest.json")
+    whole = path.read_bytes()
+    stored = json.loads(gptx("eval", "--json").out)["counting"]
+    try:
+        manifest = Manifest.from_json(whole, path)
+        path.write_bytes(replace(manifest, baseline=None).to_json())
+        assert "counting" not in gptx("eval").out
+        assert json.loads(gptx("eval", "--json").out)["counting"] is None
+        assert json.loads(gptx("eval", "--counting", "--json").out)["counting"] == stored
+        table = gptx("runs").out.splitlines()
+        assert table[1].split()[4] == "–"
+    finally:
+        path.write_bytes(whole)
+
+
+def test_counting_a_file_needs_the_corpus_and_goes_without_another_run(
+    gptx: Gptx, home: Path
+) -> None:
+    corpus = home / "corpus.txt"
+    corpus.rename(home / "moved.txt")
+    try:
+        answer = gptx("eval", "moved.txt", "--counting", "--data", "nowhere")
+    finally:
+        (home / "moved.txt").rename(corpus)
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("gptx: error: --counting needs the corpus: cannot read corpus")
+    both = gptx("eval", "--counting", "--against", "corpus-1")
+    assert (both.code, both.out) == (2, "")
+    assert both.err == "gptx: error: --counting and --against: give one of them\n"
