@@ -96,6 +96,7 @@ def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
         ("corpus", {}),
         ("corpus", {"digest": "", "characters": 1, "sources": None}),
         ("corpus", {"digest": 1, "characters": 1, "sources": ["a"]}),
+        ("corpus", {"digest": "a", "characters": "1", "sources": ["a"]}),
         ("running", [1.0]),
         ("running", "12 3"),
         ("files", {"model.safetensors": 7}),

@@ -209,7 +209,9 @@ def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
     assert f"{whole['characters'] + 1:,} characters the first 50 are scored" in answer.err
 
 
-def test_eval_compares_with_what_the_run_has_counted(gptx: Gptx) -> None:
+def test_eval_compares_with_what_the_run_has_counted(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = gptx("eval")
     record = json.loads(gptx("eval", "--json").out)
     told = json.loads(gptx("runs", "--json").out.splitlines()[-1])["counting"]
@@ -223,6 +225,8 @@ def test_eval_compares_with_what_the_run_has_counted(gptx: Gptx) -> None:
         "worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 1
+    monkeypatch.setattr("gpt.training.counting.count_baseline", None)  # it is not counted again
+    assert gptx("eval", "--counting").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
 
