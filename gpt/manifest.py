@@ -124,6 +124,11 @@ class Manifest:
         if self.baseline is not None:
             self.baseline.check()
 
+    @property
+    def since(self) -> int:
+        """The step after which training on the present text began."""
+        return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
+
     def trained_on(self, corpus: CorpusId) -> Manifest:
         """Going on with this text: if it is another one, no loss so far compares with a new one."""
         if corpus.digest == self.corpus.digest:

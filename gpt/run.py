@@ -130,7 +130,10 @@ class Run:
         return self._steadily(self._last)
 
     def best(self) -> Checkpoint:
-        """The commit with the lowest validation loss; the newest if none was evaluated."""
+        """The commit with the lowest validation loss on the newest one's text.
+
+        The newest commit if none was evaluated on that text.
+        """
         return self._steadily(self._best)
 
     def at(self, which: str = "best") -> Checkpoint:
@@ -174,6 +177,7 @@ class Run:
             for commit in commits
             if commit.manifest.val_loss is not None
             and commit.manifest.corpus.digest == newest.manifest.corpus.digest
+            and commit.manifest.earlier_corpora == newest.manifest.earlier_corpora
         ]
         if not scored:
             return newest
@@ -206,8 +210,8 @@ class Run:
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a step, whole or not at all, then lets go of what is not worth keeping.
 
-        Kept are the newest two and the best, or all. Raises StorageError, and then nothing has
-        changed.
+        Kept are the newest two and the best, or all; and where the corpus was changed, every step
+        of before. Raises StorageError, and then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -226,6 +230,8 @@ class Run:
         keep = {path.name for path in self.step_paths()[-2:]}
         if manifest.best_step is not None:
             keep.add(step_folder(manifest.best_step))
+        if manifest.earlier_corpora:
+            keep.update(step_folder(step) for step in steps if step <= manifest.since)
         for path in self.step_paths():
             if path.name not in keep:
                 with suppress(OSError):  # an old step too many harms nobody

@@ -10,7 +10,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -242,6 +242,45 @@ def test_lines_of_a_log_that_a_resumed_run_will_write_again(training: Training) 
 
     check = expecting(training, trainer.run, {4, 6}, 6, 6)
     report("a log cut back", training, every_fault(trainer.run, make, check))
+
+
+def test_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) -> None:
+    """What the first text has left stays; the second text comes to the same as undisturbed."""
+    trainer = training.start("changed")
+    assert finish(trainer.events()) == 0
+    run, before = trainer.run, tree(trainer.run.path)
+    (tmp_path / "other.txt").write_text(TEXT.replace("cat", "rat"))
+    source = Source(tmp_path / "other.txt", "other.txt")
+    other = encode([source], tmp_path / "data", training.corpus.vocabulary)
+
+    def go_on() -> Trainer:
+        commit, _ = run.last_valid()
+        config = replace(commit.manifest.train, steps=STEPS + INTERVAL)
+        return Trainer.resume(run, other, commit, config, "cpu")
+
+    def make() -> Callable[[], int]:
+        events = advance(go_on(), STEPS + INTERVAL)
+        return lambda: finish(events)
+
+    outcomes: dict[str, tuple[tuple[bytes, bytes], list[tuple[int, float]]]] = {}
+
+    def check(status: int, what: str) -> None:
+        files = tree(run.path)
+        state = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+        for name, data in before.items():
+            kept = files[name][: len(data)] if name.endswith(".jsonl") else files[name]
+            assert kept == data, (what, name)
+        if state not in outcomes:
+            assert finish(go_on().events()) == 0, what
+            assert run.last().manifest.earlier_corpora[0][0] == STEPS
+            outcomes[state] = weights(run), story(run)
+
+    counts = every_fault(run, make, check)
+    training.resumed.update(outcomes)
+    report("a changed corpus", training, counts)
+    expected = next(iter(outcomes.values()))
+    assert [step for step, _ in expected[1]] == [2, 4, 6, 8, 10]
+    assert all(outcome == expected for outcome in outcomes.values())
 
 
 def test_the_first_save_of_a_run(training: Training) -> None:

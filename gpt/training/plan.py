@@ -195,12 +195,21 @@ def resume_plan(
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
+    changed = corpus.identity.digest != stored.corpus.digest
+    if changed and train.steps == stored.step:
+        raise ConfigError(
+            f"--steps: this run has done all its {stored.step:,} steps; a changed corpus needs "
+            f"more of them: --steps N, above {stored.step}"
+        )
     going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
     baseline = going_on.baseline or _count(corpus, train)
     going_on = replace(going_on, baseline=baseline)
     plan = _assess(corpus, going_on, device, baseline, ranks=ranks)
-    if corpus.identity.digest != stored.corpus.digest:
-        warnings.append("the corpus has changed: losses before and after do not compare")
+    if changed:
+        warnings.append(
+            "the corpus has changed: losses before and after do not compare; what is saved and "
+            "logged up to here stays"
+        )
     return replace(plan, warnings=tuple(warnings))
 
 

@@ -115,6 +115,7 @@ class Trainer:
         initialise(self.model, self.config.seed)
         self._prepare()
         self._saved_step: int | None = None
+        self._unevaluated = False  # whether a stop came between the saved step and its evaluation
         self._stop_reason: str | None = None
         self._agreed: str | None = None
 
@@ -145,6 +146,8 @@ class Trainer:
     ) -> Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError.
 
+        With another text than the checkpoint's, its evaluations form a series of their own, which
+        begins after the checkpoint: what the run has saved and logged so far stays as it is.
         baseline: of this corpus, for a run that has none.
         """
         manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
@@ -156,9 +159,10 @@ class Trainer:
         restore_state(checkpoint, trainer.model, trainer.optimizer, averaged=config.average > 0)
         trainer._saved_step = checkpoint.manifest.step
         step = checkpoint.manifest.step
-        redo = trainer._is_due(step) and manifest.val_loss is None
+        same_text = corpus.identity.digest == checkpoint.manifest.corpus.digest
+        trainer._unevaluated = same_text and trainer._is_due(step) and manifest.val_loss is None
         if ranks.first:
-            run.forget_after(step - redo)
+            run.forget_after(step - trainer._unevaluated)
         return trainer
 
     def stop(self, reason: str) -> None:
@@ -182,8 +186,8 @@ class Trainer:
         step = self.manifest.step
         if self._saved_step is None:
             yield from self._save()  # fails before the first step if it must fail
-        elif self._is_due(step) and self.manifest.val_loss is None:
-            yield self._evaluate()  # a stop came between this step and its evaluation
+        elif self._unevaluated:
+            yield self._evaluate()
             yield from self._save()
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = time.perf_counter()
@@ -247,6 +251,7 @@ class Trainer:
         total, count = before.running
         record = {
             "step": before.step,
+            "since": before.since,
             "train_loss": total / max(1, count),
             "val_loss": val_loss,
             "learning_rate": learning_rate(before.step, self.config),

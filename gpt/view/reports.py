@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -357,8 +358,12 @@ def story(
     }
     parts: list[RenderableType] = [card(facts), Text()]
     parts += [_heading("options"), config_table({**vars(config), **vars(train)}), Text()]
-    if metrics:
-        parts += [_heading("loss"), loss_curve(metrics), Text()]
+    starts = [step for step, _ in manifest.earlier_corpora]
+    for number, since in enumerate((0, *starts)):
+        series = [record for record in metrics if bisect_left(starts, record["step"]) == number]
+        title = f"loss after step {since:,}, where the corpus was changed" if number else "loss"
+        if series:
+            parts += [_heading(title), loss_curve(series), Text()]
     for sample in samples:
         parts += [
             _heading(f"step {sample['step']:,}"),

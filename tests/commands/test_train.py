@@ -136,10 +136,28 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
     (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
     refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
     assert (refused.code, refused.err.count("--changed-corpus")) == (3, 1)
+    before = saved(home / "changed")
+    done = gptx("train", "mine.txt", "--resume", "--changed-corpus", *where)
+    assert (done.code, saved(home / "changed")) == (2, before)
+    assert "--steps: this run has done all its 8 steps; a changed corpus needs more" in done.err
     further = gptx("train", "mine.txt", "--resume", "--steps", "12", "--changed-corpus", *where)
     assert further.code == 0, further.err
     assert "the corpus has changed" in further.err
+    assert "train 0.0000" not in further.err
+    after = saved(home / "changed")
+    assert all(after[name].startswith(data) for name, data in before.items())
+    told = json.loads(gptx("runs", "mine-1", "--json", *where).out)
+    assert [(record["step"], record["since"]) for record in told["metrics"]] == [
+        *((4, 0), (8, 0), (12, 8))
+    ]
+    assert told["val_nats"] == told["metrics"][-1]["val_loss"]
+    assert "loss after step 8, where the corpus was changed" in gptx("runs", "mine-1", *where).out
     assert gptx("eval", "mine.txt", *where).code == 0
+
+
+def saved(checkpoints: Path) -> dict[str, bytes]:
+    """Every file of the runs."""
+    return {str(path): path.read_bytes() for path in checkpoints.rglob("*.*") if path.is_file()}
 
 
 def test_texts_that_come_twice_are_told(gptx: Gptx) -> None:

@@ -199,6 +199,20 @@ def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: C
         resume_plan(tiny, corpus, {"steps": 11}, "cpu")
 
 
+def test_a_changed_corpus_needs_steps_that_are_not_done(
+    corpus: Corpus, tiny: Checkpoint, tmp_path: Path
+) -> None:
+    changed = replace(corpus, identity=replace(corpus.identity, digest="sha256:" + "0" * 64))
+    message = r"^--steps: this run has done all its 12 steps; .*: --steps N, above 12$"
+    for given in ({}, {"steps": 12}):
+        with pytest.raises(ConfigError, match=message) as caught:
+            resume_plan(tiny, changed, given, "cpu")
+        assert caught.value.exit_code == 2
+    plan = resume_plan(tiny, changed, {"steps": 13}, "cpu")
+    assert "the corpus has changed: losses before and after do not compare" in plan.warnings[-1]
+    assert (plan.manifest.since, plan.manifest.val_loss) == (12, None)
+
+
 def test_another_environment_is_not_bit_exact_and_that_is_said(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:

@@ -20,7 +20,7 @@ from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module
-from gpt.training.corpus import encode
+from gpt.training.corpus import Corpus, encode
 from gpt.training.sources import Source
 from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trainer
 
@@ -135,21 +135,68 @@ def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path: Path) -> N
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
 
 
-def test_going_on_with_another_text_is_recorded_and_begins_a_new_best(tmp_path: Path) -> None:
-    first = new_trainer(tmp_path)
-    finish(first, stop_after=18)
-    (tmp_path / "other.txt").write_text(TEXT.replace("cat", "rat"))
-    source = Source(tmp_path / "other.txt", "other.txt")
-    other = encode([source], tmp_path / "data", first.corpus.vocabulary)
-    second = Trainer.resume(first.run, other, first.run.last(), first.manifest.train, "cpu")
-    finish(second)
-    manifest = first.run.last().manifest
-    left = (18, first.corpus.identity.digest)
-    assert (manifest.corpus, manifest.earlier_corpora) == (other.identity, (left,))
-    best = first.run.best().manifest
-    assert best.corpus == other.identity
-    assert best.val_loss == manifest.best_loss
-    assert [record["step"] for record in first.run.records("metrics")] == [6, 12, 18, 24, 30]
+def files_of(run: Run) -> dict[str, bytes]:
+    """Every file of a run."""
+    found = (path for path in run.path.rglob("*") if path.is_file())
+    return {str(path.relative_to(run.path)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_going_on_with_another_text_makes_a_new_series_and_changes_nothing_old(
+    tmp_path: Path, evaluated: bool
+) -> None:
+    """The first text stops at step 18, with or without that step's evaluation."""
+    first = new_trainer(tmp_path, steps=18 if evaluated else 30)
+    finish(first, stop_after=None if evaluated else 18)
+    before = files_of(first.run)
+    texts = [first.corpus, *(another(first, word) for word in ("rat", "hat"))]
+    base, evaluations = 18, [6, 12, *[18] * evaluated]
+    for number, (text, end) in enumerate(zip(texts[1:], (42, 60), strict=True), start=1):
+        config = replace(first.manifest.train, steps=end)
+        later = Trainer.resume(first.run, text, first.run.last(), config, "cpu")
+        assert files_of(first.run) == before
+        events = finish(later)
+        after = files_of(first.run)
+        for name, data in before.items():
+            grown = name.endswith(".jsonl")
+            assert (after[name][: len(data)] if grown else after[name]) == data
+        assert len(first.run.step_paths()) <= 3 + 3 * number  # each text's newest two and best
+        manifest = first.run.last().manifest
+        left = (base, texts[number - 1].identity.digest)
+        assert (manifest.corpus, manifest.earlier_corpora[-1]) == (text.identity, left)
+        records = [r for r in first.run.records("metrics") if r["since"] == base]
+        assert [record["step"] for record in records] == [*range(base + 6, end + 1, 6)]
+        told = [event.step for event in events if isinstance(event, Evaluated)]
+        assert told == [record["step"] for record in records]
+        assert all(record["train_loss"] > 0 for record in records)
+        best = first.run.best().manifest
+        assert (best.corpus, best.val_loss) == (text.identity, manifest.best_loss)
+        assert best.val_loss == min(record["val_loss"] for record in records)
+        evaluations += range(base + 6, end + 1, 6)
+        before, base = after, end
+    assert [record["step"] for record in first.run.records("metrics")] == evaluations
+
+
+def another(trainer: Trainer, word: str) -> Corpus:
+    """The trainer's text with another word in the cat's place."""
+    path = trainer.run.path.parents[1] / f"{word}.txt"
+    path.write_text(TEXT.replace("cat", word))
+    return encode([Source(path, path.name)], path.parent / "data", trainer.corpus.vocabulary)
+
+
+def test_the_best_on_a_text_that_comes_again_is_of_its_newest_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses before the text was changed and changed back do not count."""
+    evaluations(monkeypatch, 1.0, 3.0, 2.0)
+    trainer = first = new_trainer(tmp_path, steps=6)
+    finish(trainer)
+    for text, end in ((another(first, "rat"), 12), (first.corpus, 18)):
+        config = replace(trainer.manifest.train, steps=end)
+        trainer = Trainer.resume(trainer.run, text, trainer.run.last(), config, "cpu")
+        finish(trainer)
+    best = trainer.run.best().manifest
+    assert (best.step, best.val_loss, best.best_loss) == (18, 2.0, 2.0)
 
 
 def test_the_events_come_in_order_and_nothing_is_printed(

@@ -324,6 +324,15 @@ def test_the_loss_curve_is_shortest_at_the_best() -> None:
     assert shown(reports.loss_curve(METRICS[:1])).count("█") == 1
 
 
+def test_a_story_shows_the_losses_on_each_text_apart() -> None:
+    changed = manifest(earlier_corpora=((12, "sha256:" + "1" * 64),))
+    text = shown(reports.story(Run(Path("x")), changed, METRICS, []))
+    first, second = text.split("loss after step 12, where the corpus was changed")
+    assert [line.split()[0] for line in first.splitlines() if "█" in line] == ["6", "12"]
+    assert [line.split()[0] for line in second.splitlines() if "█" in line] == ["1,800"]
+    assert "was changed" not in shown(reports.story(Run(Path("x")), manifest(), METRICS, []))
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_tables_fit_and_show_names_as_they_are_but_harmless(width: int) -> None:
     run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
