@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Literal
 
 from gpt.errors import ConfigError
@@ -44,6 +45,41 @@ def choose(device: str) -> str:
     if device == "mps" and not has_mps():
         raise ConfigError("--device: no Apple GPU found; use --device cpu")
     return device
+
+
+def usable(device: str, trial: Callable[[str], object]) -> str:
+    """`choose`, and proof that the device works: `trial` computes on it, or raises anything.
+
+    Where the trial fails, "auto" is "cpu", and one line says so. Raises ConfigError if the device
+    was asked for.
+    """
+    chosen = choose(device)
+    if chosen == "cpu":
+        return chosen
+    try:
+        trial(chosen)
+    except Exception as error:  # a driver, a kernel or torch may raise anything
+        if device != "auto":
+            raise ConfigError(
+                f"--device: torch cannot compute on {chosen} ({_reason(error)}); install a torch "
+                "that can, or use --device cpu"
+            ) from error
+        report_failure(chosen, error, "the CPU computes instead")
+        return "cpu"
+    return chosen
+
+
+def report_failure(what: str, error: Exception, instead: str) -> None:
+    """One line to the log "gpt", which Python writes to stderr unless a program configures it."""
+    import logging
+
+    logging.getLogger("gpt").warning("note: %s failed (%s); %s", what, _reason(error), instead)
+
+
+def _reason(error: Exception) -> str:
+    """The error's type and first line."""
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def physical_memory() -> int | None:

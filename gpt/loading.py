@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-from gpt.devices import choose
+from gpt.devices import usable
 from gpt.errors import CheckpointError
-from gpt.reading.sampler import Decoder
+from gpt.reading.sampler import DrawingDecoder
 from gpt.reading.trained import TrainedGPT
 from gpt.run import MANIFEST, Checkpoint, Run, find_run
 from gpt.stored import StoredModel, read_model
@@ -18,15 +19,19 @@ def load(
     """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
 
     step: "best", "last" or a number, where a run is opened. device: "cpu" reads with numpy;
-    "cuda" and "mps" write with torch. Raises CheckpointError, ConfigError.
+    "cuda" and "mps" write with torch, once that has proven itself; "auto" does so if there is CUDA.
+    Raises CheckpointError, ConfigError.
     """
     return open_model(_stored(Path(path).resolve(), step), device)
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
-    """A verified file as a model that writes on the device. Raises CheckpointError."""
-    device = choose(device)
-    return TrainedGPT(stored, None if device == "cpu" else _torch_decoder(stored, device))
+    """A verified file as a model that writes on the device, and with numpy where that fails.
+
+    Raises CheckpointError, and ConfigError for a device that cannot be used; "auto" is then "cpu".
+    """
+    device = usable(device, _try_torch)
+    return TrainedGPT(stored, None if device == "cpu" else partial(_torch_decoder, stored, device))
 
 
 def _stored(path: Path, step: str) -> StoredModel:
@@ -40,7 +45,13 @@ def _stored(path: Path, step: str) -> StoredModel:
     return run.model(step)
 
 
-def _torch_decoder(stored: StoredModel, device: str) -> Decoder:
+def _try_torch(device: str) -> None:
+    import torch
+
+    torch.ones(1, device=device).add(1).item()
+
+
+def _torch_decoder(stored: StoredModel, device: str) -> DrawingDecoder:
     from gpt.model.decoder import TorchDecoder
     from gpt.training.checkpoint import load_gpt
 

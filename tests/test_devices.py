@@ -39,3 +39,8 @@ def test_waiting_threads_sleep_unless_the_user_has_said_how(
     monkeypatch.setattr(os, "environ", dict(own))
     devices.share_cores()
     assert os.environ.get("GOMP_SPINCOUNT") == spin
+
+
+def test_a_cpu_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
+    assert [devices.usable(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == ["cpu"] * 2

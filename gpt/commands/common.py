@@ -25,7 +25,6 @@ def open_run(
     checkpoints: Path, run: str | None, step: str, device: str = "cpu", characters: int = 0
 ) -> TrainedGPT:
     """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch."""
-    from gpt.devices import choose
     from gpt.loading import open_model
     from gpt.run import all_runs, find_run
 
@@ -35,7 +34,7 @@ def open_run(
         console.say(f"run: {found.name}, the newest (--run takes another)")
     if device == "auto":
         large = stored.config.parameters() * characters >= TORCH_PAYS
-        device = choose("auto") if large else "cpu"
+        device = "auto" if large else "cpu"
     return open_model(stored, device)
 
 

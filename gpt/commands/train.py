@@ -166,7 +166,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
     try:
         if folder is not None:
             ranks.launch.mark(folder)
-        device = usable_device(order.device)
+        device = usable_device(order.device, ranks)
         with working("encoding") as done:
             read = shared_corpus(
                 ranks,
@@ -234,7 +234,7 @@ def _go_on(
                     done,
                 ),
             )
-        device = usable_device(order.device)
+        device = usable_device(order.device, ranks)
         ranks.meet(device)
         plan = resume_plan(checkpoint, read, order.options, device, ranks)
         if ranks.first:

@@ -1,7 +1,8 @@
 """The torch model as a decoder, for devices that numpy does not reach.
 
 A cache of fixed size, a step that a CUDA graph repeats, and drawing on the device, so that many
-characters need one copy to the host.
+characters need one copy to the host. It raises whatever torch raises; who uses it goes on with
+numpy (gpt/reading/fallback.py).
 
 numpy in, numpy out, like the reader's decoder, and held to it by tests. Of the attention, only what
 a cache changes is written here; everything else is the model's own modules.
@@ -76,7 +77,7 @@ class TorchDecoder:
     def ahead(
         self,
         ids: npt.NDArray[np.integer[Any]],
-        uniforms: npt.NDArray[np.float64],
+        uniforms: npt.NDArray[np.floating[Any]],
         config: SampleConfig,
     ) -> npt.NDArray[np.int64]:
         """(B,) ids and (n, B) uniforms, n ≤ most_ahead -> (n, B) ids, one after the other.
@@ -95,6 +96,7 @@ class TorchDecoder:
         for _ in range(count):
             self._steps()
             self._draws[filters]()
+        self._read()
         return state.drawn[:count].cpu().numpy()
 
     def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> _State:
@@ -162,8 +164,11 @@ class TorchDecoder:
         return block.attention.proj(context.transpose(1, 2).reshape(B, T, C))  # type: ignore[no-any-return]
 
     def _read(self) -> npt.NDArray[np.float32]:
+        """The state's logits. Raises FloatingPointError if one is not finite."""
         assert self._state is not None
         logits: npt.NDArray[np.float32] = self._state.logits.cpu().numpy().copy()
+        if not np.isfinite(logits).all():
+            raise FloatingPointError("its logits are not finite")
         return logits
 
     def _repeated(self, work: Callable[[], None]) -> Callable[[], None]:

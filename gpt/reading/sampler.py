@@ -44,7 +44,7 @@ class DrawingDecoder(Decoder, Protocol):
 
     @property
     def most_ahead(self) -> int:
-        """How many; 0 where it cannot."""
+        """How many now; 0 where it cannot."""
 
     def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
         """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other."""
@@ -118,16 +118,16 @@ def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iter
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
     window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    drawing = decoder if isinstance(decoder, DrawingDecoder) and decoder.most_ahead else None
+    drawing = decoder if isinstance(decoder, DrawingDecoder) else None
     left, moved = config.length, True
     while left:
         if move := window_start(begin + held, block_size) - begin:
             window[:, : held - move] = window[:, move:held].copy()
             begin, held, moved = begin + move, held - move, True
         count = 1
-        if drawing and not moved:
+        if drawing and not moved and (most := drawing.most_ahead):
             room = block_size - held + 1  # until the window moves
-            count = min(room, left, drawing.most_ahead)
+            count = min(room, left, most)
             chances = np.array([[next(stream) for stream in streams] for _ in range(count)])
             window[:, held : held + count] = drawing.ahead(window[:, held - 1], chances, config).T
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from gpt.reading.decoding import stream_bytes
 from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
-from gpt.reading.sampler import Decoder, Samples, before_all
+from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
 from gpt.stored import StoredModel
 
 if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
@@ -33,14 +33,17 @@ STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its t
 class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
+    open_device makes the decoder of a device, when the first text is asked for.
     probe_error: the largest difference between its logits and those torch gave at saving.
     """
 
-    def __init__(self, stored: StoredModel, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self, stored: StoredModel, open_device: Callable[[], DrawingDecoder] | None = None
+    ) -> None:
         self.stored = stored
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.reader = Reader(stored.config, stored.tensors)
-        self._decoder = decoder
+        self._open_device = open_device
         with np.errstate(all="ignore"):  # whatever overflows fails the comparison
             logits = self.reader.logits(self.reader.forward(stored.probe_ids[None]))[0]
             self.probe_error = float(np.abs(logits - stored.probe_logits).max())
@@ -60,8 +63,14 @@ class TrainedGPT:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """numpy's with a KV cache, unless another was given at opening."""
-        return self._decoder or ParallelDecoder(self.reader)
+        """numpy's with a KV cache, or a device's with numpy's behind it."""
+        numpys = ParallelDecoder(self.reader)
+        if self._open_device is None:
+            return numpys
+        from gpt.reading.fallback import FallbackDecoder, Probe
+
+        probe = Probe(self.stored.probe_ids, self.stored.probe_logits, PROBE_TOLERANCE)
+        return FallbackDecoder(self._open_device, numpys, probe)
 
     def generate(
         self, prompt: str = "", *, stop: Sequence[str] = (), unknown: str = "error", **options: Any
@@ -92,10 +101,11 @@ class TrainedGPT:
         return Samples(self.decoder, self.vocabulary, known, config, stop, past)
 
     def _check_memory(self, n: int) -> None:
-        """Linux promises memory that it does not have, and kills who uses it."""
-        each = STREAM + 8 * self.config.block_size
-        if self._decoder is None:  # another one has its memory elsewhere
-            each += stream_bytes(self.config)
+        """Linux promises memory that it does not have, and kills who uses it.
+
+        With a device, too: numpy must be able to go on for it.
+        """
+        each = STREAM + 8 * self.config.block_size + stream_bytes(self.config)
         has = physical_memory()
         if has is None or n * each <= has:
             return

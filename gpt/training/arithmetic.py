@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from gpt.config import TrainConfig
+from gpt.devices import report_failure
 
 
 def settle(config: TrainConfig) -> None:
@@ -46,4 +47,21 @@ def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
 
 def compiled(net: nn.Module, config: TrainConfig) -> nn.Module:
     """The net as torch.compile makes it, if so configured: it pays after minutes (benchmarks)."""
-    return cast(nn.Module, torch.compile(net)) if config.compile else net
+    return _Compiled(net) if config.compile else net
+
+
+class _Compiled(nn.Module):
+    """Calls the compiled net; the net itself once the compiler has failed, which one line says."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self._net, self._called = net, cast(nn.Module, torch.compile(net))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """As the net's own."""
+        try:
+            return cast(torch.Tensor, self._called(inputs))
+        except torch._dynamo.exc.TorchDynamoException as error:
+            report_failure("--compile", error, "training goes on uncompiled")
+            self._called = self._net
+            return cast(torch.Tensor, self._net(inputs))

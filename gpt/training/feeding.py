@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt.config import TrainConfig
+from gpt.devices import report_failure
 from gpt.training import cache
 from gpt.training.batches import batch, starts_of
 from gpt.vocabulary import Ids
@@ -25,12 +26,19 @@ Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, here or on the device
 
 
 def kept_near(ids: Ids, device: str) -> Fed:
-    """The ids on the device, if it is a GPU and they are few; else as they are."""
+    """The ids on the device, if it is a GPU and they are few; else as they are.
+
+    They stay here, too, where the GPU does not say how much is free, or has not as much as it says.
+    """
     if device != "cuda":
         return ids
-    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    free = torch.cuda.mem_get_info()[0] + cached
-    return copied(ids, device) if ids.nbytes <= SHARE * free else ids
+    try:
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        free = torch.cuda.mem_get_info()[0] + cached
+        return copied(ids, device) if ids.nbytes <= SHARE * free else ids
+    except RuntimeError as error:
+        report_failure("copying the corpus to the GPU", error, "each step sends its windows")
+        return ids
 
 
 def copied(ids: Ids, device: str) -> Tensor:

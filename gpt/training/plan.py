@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig, only_fields, require
-from gpt.devices import choose
+from gpt.devices import usable
 from gpt.errors import ConfigError
 from gpt.manifest import Baseline, Manifest
 from gpt.presets import FITTED_PRESETS, preset
@@ -23,7 +23,7 @@ from gpt.training.corpus import Corpus, character_counts
 from gpt.training.counting import count_baseline
 from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
 from gpt.training.ranks import ONE, Ranks
-from gpt.training.step import Measurement, check_memory, measure
+from gpt.training.step import Measurement, check_memory, measure, try_step
 from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
@@ -213,13 +213,18 @@ def resume_plan(
     return replace(plan, warnings=tuple(warnings))
 
 
-def usable_device(device: str) -> str:
-    """The device, if this torch can use it; "auto" then means the CPU. Raises ConfigError."""
-    chosen = choose(device)
-    if chosen == "cuda" and not torch.cuda.is_available():
-        require(device == "auto", "device", "this torch was built without CUDA; use --device cpu")
-        return "cpu"
-    return chosen
+def usable_device(device: str, ranks: Ranks = ONE) -> str:
+    """The device, if this torch can train on it; "auto" is else the CPU, and one line says so.
+
+    Several ranks must decide alike, so each only asks whether torch knows the device. Raises
+    ConfigError.
+    """
+    return usable(device, try_step if ranks.size == 1 else _try_nothing)
+
+
+def _try_nothing(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("torch finds no CUDA device that it can use")
 
 
 def _measure(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -168,6 +169,16 @@ def measure(
     # A forward pass alone costs about a third of a step, a character of either the same.
     evaluation = typical / 3 * eval_characters / step_characters  # also shared by the ranks
     return Measurement(typical, evaluation, peak_memory(device))
+
+
+def try_step(device: str) -> None:
+    """Trains a tiny model for one step with all that presets use. Raises whatever torch raises."""
+    shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, ngram=2)
+    model = GPT(replace(shape, dropout=0.1, ngram_dropout=0.1))
+    config = TrainConfig(batch_size=2, precision="bfloat16")
+    initialise(model, config.seed)
+    model.to(device).train()
+    train_step(model, Optimizer(model, config), np.zeros(64, np.uint8), config, 0)
 
 
 def peak_memory(device: str) -> int:

@@ -264,7 +264,8 @@ class Trainer:
     def _save(self) -> Iterator[Saved]:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         if self.ranks.first or self.ranks.shard:
-            model = gathered(self.kept) if self.ranks.shard else self.kept
+            on_cpu = self.device == "cpu" and not self.ranks.shard
+            model = self.kept if on_cpu else gathered(self.kept)  # the probe is the CPU's
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if self.ranks.first:
             excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from program import Gptx
+import torch
+from program import TINY, Gptx
 
+import cli
+from gpt.model.decoder import TorchDecoder
 from gpt.reading.decoding import CachedDecoder, Integers
 from gpt.reading.reader import Array
 
@@ -190,3 +197,79 @@ def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: 
     assert answer.err.endswith("; restore it\n")
     assert record["text"] == answer.out.removesuffix("\n")
     assert "novelty" not in record
+
+
+#: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
+GPU = "import gpt.devices, gpt.commands.common as c; c.TORCH_PAYS = 0; "
+GPU += "gpt.devices.cuda_devices = lambda: 1; "
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
+def test_a_driver_without_a_torch_that_uses_it_is_one_line_and_numpys_text(home: Path) -> None:
+    texts = []
+    for extra in ("", GPU):
+        code = f"{extra}import cli; cli.main()"
+        command = [sys.executable, "-W", "error", "-c", code, "sample", "the cat"]
+        place = {"cwd": home, "env": {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent)}}
+        texts.append(subprocess.run(command, capture_output=True, text=True, **place))
+    plain, fell_back = texts
+    assert (fell_back.returncode, fell_back.stdout) == (0, plain.stdout)
+    assert (plain.stderr, len(plain.stdout)) == ("", len("the cat") + 501)
+    why = "AssertionError: Torch not compiled with CUDA enabled"
+    assert fell_back.stderr == f"note: cuda failed ({why}); the CPU computes instead\n"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
+@pytest.mark.parametrize("command", [("sample", "the"), ("train", "corpus.txt", *TINY)])
+def test_a_device_that_torch_cannot_use_is_refused_if_asked_for(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], home: Path
+) -> None:
+    before = sorted((home / "checkpoints").iterdir())
+    for device, module in (("cuda", "cuda_devices"), ("mps", "has_mps")):
+        monkeypatch.setattr(f"gpt.devices.{module}", lambda: True)
+        answer = gptx(*command, "--device", device)
+        assert (answer.code, answer.out) == (2, "")
+        error = answer.err.splitlines()[-1]
+        assert error.startswith(f"gptx: error: --device: torch cannot compute on {device} (")
+        assert error.endswith("; install a torch that can, or use --device cpu")
+    assert sorted((home / "checkpoints").iterdir()) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
+def test_auto_trains_on_the_cpu_where_torch_cannot_use_the_gpu(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    answer = gptx("train", "corpus.txt", *TINY, "--checkpoints", "gpu")
+    assert answer.code == 0, answer.err
+    assert "device      cpu (" in answer.err
+    assert [line for line in caplog.messages if "cuda failed (AssertionError: Torch" in line]
+    assert len(caplog.messages) == 1
+
+
+def test_a_device_that_fails_halfway_leaves_the_text_whole(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the command line, with torch on a CPU in the device's place."""
+    asked = ("sample", "the cat", "--length", "90", "--novelty")
+    expected = gptx(*asked).out
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr("gpt.loading._try_torch", lambda device: None)
+    real, calls = TorchDecoder.ahead, []
+
+    def on_cpu(self: TorchDecoder, model: Any, device: str) -> None:
+        start(self, model.to("cpu"), "cpu")
+
+    def failing(self: TorchDecoder, *given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 4:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return real(self, *given)
+
+    start = TorchDecoder.__init__
+    monkeypatch.setattr(TorchDecoder, "__init__", on_cpu)
+    monkeypatch.setattr(TorchDecoder, "ahead", failing)
+    monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
+    answer = gptx(*asked, "--device", "cuda")
+    assert (answer.code, answer.out, len(calls)) == (0, expected, 4)
+    assert len(caplog.messages) == 1

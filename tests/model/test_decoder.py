@@ -48,9 +48,8 @@ def test_its_text_is_numpys_past_the_context_too(
     tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, temperature: float
 ) -> None:
     options = {"length": 40, "temperature": temperature, "seed": 3}
-    assert TrainedGPT(tiny.model(), decoder).generate("the cat", **options) == trained.generate(
-        "the cat", **options
-    )
+    model = TrainedGPT(tiny.model(), lambda: decoder)
+    assert model.generate("the cat", **options) == trained.generate("the cat", **options)
 
 
 def test_it_decodes_without_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
@@ -130,11 +129,62 @@ def test_drawing_ahead_is_drawing_one_after_the_other(
         decoder.ahead(last, uniforms[:6], SampleConfig())
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["of a step", "of a draw"])
+def test_a_capture_that_fails_is_one_line_and_numpys_text(
+    tiny: Checkpoint,
+    trained: TrainedGPT,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    which: int,
+) -> None:
+    captured: list[Any] = []
+
+    def capture(decoder: TorchDecoder, work: Any) -> Any:
+        if len(captured) == which:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\n…")
+        captured.append(work)
+        return work
+
+    monkeypatch.setattr(TorchDecoder, "_repeated", capture)
+    model = TrainedGPT(tiny.model(), lambda: TorchDecoder(load_gpt(tiny.model(), "cpu"), "cpu"))
+    assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
+    (line,) = caplog.messages
+    assert "the GPU failed (RuntimeError: CUDA error: operation not permitted" in line
+    assert len(captured) == which
+
+
+@pytest.mark.parametrize("change", ["rounded", "not finite"])
+def test_a_device_that_computes_otherwise_writes_nothing(
+    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    net = load_gpt(tiny.model(), "cpu")
+    with torch.no_grad():
+        if change == "rounded":
+            for parameter in net.parameters():
+                parameter.copy_(parameter.bfloat16())
+        else:
+            net.lm_head.weight[2] = float("inf")
+    model = TrainedGPT(tiny.model(), lambda: TorchDecoder(net, "cpu"))
+    assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
+    (line,) = caplog.messages
+    assert ("logits differ" if change == "rounded" else "logits are not finite") in line
+
+
+def test_logits_that_are_not_finite_end_a_drawing(decoder: TorchDecoder) -> None:
+    decoder.start(np.array([[1, 2]]))
+    with torch.no_grad():
+        decoder._model.token_embedding.weight.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="its logits are not finite"):
+        decoder.ahead(np.array([1]), np.full((3, 1), 0.5), SampleConfig())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda_it_writes_the_same(tiny: Checkpoint, trained: TrainedGPT) -> None:
+def test_on_cuda_it_writes_the_same(
+    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+) -> None:
     decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
         expected = trained.generate("the cat", length=40, **options)
-        assert (
-            TrainedGPT(tiny.model(), decoder).generate("the cat", length=40, **options) == expected
-        )
+        model = TrainedGPT(tiny.model(), lambda: decoder)
+        assert model.generate("the cat", length=40, **options) == expected
+    assert caplog.messages == []

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.reading.decoding import CachedDecoder
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.stored import StoredModel
@@ -93,19 +92,6 @@ def test_an_option_out_of_range_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{named}: "):
         trained.generate("the", **options)
-
-
-def test_it_writes_with_the_decoder_that_it_was_given(stored: StoredModel) -> None:
-    class Counting(CachedDecoder):
-        starts = 0
-
-        def start(self, ids: Any) -> Any:
-            self.starts += 1
-            return super().start(ids)
-
-    decoder = Counting(TrainedGPT(stored).reader)
-    assert TrainedGPT(stored, decoder).generate("the") == TrainedGPT(stored).generate("the")
-    assert decoder.starts > 1
 
 
 @pytest.fixture(scope="module")

@@ -87,3 +87,34 @@ def test_a_step_runs_the_compiled_net_and_learns_the_same(monkeypatch: pytest.Mo
     assert losses(compile=True) == plain
     assert len(calls) == 3
     assert compiled(calls[0], TrainConfig()) is calls[0]
+
+
+def test_a_net_that_cannot_be_compiled_is_called_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = []
+
+    def uncompilable(net: nn.Module) -> Any:
+        def call(inputs: torch.Tensor) -> torch.Tensor:
+            tries.append(inputs)
+            raise torch._dynamo.exc.TorchDynamoException("no working compiler found\nat all")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", uncompilable)
+    net, inputs = nn.Linear(3, 2), torch.ones(4, 3)
+    called = compiled(net, TrainConfig(compile=True))
+    for _ in range(2):
+        assert torch.equal(called(inputs), net(inputs))
+    assert len(tries) == 1
+    why = "TorchDynamoException: no working compiler found"
+    assert caplog.messages == [f"note: --compile failed ({why}); training goes on uncompiled"]
+
+
+def test_other_errors_of_a_compiled_net_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(inputs: torch.Tensor) -> torch.Tensor:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "compile", lambda net: full)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        compiled(nn.Linear(3, 2), TrainConfig(compile=True))(torch.ones(4, 3))

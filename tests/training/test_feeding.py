@@ -62,3 +62,21 @@ def test_ids_stay_here_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda n=free: (n, 10**9))
         assert kept_near(ids, "cuda") is expected
     assert copies == ["cuda"]
+
+
+@pytest.mark.parametrize("where", ["memory_reserved", "mem_get_info", "copied"])
+def test_a_gpu_that_does_not_take_the_ids_is_sent_windows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    ids = np.zeros(1000, np.uint8)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 10**9))
+    monkeypatch.setattr(feeding if where == "copied" else torch.cuda, where, fail)
+    assert kept_near(ids, "cuda") is ids
+    (line,) = caplog.messages
+    assert line.startswith("note: copying the corpus to the GPU failed (OutOfMemoryError: CUDA out")
+    assert line.endswith("; each step sends its windows")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TEXT, TINY, corpus_of
+from torch.distributed import HashStore
 
 from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import ConfigError, TextError
@@ -25,12 +26,14 @@ from gpt.training import plan as module
 from gpt.training.corpus import Corpus, encode
 from gpt.training.counting import count_baseline
 from gpt.training.finding import find_corpus, read_corpus
+from gpt.training.launch import Launch
 from gpt.training.plan import (
     CHANGEABLE,
     make_plan,
     resume_plan,
     usable_device,
 )
+from gpt.training.ranks import Ranks
 from gpt.training.sources import Source
 from gpt.training.step import Measurement
 from gpt.training.trainer import environment
@@ -379,14 +382,38 @@ def test_a_pipe_is_resumable_while_it_is_encoded_and_then_gone(working: Path) ->
     assert again.identity == identity
 
 
-def test_a_driver_without_a_torch_that_uses_it_means_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_gpu_must_train_a_step_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "choose", lambda _: "cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    trained: list[str] = []
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr(module, "try_step", trained.append)
+    assert [usable_device(device) for device in ("auto", "cuda", "cpu")] == ["cuda", "cuda", "cpu"]
+    assert trained == ["cuda", "cuda"]
+
+    def fail(device: str) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available\nfor this device")
+
+    monkeypatch.setattr(module, "try_step", fail)
     assert usable_device("auto") == "cpu"
-    with pytest.raises(ConfigError, match=r"^--device: this torch was built without CUDA"):
+    why = "RuntimeError: CUDA error: no kernel image is available"
+    assert caplog.messages == [f"note: cuda failed ({why}); the CPU computes instead"]
+    with pytest.raises(ConfigError, match=r"^--device: torch cannot compute on cuda \(Run.*cpu$"):
         usable_device("cuda")
+    assert len(caplog.messages) == 1
+
+
+def test_several_ranks_ask_only_whether_torch_has_cuda(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step of each on the first GPU would take memory there, and only some might fail."""
+    ranks = Ranks(Launch(rank=1, size=2), store=HashStore())
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
+    for available, chosen in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda it=available: it)
+        assert usable_device("auto", ranks) == chosen
+    assert "torch finds no CUDA device" in caplog.text
 
 
 def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None:

@@ -23,6 +23,7 @@ from gpt.training.step import (
     memory_errors,
     peak_memory,
     train_step,
+    try_step,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -215,3 +216,22 @@ def test_memory_is_counted_for_what_is_computed_at_once(monkeypatch: pytest.Monk
         check_memory(MODEL, replace(many, micro_batch_size=10 * advised))
     monkeypatch.setattr("gpt.training.step.physical_memory", lambda: None)
     check_memory(MODEL, many)
+
+
+def test_the_step_that_tries_a_device_is_one_of_the_presets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[ModelConfig, TrainConfig, bool]] = []
+
+    def watched(model: Any, optimizer: Any, ids: Any, config: TrainConfig, step: int) -> Any:
+        loss, taken = train_step(model, optimizer, ids, config, step)
+        seen.append((model.config, config, taken))
+        return loss, taken
+
+    monkeypatch.setattr("gpt.training.step.train_step", watched)
+    try_step("cpu")
+    ((model, config, taken),) = seen
+    assert taken
+    assert (model.ngram > 1, model.drops, config.precision) == (True, True, "bfloat16")
+    with pytest.raises((RuntimeError, AssertionError)):
+        try_step("mps" if torch.cuda.is_available() else "cuda")

@@ -19,6 +19,7 @@ from gpt import files
 from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.run import MODEL, STATE, Run, new_run
+from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.corpus import Corpus, encode
 from gpt.training.sources import Source
@@ -197,6 +198,25 @@ def test_the_best_on_a_text_that_comes_again_is_of_its_newest_series(
         finish(trainer)
     best = trainer.run.best().manifest
     assert (best.step, best.val_loss, best.best_loss) == (18, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_the_probe_of_a_model_on_a_device_is_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: float
+) -> None:
+    """A device may round otherwise; what it trains must open all the same."""
+    probed: list[Any] = []
+    real = checkpoint.probe_logits
+    monkeypatch.setattr(
+        checkpoint, "probe_logits", lambda model, ids: probed.append(model) or real(model, ids)
+    )
+    trainer = new_trainer(tmp_path, average=average)
+    trainer.device = "cuda"
+    next(trainer.events())
+    assert probed[0] is not trainer.kept
+    assert {str(parameter.device) for parameter in probed[0].parameters()} == {"cpu"}
+    saved, kept = trainer.run.last().model(), trainer.kept.stored_parameters()
+    assert all((saved.tensors[name] == kept[name].detach().numpy()).all() for name in kept)
 
 
 def test_the_events_come_in_order_and_nothing_is_printed(

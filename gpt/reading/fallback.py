@@ -1,0 +1,138 @@
+"""A device's decoder that must prove itself, with numpy's behind it.
+
+The device is opened when the first text is started. It proves the checkpoint's probe before it is
+used, once for every number of streams, and its drawing on the first characters that it draws.
+Whatever it raises, and any proof that it fails, costs one line: numpy reads the text so far and
+goes on with the same random numbers, so the text is what the seed says, whoever wrote which part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from gpt.config import SampleConfig
+from gpt.devices import report_failure
+from gpt.reading.sampler import Decoder, DrawingDecoder, Floats, Integers, draw, probabilities
+
+DRAWN = 8  # characters that the device and numpy draw alike before the device is believed
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """(P,) ids, the (P, vocab_size) logits that torch computed for them at saving, and how far a
+    device may be from them.
+    """
+
+    ids: Integers
+    logits: Floats
+    tolerance: float
+
+
+class FallbackDecoder:
+    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B."""
+
+    def __init__(
+        self, open_device: Callable[[], DrawingDecoder], numpys: Decoder, probe: Probe
+    ) -> None:
+        self.config = numpys.config
+        self._open: Callable[[], DrawingDecoder] | None = open_device  # None: the device failed
+        self._device: DrawingDecoder | None = None
+        self._numpys, self._probe = numpys, probe
+        self._proven_streams = 0
+        self._proven_draws: SampleConfig | None = None
+        self._text = np.empty((0, self.config.block_size), np.int64)  # (B, S) what was given
+        self._length = 0  # of each stream's part of it
+
+    @property
+    def most_ahead(self) -> int:
+        """How many characters `ahead` can draw on the device; 0 once numpy writes."""
+        return self._device.most_ahead if self._device else 0
+
+    def start(self, ids: Integers) -> Floats:
+        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        self._text = np.empty((len(ids), self.config.block_size), np.int64)
+        self._length = 0
+
+        def work(device: DrawingDecoder) -> Floats:
+            if self._proven_streams != len(ids):
+                self._prove(device, len(ids))
+            return device.start(ids)
+
+        logits = self._on_device(work)
+        logits = self._numpys.start(ids) if logits is None else logits
+        self._remember(ids)
+        return logits
+
+    def step(self, ids: Integers) -> Floats:
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        logits = self._on_device(lambda device: device.step(ids))
+        logits = self._numpys.step(ids) if logits is None else logits
+        self._remember(ids[:, None])
+        return logits
+
+    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+        """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
+
+        def work(device: DrawingDecoder) -> Integers:
+            drawn = device.ahead(ids, uniforms, config)
+            if self._proven_draws != config:
+                self._numpys.start(self._text[:1, : self._length])
+                first = _draw_ahead(self._numpys.step, ids[:1], uniforms[:DRAWN, :1], config)
+                if not np.array_equal(drawn[:DRAWN, :1], first):
+                    raise ArithmeticError("it draws other characters than numpy")
+                self._proven_draws = config
+            return drawn
+
+        drawn = self._on_device(work)
+        if drawn is None:
+            return _draw_ahead(self.step, ids, uniforms, config)
+        self._remember(np.concatenate([ids[None], drawn[:-1]]).T)
+        return drawn
+
+    def _on_device(self, work: Callable[[DrawingDecoder], Result]) -> Result | None:
+        """What the device answers, or None: then numpy has read the text so far."""
+        if self._open is None:
+            return None
+        try:
+            if self._device is None:
+                self._device = self._open()
+            return work(self._device)
+        except Exception as error:  # a driver, a kernel or torch may raise anything
+            self._open = self._device = None
+            report_failure("the GPU", error, "numpy writes instead, the same text")
+        if self._length:
+            self._numpys.start(self._text[:, : self._length])
+        return None
+
+    def _remember(self, ids: Integers) -> None:
+        """(B, n) ids that the decoder has been given."""
+        end = self._length + ids.shape[1]
+        self._text[:, self._length : end] = ids
+        self._length = end
+
+    def _prove(self, device: DrawingDecoder, streams: int) -> None:
+        """Raises ArithmeticError unless every stream gets the probe's logits, read and stepped."""
+        probe, half = self._probe, max(1, len(self._probe.ids) // 2)
+        ids = np.tile(probe.ids, (streams, 1))  # (B, P)
+        for end in range(half, len(probe.ids) + 1):
+            logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
+            error = float(np.abs(logits - probe.logits[end - 1]).max())
+            if not error <= probe.tolerance:
+                raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
+        self._proven_streams, self._proven_draws = streams, None
+
+
+def _draw_ahead(
+    step: Callable[[Integers], Floats], ids: Integers, uniforms: Floats, config: SampleConfig
+) -> Integers:
+    """(B,) ids and (n, B) uniforms -> (n, B) ids, each from the logits of a step."""
+    rows = []
+    for chances in uniforms:
+        ids = draw(probabilities(step(ids), config), chances)
+        rows.append(ids)
+    return np.array(rows)

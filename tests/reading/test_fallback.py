@@ -1,0 +1,193 @@
+"""A device may fail anywhere: one line says so, and the text is the one that numpy writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpt.config import SampleConfig
+from gpt.reading.decoding import CachedDecoder
+from gpt.reading.fallback import DRAWN, FallbackDecoder, Probe
+from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.sampler import Floats, Integers, draw, probabilities
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
+
+FAILURES = [
+    RuntimeError("CUDA error: an illegal memory access was encountered\nmore lines"),
+    AssertionError("Torch not compiled with CUDA enabled"),
+    ImportError("libcudnn.so.9: cannot open shared object file"),
+    NotImplementedError("The operator is not implemented for the MPS device"),
+    MemoryError(),
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+class Device:
+    """numpy in a device's place: it counts what it is asked, and may fail at one of them."""
+
+    def __init__(
+        self,
+        trained: TrainedGPT,
+        most_ahead: int = 0,
+        fails_at: int | None = None,
+        error: Exception = FAILURES[0],
+    ) -> None:
+        self.config, self.most_ahead = trained.config, most_ahead
+        self.asked: list[str] = []
+        self._decoder = CachedDecoder(trained.reader)
+        self._fails_at, self._error = fails_at, error
+
+    def _ask(self, what: str) -> None:
+        if len(self.asked) == self._fails_at:
+            raise self._error
+        self.asked.append(what)
+
+    def start(self, ids: Integers) -> Floats:
+        self._ask(f"start {len(ids)}")
+        return self._decoder.start(ids)
+
+    def step(self, ids: Integers) -> Floats:
+        self._ask("step")
+        return self._decoder.step(ids)
+
+    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+        self._ask("ahead")
+        rows = []
+        for chances in uniforms:
+            ids = draw(probabilities(self._decoder.step(ids), config), chances)
+            rows.append(ids)
+        return np.array(rows)
+
+
+def pieces(model: TrainedGPT, n: int = 1, **options: Any) -> list[list[str]]:
+    """What each step of a stream gains."""
+    return list(model.stream("the cat", SampleConfig(length=45, n=n, **options)))
+
+
+def on(trained: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
+    return TrainedGPT(trained.stored, open_device)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("most_ahead", [0, 5])
+def test_a_device_that_fails_anywhere_changes_no_character(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, n: int, most_ahead: int
+) -> None:
+    expected = pieces(trained, n)
+    healthy = Device(trained, most_ahead)
+    assert pieces(on(trained, lambda: healthy), n) == expected
+    assert caplog.messages == []
+    assert healthy.asked.count("ahead") > 8 if most_ahead else healthy.asked.count("step") > 40
+    for number in range(len(healthy.asked)):
+        error = FAILURES[number % len(FAILURES)]
+        device = Device(trained, most_ahead, number, error)
+        caplog.clear()
+        assert pieces(on(trained, lambda device=device: device), n) == expected
+        assert len(device.asked) == number  # it is not asked again
+        (line,) = caplog.messages
+        first = (str(error).splitlines() or ["no reason given"])[0]
+        assert line == (
+            f"note: the GPU failed ({type(error).__name__}: {first}); "
+            "numpy writes instead, the same text"
+        )
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_a_device_that_does_not_open_is_not_tried_again(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    tries = []
+
+    def fail() -> Any:
+        tries.append(1)
+        raise error
+
+    model = on(trained, fail)
+    for _ in range(2):
+        assert model.generate("the", length=20) == trained.generate("the", length=20)
+    assert (len(tries), len(caplog.messages)) == (1, 1)
+
+
+class Wrong(Device):
+    """A device whose `where` answers with logits that are off by `by` in one stream's character."""
+
+    where, by = "", 0.0
+
+    def _changed(self, what: str, logits: Floats) -> Floats:
+        if what == self.where:
+            logits[-1, 3] += self.by
+        return logits
+
+    def start(self, ids: Integers) -> Floats:
+        return self._changed("start", super().start(ids))
+
+    def step(self, ids: Integers) -> Floats:
+        return self._changed("step", super().step(ids))
+
+    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+        drawn = super().ahead(ids, uniforms, config)
+        return drawn[::-1].copy() if self.where == "ahead" else drawn
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("by", [3e-4, 5.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["start", "step"])
+def test_a_device_whose_logits_are_not_the_probes_writes_nothing(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, where: str, by: float, n: int
+) -> None:
+    device = Wrong(trained, most_ahead=5)
+    device.where, device.by = where, by
+    assert pieces(on(trained, lambda: device), n) == pieces(trained, n)
+    assert "ahead" not in device.asked
+    assert len(caplog.messages) == 1
+    assert "its logits differ from the checkpoint's by" in caplog.text
+
+
+def test_a_device_that_draws_other_characters_writes_nothing(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = Wrong(trained, most_ahead=5)
+    device.where = "ahead"
+    assert pieces(on(trained, lambda: device)) == pieces(trained)
+    assert device.asked.count("ahead") == 1
+    assert "it draws other characters than numpy" in caplog.text
+
+
+def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
+    for where in ("start", "step"):
+        device = Wrong(trained, most_ahead=5)
+        device.where, device.by = where, 2e-6
+        pieces(on(trained, lambda device=device: device))
+        assert "ahead" in device.asked
+
+
+def test_each_number_of_streams_is_proven_once(trained: TrainedGPT) -> None:
+    stored, device = trained.stored, Device(trained)
+    length = len(stored.probe_ids)
+    probe = Probe(stored.probe_ids, stored.probe_logits, 1e-4)
+    decoder = FallbackDecoder(lambda: device, ParallelDecoder(trained.reader), probe)
+    proof = [*(length - length // 2) * ["step"]]
+    for streams, proven in ((2, True), (2, False), (3, True), (2, True)):
+        device.asked.clear()
+        decoder.start(np.zeros((streams, 4), np.int64))
+        assert device.asked == [f"start {streams}", *proof] * proven + [f"start {streams}"]
+
+
+def test_numpy_reads_no_more_than_the_first_characters_of_a_healthy_device(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    real = ParallelDecoder.step
+    monkeypatch.setattr(ParallelDecoder, "step", lambda *asked: steps.append(1) or real(*asked))
+    model = on(trained, lambda: Device(trained, most_ahead=12))
+    for _ in range(2):
+        model.generate("the", length=40)
+    assert len(steps) == DRAWN
