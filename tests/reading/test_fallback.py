@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gpt.config import SampleConfig
 from gpt.reading.decoding import CachedDecoder
 from gpt.reading.fallback import DRAWN, FallbackDecoder, Probe
 from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.reader import Reader
 from gpt.reading.sampler import Floats, Integers, draw, probabilities
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
@@ -27,7 +29,15 @@ FAILURES = [
 
 @pytest.fixture(scope="module")
 def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
+    """A model whose next character depends on all that it sees."""
+    stored, random = tiny.model(), np.random.default_rng(1)
+    tensors = {
+        name: random.normal(0, 0.5, array.shape).astype(np.float32) if array.ndim > 1 else array
+        for name, array in sorted(stored.tensors.items())
+    }
+    reader = Reader(stored.config, tensors)
+    logits = reader.logits(reader.forward(stored.probe_ids[None]))[0]
+    return TrainedGPT(replace(stored, tensors=tensors, probe_logits=logits))
 
 
 class Device:
