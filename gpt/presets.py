@@ -1,6 +1,6 @@
 """Named recipes: what differs from the dataclasses' own defaults, by the kind of device.
 
-Chosen by tables (benchmarks/LOG.md). On a CPU, gpt/training/fit.py goes on from some.
+Chosen by tables (benchmarks/LOG.md). gpt/training/fit.py goes on from some.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ _BEST_CPU_SHAPE: dict[str, Any] = {
 _BEST_GPU: dict[str, Any] = {
     **_GPU_SHAPE,
     "dropout": 0.3,
-    "ngram_dropout": 0.7,
     "learning_rate": 1e-3,
     "embedding_lr": 0.0,
     "warmup_steps": 100,
@@ -70,14 +69,15 @@ _BEST_GPU: dict[str, Any] = {
 
 #: Preset -> kind of device -> what differs from the dataclasses' own defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE, "ngram_dropout": 0.7}},
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
-#: What these presets leave to gpt/training/fit.py on a CPU: corpus and time decide.
+#: What these presets leave to gpt/training/fit.py: corpus and time decide; on a GPU the layers,
+#: heads and width are the preset's.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),

@@ -1,7 +1,8 @@
 """What suits a corpus and a time: decisions for the presets default and best, with reasons.
 
-The numbers come from tables (benchmarks/LOG.md). Knows how long a text is and how fast the machine,
-not what the text says.
+What a corpus bears (epochs, n-grams, dropout, context) holds on every device. The shapes are a
+CPU's; on a GPU the preset's own stays. The numbers come from tables (benchmarks/LOG.md). Knows how
+long a text is and how fast the machine, not what the text says.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
 MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
+LEAST_STEPS = 250  # in so many epochs on a GPU; a CPU makes as many on 20,000 characters
 
-#: What is dropped under pressure to learn by heart: epochs × matrix entries / characters.
+#: Dropout under pressure to learn by heart (epochs × matrix entries / characters), for presets that
+#: have none of their own.
 DROPOUT, PRESSURE = 0.1, 4.0
 MOST_NGRAM_DROPOUT = 0.7
 LEAST_GAIN = 0.05  # of counting's loss, by which one more character of an n-gram has to lower it
@@ -64,16 +67,18 @@ def fit_shape(
     train_characters: int,
     longest_context: int,
     flops: float = math.inf,
+    shapes: Sequence[tuple[int, dict[str, Any]]] = SHAPES,
 ) -> Recipe:
-    """The largest shape that can be taught well, by the corpus and by `flops` operations.
+    """The largest of `shapes` that can be taught well, by the corpus and by `flops` operations.
 
-    Without a limit of work, none larger than it is. What the user has given stays; width and number
-    of heads, of which one divides the other, are chosen together or not at all.
+    Without a limit of work, none larger than it is; without shapes only the context is fitted. What
+    the user has given stays; width and number of heads, of which one divides the other, are chosen
+    together or not at all.
     """
     if {"n_head", "n_embd"} & set(given):
         given = {*given, "n_head", "n_embd"}
     best, room = recipe, MOST_EPOCHS * train_characters
-    for worth_from, shape in SHAPES:
+    for worth_from, shape in shapes:
         larger = recipe.changed(shape, given)
         characters = min(flops / larger.model.training_flops, room)
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
@@ -86,6 +91,18 @@ def fit_shape(
         why = f"a context of {longest_context}, as the validation text is no longer"
         best = best.changed({"block_size": longest_context}, given, why)
     return best
+
+
+def fit_batch(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
+    """Fewer sequences a step, where a GPU's batch would read a small corpus in a few steps."""
+    room = MOST_EPOCHS * train_characters
+    most = max(1, room // (LEAST_STEPS * recipe.model.block_size))
+    if "batch_size" in given or recipe.train.batch_size <= most:
+        return recipe
+    steps = max(1, room // recipe.step_characters)
+    why = f"{most} sequence{'s' * (most > 1)} a step, as {MOST_EPOCHS} epochs of "
+    why += f"{recipe.train.batch_size} would be only {steps} step{'s' * (steps > 1)}"
+    return recipe.changed({"batch_size": most}, given, why)
 
 
 def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float]) -> Recipe:
@@ -105,14 +122,18 @@ def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float])
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """No more steps than the corpus bears; dropout by its epochs, and by the model's size."""
+    """No more steps than the corpus bears; dropout by its epochs, and by the model's size.
+
+    The corpus decides whether activations are dropped, and the share of n-grams that are. The share
+    of activations is the preset's, if it has one (those for a GPU do: larger models), else DROPOUT.
+    """
     most = max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
     if recipe.train.steps > most and "steps" not in given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed({"steps": most}, given, why)
     epochs = recipe.train.steps * recipe.step_characters / train_characters
     pressure = epochs * weights(recipe.model) / train_characters
-    values = {"dropout": DROPOUT if pressure > PRESSURE else 0.0}
+    values = {"dropout": (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0}
     if recipe.model.ngram > 1:
         values["ngram_dropout"] = ngram_dropout(epochs)
     fitted = recipe.changed(values, given)

@@ -21,7 +21,7 @@ from gpt.presets import FITTED_PRESETS, preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
 from gpt.training.counting import count_baseline
-from gpt.training.fit import Recipe, fit_ngrams, fit_shape, fit_to_corpus
+from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus
 from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import Measurement, check_memory, measure, try_step
 from gpt.training.trainer import check_ranks, environment
@@ -84,7 +84,7 @@ def make_plan(
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
-    On a CPU the presets default and best are fitted to the corpus, too. All ranks make the same.
+    The presets default and best are fitted to the corpus, too. All ranks make the same.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -104,7 +104,7 @@ def make_plan(
     if len(corpus.parts(recipe.train.val_fraction)[1]) > EVALUATED:
         recipe = recipe.changed({"eval_chars": EVALUATED}, given)  # all would take hours
     baseline = _count(corpus, recipe.train)
-    fitted = preset_name in FITTED_PRESETS and device == "cpu"
+    fitted = preset_name in FITTED_PRESETS
     if fitted:
         recipe = fit_ngrams(recipe, given, baseline.losses)
     recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted, ranks)
@@ -135,7 +135,7 @@ def _suit(
     fitted: bool,
     ranks: Ranks,
 ) -> tuple[Recipe, Measurement | None]:
-    """The steps that the time allows; if `fitted`, the shape and regularisation, too."""
+    """The steps that the time allows; if `fitted`, what the corpus bears, and a CPU's shape."""
     fraction = preset_recipe.train.val_fraction
     characters = len(corpus.split(fraction, 1)[0])
     longest = corpus.longest_context(fraction)
@@ -143,7 +143,10 @@ def _suit(
     def shaped(flops: float = math.inf) -> Recipe:
         if not fitted:
             return preset_recipe
-        return fit_shape(preset_recipe, given, characters, longest, flops)
+        if device == "cpu":
+            return fit_shape(preset_recipe, given, characters, longest, flops)
+        recipe = fit_shape(preset_recipe, given, characters, longest, shapes=())
+        return fit_batch(recipe, given, characters)
 
     def regularised(recipe: Recipe) -> Recipe:
         return fit_to_corpus(recipe, given, characters) if fitted else recipe

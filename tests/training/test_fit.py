@@ -11,10 +11,12 @@ from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.presets import FITTED, preset
 from gpt.training.fit import (
     DROPOUT,
+    LEAST_STEPS,
     MOST_EPOCHS,
     MOST_NGRAM_DROPOUT,
     SHAPES,
     Recipe,
+    fit_batch,
     fit_ngrams,
     fit_shape,
     fit_to_corpus,
@@ -109,6 +111,32 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
     assert found == sorted(found)
     assert found[0] == (0.0, 0.0)
     assert found[-1] == (DROPOUT, MOST_NGRAM_DROPOUT)
+
+
+def test_on_a_gpu_the_corpus_decides_and_the_preset_says_how_much() -> None:
+    """As many epochs as on a CPU; the preset's dropout where the text is seen too often for it."""
+    found = {}
+    for characters in (20_000, 1_000_000, 10**9):
+        recipe = fit_batch(recipe_of(**preset("default", "cuda")), (), characters)
+        fitted = fit_to_corpus(recipe, (), characters)
+        epochs = fitted.train.steps * fitted.step_characters / characters
+        shares = fitted.model.dropout, fitted.model.ngram_dropout
+        found[characters] = fitted.train.batch_size, round(epochs), shares
+    assert found == {
+        20_000: (4, 15, (0.2, 0.7)),
+        1_000_000: (64, 15, (0.2, 0.7)),
+        10**9: (64, 0, (0.0, 0.0)),
+    }
+
+
+@pytest.mark.parametrize("characters", [1, 4_000, 20_000, 273_000, 274_000, 10**7])
+def test_a_gpus_batch_leaves_enough_steps(characters: int) -> None:
+    recipe = recipe_of(**preset("default", "cuda"))
+    fitted = fit_batch(recipe, (), characters)
+    steps = MOST_EPOCHS * characters // fitted.step_characters
+    assert steps >= LEAST_STEPS or fitted.train.batch_size == 1
+    assert bool(fitted.why) == (fitted != recipe) == (characters < 274_000)
+    assert fit_batch(recipe, {"batch_size"}, characters) == recipe
 
 
 @pytest.mark.parametrize(

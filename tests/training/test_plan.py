@@ -446,6 +446,47 @@ def test_a_text_shorter_than_the_usual_context_gets_a_shorter_one(tmp_path: Path
         make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", "cpu")
 
 
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans for a GPU need none: only its name is asked for."""
+    monkeypatch.setattr(module, "environment", lambda device, ranks: {"device": "a GPU"})
+
+
+@pytest.mark.parametrize("minutes", [None, 5])
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+@pytest.mark.parametrize(("name", "dropout"), [("default", 0.2), ("best", 0.3)])
+def test_what_a_corpus_bears_holds_on_a_gpu(
+    tmp_path: Path, gpu: None, name: str, dropout: float, device: str, minutes: float | None
+) -> None:
+    """20,000 characters are not trained 4,000 epochs there."""
+    corpus = corpus_of((TEXT * 8)[:20_000], tmp_path)
+    plan = make_plan(corpus, {}, name, device, minutes)
+    on_cpu = make_plan(corpus, {}, name, "cpu", minutes).manifest
+    model, train = plan.manifest.model, plan.manifest.train
+    seen = train.steps * train.batch_size * model.block_size
+    assert seen <= 15 * plan.train_characters == 15 * 18_000
+    assert train.steps >= 250
+    assert (model.n_layer, model.n_head, model.n_embd, model.block_size) == (6, 6, 384, 256)
+    assert (model.ngram, model.dropout) == (on_cpu.model.ngram, dropout)
+    assert "4 sequences a step, as 15 epochs of 64 would be only 16 steps" in plan.why
+    assert "no more than 15 epochs, or it would learn by heart" in plan.why
+    assert model.ngram_dropout == (0.7 if model.ngram > 1 else 0.0)
+
+
+def test_on_a_gpu_a_short_text_gets_a_short_context_and_what_is_given_stays(
+    tmp_path: Path, gpu: None
+) -> None:
+    corpus = corpus_of("to be or not " * 50, tmp_path)
+    plan = make_plan(corpus, {}, "default", "cuda")
+    assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (6, 64)
+    assert "a context of 64, as the validation text is no longer" in plan.why
+    given = {"batch_size": 9, "steps": 300, "dropout": 0.5, "ngram": 3, "ngram_dropout": 0.1}
+    manifest = make_plan(corpus, given, "default", "cuda").manifest
+    assert {**vars(manifest.model), **vars(manifest.train)}.items() >= given.items()
+    classic = make_plan(corpus_of(TEXT, tmp_path), {}, "classic", "cuda").manifest.train
+    assert (classic.steps, classic.batch_size) == (5000, 64)
+
+
 def test_classic_is_what_it_is(tmp_path: Path) -> None:
     plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, "classic", "cpu")
     values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
