@@ -121,8 +121,8 @@ def _number(context: Numbers, text: Ids, vocab_size: int, boundary: int) -> _Gra
     size = len(text)
     bits = max(1, (size - 1).bit_length())
     if (int(context.max()) * vocab_size + vocab_size - 1).bit_length() + bits > PACKED_BITS:
-        pairs = context.astype(np.int64) * vocab_size + text
-        keys, first, at = np.unique(pairs, return_index=True, return_inverse=True)
+        wide = context.astype(np.int64) * vocab_size + text
+        keys, first, at = np.unique(wide, return_index=True, return_inverse=True)
         history = (keys // vocab_size).astype(np.int32)
         return _Grams(at.reshape(-1).astype(np.int32), first.astype(np.int32), history, after)
     # A pair and its place in one number: sorted in place, they need no second array.

@@ -193,7 +193,8 @@ def test_a_resumed_run_counts_nothing_again(
     plan = resume_plan(known, corpus, {}, "cpu")
     assert plan.baseline == plan.manifest.baseline == stored
     elsewhere = replace(known.manifest, corpus=replace(corpus.identity, digest="another"))
-    assert resume_plan(replace(known, manifest=elsewhere), corpus, {}, "cpu").baseline == counted
+    changed = replace(known, manifest=elsewhere)
+    assert resume_plan(changed, corpus, {"steps": 20}, "cpu").baseline == counted
 
 
 def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:
