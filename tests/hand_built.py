@@ -16,8 +16,11 @@ PREVIOUS, FIRST, EVEN, DUPLICATE = ((0, head) for head in range(4))
 INDUCTION = (1, 0)
 
 
-def hand_built() -> Reader:
+def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
     """Layer 0 looks one back, at the first, evenly, at equal characters; layer 1 head 0 completes.
+
+    back: characters that the first head looks back. completed: layer 1 head 0 completes only the
+    first so many characters, and looks evenly from the others.
 
     Characters and positions are unit vectors; RMS norm only changes their length. The previous
     head writes the character before into BEFORE; the induction head looks for its own character
@@ -50,12 +53,13 @@ def hand_built() -> Reader:
         projection = tensors[f"blocks.{layer}.attention.proj.weight"]
         projection[columns, number * SIZE : (number + 1) * SIZE] = one
 
-    back, first, ones = np.eye(SIZE, k=1), np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE))
+    shifted, first, ones = np.eye(SIZE, k=back), np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE))
     first[0, 0], ones[0] = 1, 1
-    head(PREVIOUS, (POSITION, GAIN * back), (POSITION, GAIN * one), (TOKEN, one))
+    some = np.diag(np.arange(SIZE) < completed)
+    head(PREVIOUS, (POSITION, GAIN * shifted), (POSITION, GAIN * one), (TOKEN, one))
     head(FIRST, (POSITION, GAIN * ones), (POSITION, GAIN * first))
     head(DUPLICATE, (TOKEN, GAIN * one), (TOKEN, GAIN * one))
-    head(INDUCTION, (TOKEN, GAIN * one), (BEFORE, GAIN * one), (TOKEN, one))
+    head(INDUCTION, (TOKEN, GAIN * some), (BEFORE, GAIN * one), (TOKEN, one))
     says(PREVIOUS, BEFORE)
     says(INDUCTION, NEXT)
     return Reader(config, tensors)

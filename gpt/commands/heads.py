@@ -67,23 +67,24 @@ def heads(
         try:
             _, ids = splits(checkpoints, run, step, data)
         except TextError as error:
-            source = "the validation split's start"
+            source = model.excerpt_name
             ids = model.vocabulary.encode(model.stored.excerpt)
-            console.say(f"note: {error}; measuring on what of it the model carries")
+            console.say(f"note: {error}; measuring on the start of it that the model file holds")
     form = "json" if as_json else form_of(output)
     if form not in ("text", "json", "html"):
         raise ConfigError(f"--output: heads are told as text, JSON or a page, not as {form}")
     with working() as done:
-        found = survey(model.reader, ids, windows, None if ablate == "no" else ablate, done)
+        how = None if ablate == "no" else ablate
+        found = survey(model.reader, ids, windows, how, done, source)
     order = view.ranked(found, sort)[:top]
     if form == "text":
         signs = ascii_only or not (output or console.speaks_utf8())
         page = Page(None if output else console.page_width(), signs, precision)
-        lines = [*view.title(found, source, page), *view.heads_table(found, order, page, every)]
+        lines = [*view.title(found, page), *view.heads_table(found, order, page, every)]
         console.deliver_lines(lines, output, color)
         return
     if form == "json":
-        record = view.heads_record(found, source, origin(model))
+        record = view.heads_record(found, origin(model))
         record["ranking"] = [list(place) for place in order]
         written = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
     else:
@@ -91,6 +92,5 @@ def heads(
         name = f"{origin(model)['run']} step {model.stored.step:,}"
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
         subject = subject_of(model, name, model.attention(text), measures)
-        told = view.measured(found, source)
-        written = build_page([subject], Start(*order[0]), name, measured=told)
+        written = build_page([subject], Start(*order[0]), name, measured=found.measured)
     console.deliver(written.encode(), output)

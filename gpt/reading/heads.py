@@ -1,4 +1,4 @@
-"""All that one text tells of a model's heads: measures over its windows, induction, ablation."""
+"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,26 @@ SHORTEST = 3  # characters of a text: a query with two keys, and what follows it
 
 @dataclass(frozen=True)
 class Survey:
-    """The measures of all heads, and the (windows, characters + 1) of text they were taken on."""
+    """The measures of all heads, on so many `windows` of so many `characters` of `text`.
+
+    text: the name of what was measured. Surveys of the same text with the same windows are equal,
+    whether the command or Python asks for them.
+    """
 
     measures: tuple[Measure, ...]
     windows: int
     characters: int
+    text: str = "a text"
+
+    def __repr__(self) -> str:
+        layers, heads = self.measures[0].values.shape
+        return f"<Survey of {layers} layers × {heads} heads on {self.measured}>"
+
+    @property
+    def measured(self) -> str:
+        """How much of which text."""
+        many = "s" * (self.windows != 1)
+        return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
 
 
 def survey(
@@ -34,10 +49,12 @@ def survey(
     most: int = 32,
     ablation: Ablation | None = None,
     done: Callable[[float], object] = lambda share: None,
+    text: str = "a text",
 ) -> Survey:
     """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
 
-    done: hears of the share of the work that is done. Raises TextError for too short a text.
+    done: receives the share of the work that is done; text: what to call the text. Raises
+    TextError for too short a text.
     """
     windows = spread(ids, reader.config.block_size, most)
     heads = reader.config.n_layer * reader.config.n_head
@@ -50,12 +67,14 @@ def survey(
             done(2 * (number + 1) / len(windows) / work)
 
     measures = measure(reader, maps())
-    measures[2:2] = [found] if (found := induction(reader)) else []
+    if found := induction(reader):
+        after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
+        measures.insert(after, found)
     if ablation:
         for number, result in enumerate(ablate(reader, windows, ablation)):
             done((2 + min(heads, number + 1) / 2) / work)
             measures += [result] if result else []
-    return Survey(tuple(measures), len(windows), windows.shape[1] - 1)
+    return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 
 
 def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:

@@ -1,13 +1,13 @@
 """What a head does, in numbers: where it looks, beside what looking evenly would give.
 
 Every measure is taken text by text, so that it comes with a standard error. A measure describes
-weights; what a head causes is told by ablation.py.
+weights; ablation.py measures what a head causes. `kinds` names heads by their measures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from gpt.vocabulary import Ids
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
 SHORTEST_PERIOD = 3  # characters; shorter ones hardly tell the successor from the neighbours
-STRONG, CERTAIN = 0.3, 3.0  # of a kind: share of the way from uniform to 1, standard errors
+STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, standard errors
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Measure:
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
-    value of a head that looks evenly at all it may see (NaN where that means nothing).
+    value of a head that looks evenly at all it may see (NaN where that means nothing). parts: the
+    same for each kind of text, where texts of several kinds were measured.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Measure:
     errors: Array
     uniform: float
     windows: int
+    parts: tuple[Measure, ...] = ()
 
 
 #: name -> (title, what it is).
@@ -44,9 +46,17 @@ TITLES = {
     "previous": ("previous", "weight on the character before"),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (
-        "induction",
-        "weight on what followed the last occurrence, in random texts that repeat (synthetic; "
-        "Olsson et al. 2022)",
+        "induction in text",
+        "weight on what followed the last earlier occurrence of the same character",
+    ),
+    "induction_distance": (
+        "by distance",
+        "induction in text of a head with the same mean weight at each distance, whatever the text",
+    ),
+    "induction_synthetic": (
+        "synthetic",
+        "induction in synthetic texts: P random distinct characters, and the same again (Olsson et "
+        "al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
@@ -62,17 +72,26 @@ TITLES = {
         "share of the first character in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
     ),
 }
-#: What a head can be named after, the most specific first.
+#: The names that a head can earn, the most specific first.
 KINDS = ("induction", "duplicate", "previous", "sink")
+#: The rule of `kinds`, for people.
+RULE = (
+    f"a name takes {STRONG:g} of the way from uniform to 1, and {CERTAIN:g} standard errors; "
+    "induction takes that in text, also above what the head's distances explain, or in synthetic "
+    "texts of two periods"
+)
 
 
 def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
-    """All measures that texts of two characters or more can tell; no induction.
+    """All measures of texts of two characters or more; `induction` measures synthetic ones.
 
-    Rows of a measure that a text lacks (no repeated character) are left out of its mean.
+    A text without rows for a measure (no repeated character) is left out of its mean.
     """
     taken: dict[str, list[Array]] = {}
     even: dict[str, list[float]] = {}
+    asked: list[npt.NDArray[np.intp]] = []  # distances that induction asks for in each text
+    far: list[Array] = []  # (L, H, T) sums of the weights at each distance
+    far_even: list[Array] = []
     for text in texts:
         if len(text.ids) < 2:
             continue
@@ -86,14 +105,22 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
         for name, values in _places(valued).items():
             taken.setdefault(f"{name}_valued", []).append(values)
             even.setdefault(f"{name}_valued", []).append(even[name][-1])
+        rows, after = _completed(text.ids)
+        asked.append(rows - after)
+        far.append(_by_distance(weights))
+        far_even.append(_by_distance(uniform))
+    if taken:
+        taken["induction_distance"] = _from_distances(far, asked)
+        even["induction_distance"] = [float(v) for v in _from_distances(far_even, asked)]
     return [_averaged(name, taken[name], even[name]) for name in TITLES if name in taken]
 
 
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
-    """The induction measure on random texts: P distinct characters, and the same once more.
+    """The synthetic induction measure: P distinct random characters, and the same once more.
 
-    In the second half, at position i, a head that completes repetitions looks at i − P + 1. None
-    if context or vocabulary are too small for it.
+    In the second half, at position i, a head that completes repetitions looks at i − P + 1. The
+    parts of the measure are the periods P; the overall error combines the errors within them, as
+    the spread between periods is no chance. None if context or vocabulary are too small.
     """
     config, random = reader.config, np.random.default_rng(seed)
     longest = min(config.vocab_size, config.block_size // 2)
@@ -102,44 +129,67 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
     periods = np.unique(
         np.linspace(max(SHORTEST_PERIOD, longest // 4), longest, PERIODS, dtype=int)
     )
-    taken, even = [], []
-    for period in np.repeat(periods, SEQUENCES).tolist():
-        once = random.permutation(config.vocab_size)[:period]
-        kept: list[Stages] = []
-        reader.forward(np.tile(once, 2)[None], keep=kept)
-        rows = np.arange(period, 2 * period)
-        weights = np.stack([layer.weights for layer in kept])
-        taken.append(weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64))
-        even.append(float((1 / (rows + 1)).mean()))
-    return _averaged("induction", taken, even)
+    parts = []
+    for period in periods.tolist():
+        rows, taken = np.arange(period, 2 * period), []
+        for _ in range(SEQUENCES):
+            once = random.permutation(config.vocab_size)[:period]
+            kept: list[Stages] = []
+            reader.forward(np.tile(once, 2)[None], keep=kept)
+            weights = np.stack([layer.weights for layer in kept])
+            taken.append(weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64))
+        even = [float((1 / (rows + 1)).mean())] * SEQUENCES
+        part = _averaged("induction_synthetic", taken, even)
+        parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
+    return Measure(
+        "induction_synthetic",
+        *TITLES["induction_synthetic"],
+        values=np.mean([part.values for part in parts], axis=0),
+        errors=np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts),
+        uniform=float(np.mean([part.uniform for part in parts])),
+        windows=sum(part.windows for part in parts),
+        parts=tuple(parts),
+    )
 
 
 def kinds(measures: Iterable[Measure]) -> list[list[str]]:
-    """(L, H) what each head is, by name: the strongest of KINDS, or "" for none.
-
-    Its value must be STRONG of the way from uniform to 1, and CERTAIN standard errors above.
-    """
-    known = {measure.name: measure for measure in measures}
-    found = [known[name] for name in KINDS if name in known]
-    if not found:
+    """(L, H) the name that each head earns by RULE: its strongest kind, or "" for none."""
+    shares = _strengths(measures)  # kind -> (L, H)
+    if not shares:
         return []
-    shares = np.stack([_strength(each) for each in found])  # (kinds, L, H)
-    best = shares.argmax(axis=0)
-    return [
-        [found[n].name if shares[n, layer, head] >= STRONG else "" for head, n in enumerate(row)]
-        for layer, row in enumerate(best.tolist())
-    ]
+    names, stacked = list(shares), np.stack(list(shares.values()))
+    best = np.where(stacked.max(axis=0) >= STRONG, stacked.argmax(axis=0), len(names))
+    return [[[*names, ""][n] for n in row] for row in best.tolist()]
 
 
 def strengths(measures: Iterable[Measure]) -> Array:
     """(L, H) how far each head is on its way from uniform to its kind, 0 … 1."""
-    found = [_strength(each) for each in measures if each.name in KINDS]
-    return np.max(found, axis=0)  # type: ignore[no-any-return]
+    return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
 
 
-def _strength(measure: Measure) -> Array:
-    sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > measure.uniform
-    share = (measure.values - measure.uniform) / max(1e-9, 1 - measure.uniform)
+def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
+    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
+
+    A head that looks at fixed distances scores as induction wherever a text repeats at one of them.
+    So the share in text starts from what the head's distances give, if that is more than uniform,
+    and the synthetic one is the second best of the periods.
+    """
+    known = {measure.name: measure for measure in measures}
+    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
+    if "induction_distance" in known and "induction" in known:
+        measure = known["induction"]
+        least = np.fmax(measure.uniform, known["induction_distance"].values)
+        found["induction"] = _strength(measure, least)
+    if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
+        second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
+        found["induction"] = np.maximum(found.get("induction", second), second)
+    return {name: found[name] for name in KINDS if name in found}
+
+
+def _strength(measure: Measure, least: float | Array) -> Array:
+    """(L, H) share of the way from `least` to 1; 0 where chance may explain it."""
+    sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
+    share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)
 
 
@@ -152,16 +202,50 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     entropy = -(weights * logs).sum(axis=-1)[..., 1:] / np.log(rows + 1)
     earlier = (ids[:, None] == ids) & (back > 0)
     repeats = earlier.any(axis=-1)
+    completed, after = _completed(ids)
     return {
         **_places(weights),
         "duplicate": (weights * earlier).sum(axis=-1)[..., repeats].mean(axis=-1)
         if repeats.any()
+        else np.full(weights.shape[:-2], np.nan),
+        "induction": weights[..., completed, after].mean(axis=-1)
+        if completed.size
         else np.full(weights.shape[:-2], np.nan),
         "sink_all": weights[..., 0].mean(axis=-1),
         "entropy": entropy.mean(axis=-1),
         "distance": _mean_of(back, weights),
         "distance_later": _mean_of(back[:, 1:], weights[..., 1:]),
     }
+
+
+def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """(N,) rows i whose character occurred before, last at j, and the keys j + 1.
+
+    Doubled characters, where j + 1 is i itself, are left out: no earlier character followed them.
+    """
+    places = np.arange(len(ids))
+    before = np.where((ids[:, None] == ids) & (places < places[:, None]), places, -1).max(axis=-1)
+    rows = np.flatnonzero((before >= 0) & (before + 1 < places))
+    return rows, before[rows] + 1
+
+
+def _by_distance(weights: Array) -> Array:
+    """(…, T, T) -> (…, T) sum of the weights on the keys 0, 1, … characters back."""
+    T = weights.shape[-1]
+    return np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1)
+
+
+def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
+    """Of each text (…,) the mean weight that all texts together have at the distances asked for."""
+    longest = max(each.shape[-1] for each in sums)
+    total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
+    for each in sums:
+        T = each.shape[-1]
+        total[..., :T] += each
+        rows[:T] += np.arange(T, 0, -1)
+    usual = total / rows
+    nothing = np.full(usual.shape[:-1], np.nan)
+    return [usual[..., back].mean(axis=-1) if back.size else nothing for back in asked]
 
 
 def _places(weights: Array) -> dict[str, Array]:

@@ -143,14 +143,22 @@ class TrainedGPT:
     def heads(
         self, text: str | None = None, *, windows: int = 32, ablation: Ablation | None = None
     ) -> Survey:
-        """Every head's measures on a text; without one, on what the model carries of validation.
+        """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
-        Raises TextError for too short a text and for unknown characters.
+        Without a text: on the start of the validation split, which the model file holds; `gptx
+        heads` reads the whole split where it finds the corpus. The survey names its text. Raises
+        TextError for too short a text and for unknown characters.
         """
         from gpt.reading.heads import survey
 
+        name = self.excerpt_name if text is None else f"a text of {len(text):,} characters"
         ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
-        return survey(self.reader, ids, windows, ablation)
+        return survey(self.reader, ids, windows, ablation, text=name)
+
+    @property
+    def excerpt_name(self) -> str:
+        """What to call the part of the validation split that the model file holds."""
+        return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"

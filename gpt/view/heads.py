@@ -12,13 +12,17 @@ from rich.text import Text
 
 from gpt.errors import ConfigError
 from gpt.reading.heads import Survey
-from gpt.reading.measures import Measure, kinds, strengths
+from gpt.reading.measures import RULE, Measure, kinds, strengths
 from gpt.view.characters import pad
 from gpt.view.lines import BOLD, DIM, Page, flow, number, own_words
 
 SCHEMA = 1
 #: Measures that everybody sees; the others with --all.
-FIRST = ("previous", "duplicate", "induction", "sink", "entropy", "distance", "ablation")
+FIRST = (
+    *("previous", "duplicate", "induction", "induction_synthetic"),
+    *("sink", "entropy", "distance", "ablation"),
+)
+NO_INDUCTION = "no head earns the name induction; to train a model with one: gptx train repeats"
 CAVEAT = "weights show where a head looks, not what that causes"
 
 
@@ -42,6 +46,8 @@ def heads_table(
 ) -> list[Text]:
     """A line a head in the given order, a last one for uniform attention, and what it all means."""
     shown = [measure for measure in survey.measures if every or measure.name in FIRST]
+    if every:  # each measure followed by its parts
+        shown = [each for measure in shown for each in (measure, *measure.parts)]
     named = kinds(survey.measures)
     names = [f"layer {layer} head {head}" for layer, head in order]
     if page.width is not None and page.width < 100:
@@ -61,46 +67,47 @@ def heads_table(
             if not n:
                 lines[-1].stylize(BOLD)
             lines[-1].rstrip()
-    explained = [f"{measure.title}: {measure.explained}" for measure in shown]
     ablated = any(measure.name == "ablation" for measure in shown)
-    evidence = "±: standard error" if survey.windows > 1 else "one window: little evidence"
-    texts = [*explained, evidence, CAVEAT + (": --ablate mean tells" * (not ablated))]
+    texts = [
+        *(f"{measure.title}: {measure.explained}" for measure in shown if measure.explained),
+        "±: standard error" if survey.windows > 1 else "one window: little evidence",
+        RULE,
+        *[NO_INDUCTION] * (not any("induction" in row for row in named)),
+        CAVEAT + (": --ablate mean tells" * (not ablated)),
+    ]
     return [*lines, Text(), *(Text(part, DIM) for text in texts for part in _folded(text, page))]
 
 
-def title(survey: Survey, source: str, page: Page) -> list[Text]:
+def title(survey: Survey, page: Page) -> list[Text]:
     """What was measured, on what."""
-    words = own_words(["heads", measured(survey, source)], page)
+    words = own_words(["heads", survey.measured], page)
     return [*(Text(part, BOLD) for part in words), Text()]
 
 
-def measured(survey: Survey, source: str) -> str:
-    """How much of which text."""
-    many = "s" * (survey.windows != 1)
-    return f"{survey.windows} window{many} of {survey.characters} characters of {source}"
-
-
-def heads_record(survey: Survey, source: str, origin: dict[str, Any]) -> dict[str, Any]:
+def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
     """For programs: every measure of every head, null for what is not known."""
     return {
         "schema": SCHEMA,
         **origin,
-        "text": source,
+        "text": survey.text,
         "windows": survey.windows,
         "characters": survey.characters,
         "kinds": kinds(survey.measures),
-        "measures": [
-            {
-                "name": measure.name,
-                "explained": measure.explained,
-                "uniform": _known(measure.uniform),
-                "windows": measure.windows,
-                "values": [[_known(value) for value in row] for row in measure.values.tolist()],
-                "errors": [[_known(value) for value in row] for row in measure.errors.tolist()],
-            }
-            for measure in survey.measures
-        ],
+        "rule": RULE,
+        "measures": [_record(measure) for measure in survey.measures],
     }
+
+
+def _record(measure: Measure) -> dict[str, Any]:
+    record = {
+        "name": measure.name,
+        "explained": measure.explained,
+        "uniform": _known(measure.uniform),
+        "windows": measure.windows,
+        "values": [[_known(value) for value in row] for row in measure.values.tolist()],
+        "errors": [[_known(value) for value in row] for row in measure.errors.tolist()],
+    }
+    return record | ({"parts": [_record(part) for part in measure.parts]} if measure.parts else {})
 
 
 def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> list[str]:

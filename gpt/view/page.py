@@ -165,7 +165,9 @@ def _described(subject: Subject) -> dict[str, Any]:
 
 
 def _several(measures: Sequence[Measure]) -> bool:
-    return any(measure.windows > 1 and measure.name != "induction" for measure in measures)
+    return any(
+        measure.windows > 1 and measure.name != "induction_synthetic" for measure in measures
+    )
 
 
 def _plan(maps: Sequence[AttentionMap], start: Start, room: int) -> tuple[Bits, set[int]]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from program import Gptx
+
+import gpt
+from gpt.reading.heads import Survey
+from gpt.view.heads import heads_record
 
 
 def test_heads_are_ranked_on_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
@@ -32,8 +37,38 @@ def test_heads_without_the_corpus_use_what_the_model_carries(gptx: Gptx) -> None
     finally:
         Path("elsewhere.txt").rename("corpus.txt")
     assert answer.code == 0
-    assert "measuring on what of it the model carries" in answer.err
-    assert "of the validation split's start" in answer.out
+    assert "measuring on the start of it that the model file holds" in answer.err
+    assert re.match(
+        r"heads · \d+ windows? of 16 characters of the validation split's first ", answer.out
+    )
+
+
+def test_python_and_the_command_give_the_same_numbers_for_the_same_text(
+    gptx: Gptx, home: Path
+) -> None:
+    run = gpt.load("checkpoints/corpus-1")
+
+    def same(record: dict[str, Any], survey: Survey) -> bool:
+        expected = json.loads(json.dumps(heads_record(survey, {})))
+        return all(record[key] == expected[key] for key in ("measures", "kinds", "windows"))
+
+    text = (home / "corpus.txt").read_text(encoding="utf-8")
+    on_split = json.loads(gptx("heads", "--run", "corpus-1", "--json").out)
+    assert on_split["text"] == "the validation split"
+    assert same(on_split, run.heads(text[int(0.9 * len(text)) :]))
+    (home / "corpus.txt").rename(home / "elsewhere.txt")
+    try:
+        answer = gptx("heads", "--run", "corpus-1", "--data", "nowhere", "--json")
+    finally:
+        (home / "elsewhere.txt").rename(home / "corpus.txt")
+    on_start, in_python = json.loads(answer.out), run.heads()
+    assert same(on_start, in_python)
+    assert on_start["text"] == in_python.text == "the validation split's first 306 characters"
+    assert in_python.text in repr(in_python)
+    on_text = json.loads(gptx("heads", "-", "--json", stdin=b"the cat sat on the mat").out)
+    in_python = run.heads("the cat sat on the mat")
+    assert same(on_text, in_python)
+    assert in_python.text == "a text of 22 characters"
 
 
 def test_a_page_of_heads_and_of_two_steps(gptx: Gptx, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Measures of heads built by hand, of a trained one by plain loops, and where they must not lie."""
+"""Measures of heads built by hand, of a trained model by plain loops, and the names heads earn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import pytest
 from hand_built import DUPLICATE, EVEN, FIRST, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.reading.inspector import AttentionMap, inspect
-from gpt.reading.measures import KINDS, TITLES, Measure, induction, kinds, measure, strengths
+from gpt.reading.measures import (
+    KINDS,
+    SEQUENCES,
+    TITLES,
+    Measure,
+    induction,
+    kinds,
+    measure,
+    strengths,
+)
 from gpt.reading.reader import Array, Reader
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
@@ -28,6 +37,16 @@ def map_of(reader: Reader, ids: np.ndarray) -> AttentionMap:  # type: ignore[typ
 
 def by_name(measures: list[Measure]) -> dict[str, Measure]:
     return {each.name: each for each in measures}
+
+
+def completions(ids: list[int]) -> list[tuple[int, int]]:
+    """(i, j + 1) for each i whose character came before, last at j < i − 1."""
+    found = []
+    for i, character in enumerate(ids):
+        earlier = [j for j in range(i) if ids[j] == character]
+        if earlier and earlier[-1] + 1 < i:
+            found.append((i, earlier[-1] + 1))
+    return found
 
 
 def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
@@ -49,8 +68,10 @@ def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
             if j:
                 far_later += weights[i][j] * (i - j)
                 mass_later += weights[i][j]
+    completed = [weights[i][j] for i, j in completions(ids)]
     return {
         "previous": sum(previous) / len(previous),
+        "induction": sum(completed) / len(completed) if completed else math.nan,
         "duplicate": sum(duplicate) / len(duplicate) if duplicate else math.nan,
         "sink": sum(sink[1:]) / (T - 1),
         "sink_all": sum(sink) / T,
@@ -85,6 +106,30 @@ def test_every_measure_is_what_plain_loops_give(tiny: Checkpoint) -> None:
         assert found[name].uniform == pytest.approx(expected, abs=1e-12)
 
 
+def test_distances_alone_are_what_plain_loops_give(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
+    found = by_name(measure(trained.reader, texts))["induction_distance"]
+    even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
+
+    def expected(weights: list[Array]) -> list[float]:
+        """Of each text: the mean weight of all texts at the distances that induction asks for."""
+        at: dict[int, list[float]] = {}
+        for matrix in weights:
+            for i in range(len(matrix)):
+                for j in range(i + 1):
+                    at.setdefault(i - j, []).append(float(matrix[i][j]))
+        asked = [[i - key for i, key in completions(text.ids.tolist())] for text in texts]
+        return [float(np.mean([np.mean(at[back]) for back in each])) for each in asked if each]
+
+    assert found.windows == 2  # "at" repeats nothing
+    assert found.uniform == pytest.approx(np.mean(expected(even)), abs=1e-12)
+    for layer in range(2):
+        for head in range(2):
+            values = expected([text.layers[layer].weights[head] for text in texts])
+            assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
+
+
 def test_value_weighted_shares_are_what_plain_loops_give(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     text = trained.attention("the cat sat on")
@@ -117,7 +162,22 @@ def test_heads_built_by_hand_get_the_values_they_were_built_for(reader: Reader) 
             assert each.values[EVEN] == pytest.approx(each.uniform, abs=1e-6), each.name
 
 
-def test_the_induction_head_is_found_and_only_it(reader: Reader) -> None:
+def test_the_head_that_completes_text_is_found_and_doubled_characters_do_not_count(
+    reader: Reader,
+) -> None:
+    texts = [map_of(reader, np.random.default_rng(n).integers(0, 6, SIZE)) for n in range(8)]
+    found = by_name(measure(reader, texts))["induction"]
+    # Earlier occurrences but the last share the weight: about one and a half in such a text.
+    assert found.values[INDUCTION] > 0.5
+    assert np.delete(found.values.ravel(), 4 * INDUCTION[0] + INDUCTION[1]).max() < 0.25
+    once = by_name(measure(reader, [map_of(reader, np.array([1, 2, 3, 4, 5, 2]))]))["induction"]
+    assert once.values[INDUCTION] > 0.9  # the one row looks at the 3
+    assert once.uniform == pytest.approx(1 / 6)
+    doubled = by_name(measure(reader, [map_of(reader, np.array([1, 2, 2, 3]))]))["induction"]
+    assert (doubled.windows, math.isnan(doubled.values[INDUCTION])) == (0, True)
+
+
+def test_the_synthetic_measure_finds_the_induction_head_and_only_it(reader: Reader) -> None:
     found = induction(reader)
     assert found is not None
     assert found.windows >= 32
@@ -129,6 +189,21 @@ def test_the_induction_head_is_found_and_only_it(reader: Reader) -> None:
     rows = [np.mean([1 / (i + 1) for i in range(p, 2 * p)]) for p in (3, 5, 8)]
     assert found.uniform == pytest.approx(np.mean(rows))
     assert found.values[EVEN] == pytest.approx(found.uniform, abs=1e-6)
+
+
+def test_the_synthetic_measure_tells_each_period_and_its_error_knows_them() -> None:
+    found = induction(hand_built(back=4))  # the first head looks where P = 5 repeats, only there
+    assert found is not None
+    assert [part.name for part in found.parts] == ["period_3", "period_5", "period_8"]
+    assert [part.windows for part in found.parts] == [SEQUENCES] * 3
+    values = [part.values[PREVIOUS] for part in found.parts]
+    assert values == pytest.approx([0, 1, 0], abs=0.15)
+    assert found.values[PREVIOUS] == pytest.approx(np.mean(values))
+    for part, P in zip(found.parts, (3, 5, 8), strict=True):
+        assert part.uniform == pytest.approx(np.mean([1 / (i + 1) for i in range(P, 2 * P)]))
+    errors = [part.errors[PREVIOUS] for part in found.parts]
+    assert found.errors[PREVIOUS] == pytest.approx(math.hypot(*errors) / 3)
+    assert found.errors[PREVIOUS] < 0.01  # the spread between periods alone would give 0.08
 
 
 def test_a_context_too_short_for_repetition_has_no_induction(tiny: Checkpoint) -> None:
@@ -151,6 +226,49 @@ def test_heads_are_named_after_what_they_do(reader: Reader) -> None:
     strong = strengths(measures)
     assert strong[PREVIOUS] > 0.99
     assert strong[EVEN] < 1e-6
+
+
+def named(reader: Reader, texts: list[AttentionMap]) -> list[list[str]]:
+    synthetic = induction(reader)
+    return kinds([*measure(reader, texts), *([synthetic] if synthetic else [])])
+
+
+def test_a_head_that_completes_its_text_is_named_though_the_synthetic_measure_misses_it() -> None:
+    reader = hand_built(completed=3)
+    random = np.random.default_rng(0)
+    texts = [map_of(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
+    found = by_name(measure(reader, texts))["induction"]
+    synthetic = induction(reader)
+    assert synthetic is not None
+    assert found.values[INDUCTION] > 0.4
+    assert synthetic.values[INDUCTION] < 0.3
+    assert named(reader, texts)[1][0] == "induction"
+    assert kinds([synthetic])[1][0] == ""
+
+
+@pytest.mark.parametrize("back", [1, 2, 4, 7])
+def test_a_head_that_looks_at_a_fixed_distance_is_not_called_induction(back: int) -> None:
+    reader = hand_built(back=back)
+    period = np.arange(back + 1)
+    texts = [map_of(reader, np.resize((period + n) % SIZE, SIZE)) for n in range(8)]
+    found = by_name(measure(reader, texts))["induction"]
+    assert found.values[PREVIOUS] > 0.9  # in a text with this period it looks the same
+    names = [name for row in named(reader, texts) for name in row]
+    assert names[0] == ("previous" if back == 1 else "")
+    synthetic = induction(reader)
+    assert synthetic is not None
+    parts = sorted(part.values[PREVIOUS] for part in synthetic.parts)
+    assert parts[-1] > 0.9 or back == 1  # P = 3, 5, 8: one period has this distance
+    assert kinds([synthetic])[0][0] == ""
+
+
+def test_a_head_that_completes_any_character_is_named_by_either_measure(reader: Reader) -> None:
+    synthetic = induction(reader)
+    assert synthetic is not None
+    assert kinds([synthetic])[1][0] == "induction"
+    random = np.random.default_rng(1)
+    texts = [map_of(reader, random.permutation([0, 1, 2, 3] * 2)) for _ in range(16)]
+    assert kinds(measure(reader, texts))[1][0] == "induction"
 
 
 def test_what_is_not_certain_has_no_name() -> None:

@@ -13,8 +13,8 @@ from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
 from gpt.reading.heads import Survey, spread, survey
-from gpt.reading.measures import Measure
-from gpt.view.heads import FIRST, heads_record, heads_table, ranked, title
+from gpt.reading.measures import RULE, Measure
+from gpt.view.heads import FIRST, NO_INDUCTION, heads_record, heads_table, ranked, title
 from gpt.view.lines import Page
 
 
@@ -46,7 +46,9 @@ def test_without_ablation_what_stands_out_comes_first(found: Survey) -> None:
 
 def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> None:
     lines = drawn(found, Page(), "previous")
-    assert lines[0].split() == [name for name in FIRST if name != "ablation"] + ["Δloss"]
+    shown = [measure.title for measure in found.measures if measure.name in FIRST]
+    assert lines[0].split() == " ".join(shown).split()
+    assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
     assert re.match(r"layer 0 head 0  previous +1\.00±\.00 ", lines[1])
     last = lines.index("") - 1
     assert last == 9
@@ -57,16 +59,37 @@ def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> N
     assert drawn(looks, Page())[-1].endswith("not what that causes: --ablate mean tells")
 
 
+def test_the_table_says_what_earns_a_name_and_what_to_train_where_no_head_has_one(
+    found: Survey,
+) -> None:
+    lines = drawn(found, Page())
+    assert RULE in lines
+    assert NO_INDUCTION not in lines
+    uniform = replace(found, measures=tuple(m for m in found.measures if "induction" not in m.name))
+    assert NO_INDUCTION in drawn(uniform, Page())
+    assert "gptx train repeats" in NO_INDUCTION
+
+
+def test_a_survey_names_its_text(found: Survey) -> None:
+    assert repr(found) == "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text>"
+    assert title(found, Page())[0].plain == f"heads · {found.measured}"
+    one = replace(found, windows=1, characters=5, text="b.txt")
+    assert one.measured == "1 window of 5 characters of b.txt"
+
+
 def test_all_shows_every_measure(found: Survey) -> None:
     heading = drawn(found, Page(), every=True)[0]
     assert all(measure.title in heading for measure in found.measures)
+    assert re.search(r"synthetic +P=3 +P=5 +P=8 ", heading)
+    assert "P=3" not in drawn(found, Page())[0]
     assert "by value" not in drawn(found, Page())[0]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_lines_fit_the_page(found: Survey, width: int) -> None:
     page = Page(width, ascii_only=True)
-    lines = [line.plain for line in title(found, "a text of a very long name" * 3, page)]
+    found = replace(found, text="a text of a very long name" * 3)
+    lines = [line.plain for line in title(found, page)]
     lines += drawn(found, page, every=True)
     assert max(map(len, lines)) <= width
     assert all(line.isascii() for line in lines)
@@ -75,14 +98,20 @@ def test_lines_fit_the_page(found: Survey, width: int) -> None:
 
 
 def test_programs_get_every_number_and_null_for_none(found: Survey) -> None:
-    record = heads_record(found, "a text", {"run": "r"})
+    record = heads_record(found, {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
     assert read["kinds"][1][0] == "induction"
+    assert (read["rule"], read["text"]) == (RULE, found.text)
+    (synthetic,) = (each for each in read["measures"] if each["name"] == "induction_synthetic")
+    assert [part["name"] for part in synthetic["parts"]] == ["period_3", "period_5", "period_8"]
+    assert all(
+        {"values", "errors", "uniform", "windows"} < part.keys() for part in synthetic["parts"]
+    )
     for measure, each in zip(found.measures, read["measures"], strict=True):
         assert each["name"] == measure.name
         np.testing.assert_allclose(each["values"], measure.values, rtol=1e-8, atol=1e-12)
     one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
-    record = heads_record(Survey((one,), 1, 5), "", {})
+    record = heads_record(Survey((one,), 1, 5), {})
     assert record["measures"][0]["errors"] == [[None]]
     assert record["measures"][0]["uniform"] is None
 
