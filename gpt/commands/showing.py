@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
-def show_card(plan: Plan) -> None:
-    """What will happen, before it does."""
+def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """What will happen, before it does. recipe: the options that a known corpus brings."""
     from gpt.view import reports
 
     manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
@@ -40,6 +41,7 @@ def show_card(plan: Plan) -> None:
         ),
         "model": reports.model_facts(model),
         "heads": reports.heads_facts(model),
+        "recipe": reports.recipe_facts(recipe),
         "training": reports.training_facts(training, step_characters, plan.train_characters),
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),

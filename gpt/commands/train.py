@@ -45,8 +45,9 @@ def train(
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Text files, folders, - for standard input, or a known name: shakespeare. "
-            "Nothing trains on the Python language reference that comes with Python.",
+            help="Text files, folders, - for standard input, or a known name: shakespeare "
+            "(fetched once), repeats (made here, with options of its own, to grow induction heads "
+            "in a minute). Nothing trains on the Python language reference that comes with Python.",
             show_default=False,
         ),
     ] = None,
@@ -79,8 +80,15 @@ def train(
     share_cores()
     from gpt.training.launch import Launch
     from gpt.training.ranks import Ranks
+    from gpt.training.sources import recipe_of
 
     options, spelled = only_given(given), typed(context)
+    recipe: dict[str, Any] = {}
+    if not (resume or "preset" in {**spelled, **(context.default_map or {})}):
+        recipe = {n: v for n, v in recipe_of(corpus or ()).items() if n not in options}
+        if minutes is not None:
+            recipe.pop("steps", None)
+        options = {**recipe, **options}
     if minutes is not None and "minutes" in spelled and "steps" not in spelled:
         options.pop("steps", None)  # what a config file says of them
     if changed_corpus and not resume:
@@ -95,7 +103,10 @@ def train(
     reading = TrainConfig(**{name: options[name] for name in READING if name in options})
     if not resume and reading.split != "last" and "val_fraction" in spelled:
         raise ConfigError("--val-fraction: only with --split last")
-    order = _Order(corpus or [], options, reading, device, data, checkpoints, run, dry_run, as_json)
+    order = _Order(
+        *(corpus or [], options, recipe, reading, device),
+        *(data, checkpoints, run, dry_run, as_json),
+    )
     ranks = Ranks(Launch.here(), shard)
     with _parting(ranks):
         interrupted = _interrupted(order, ranks)
@@ -111,6 +122,7 @@ class _Order:
 
     corpus: Sequence[str]
     options: Mapping[str, Any]
+    recipe: Mapping[str, Any]  # the part of the options that a known name brings
     reading: TrainConfig  # how the text is read; the rest of it is not decided
     device: Device
     data: Path
@@ -179,7 +191,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
         ranks.meet(device)
         plan = make_plan(read, order.options, preset, device, minutes, ranks)
         if ranks.first:
-            show_card(plan)
+            show_card(plan, order.recipe)
         if order.dry_run:
             return
         with ExitStack() as stack:

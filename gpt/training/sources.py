@@ -10,14 +10,15 @@ import hashlib
 import os
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gpt import files
 from gpt.errors import TextError
+from gpt.training import repeats
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
@@ -26,17 +27,23 @@ SHOWN = 60  # characters of a name that an error repeats
 
 @dataclass(frozen=True)
 class KnownCorpus:
-    """A text that is fetched once, and believed only if its content is the expected one."""
+    """A text that is fetched once from `url`, or made here; `sha256` is its content's.
+
+    recipe: options to train on it that replace the default preset's.
+    """
 
     url: str
     sha256: str
+    make: Callable[[], bytes] | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 KNOWN = {
     "shakespeare": KnownCorpus(
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-    )
+    ),
+    "repeats": KnownCorpus("", repeats.SHA256, repeats.repeats, repeats.RECIPE),
 }
 
 
@@ -78,9 +85,10 @@ def _named(name: str, data: Path) -> list[Source]:
     if name == EMBEDDED:
         return [_embedded(data)]
     if name in KNOWN:
-        return [_fetch(name, data)]
-    known = ", ".join((EMBEDDED, *KNOWN))
-    raise _unreadable(name, f"no such file or folder (known names: {known})")
+        known = KNOWN[name]
+        return [_written(name, known.make(), data) if known.make else _fetch(name, data)]
+    names = ", ".join((EMBEDDED, *KNOWN))
+    raise _unreadable(name, f"no such file or folder (known names: {names})")
 
 
 def _mode(name: str) -> int:
@@ -113,6 +121,13 @@ def _is_a_text(name: str) -> TextError:
         "this is no file's name but a text; save it in a file, or pipe it: "
         "printf '%s' 'TEXT' | gptx train -",
     )
+
+
+def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
+    """The options that a known name brings; none for other texts, or for a file of that name."""
+    if len(corpus) == 1 and corpus[0] in KNOWN and not os.path.exists(corpus[0]):
+        return KNOWN[corpus[0]].recipe
+    return {}
 
 
 def printable(name: str) -> str:
@@ -153,13 +168,17 @@ def _embedded(data: Path) -> Source:
     from pydoc_data import topics
 
     text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
-    path = data / f"{EMBEDDED}.txt"
-    encoded = text.encode()
+    return _written(EMBEDDED, text.encode(), data)
+
+
+def _written(name: str, encoded: bytes, data: Path) -> Source:
+    """A text of our own as a file in `data`."""
+    path = data / f"{name}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_bytes() != encoded:
             files.replace(path, encoded)
-    return Source(path, EMBEDDED)
+    return Source(path, name)
 
 
 def _spool_pipe(pipe: Path, data: Path) -> Source:

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpt.config import ModelConfig, TrainConfig, field_help
+from gpt.config import ModelConfig, TrainConfig, field_help, flag_of
 from gpt.errors import CheckpointError
 from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.reading.scoring import Score
@@ -89,13 +89,25 @@ def model_facts(config: ModelConfig) -> str:
 
 
 def heads_facts(config: ModelConfig) -> str:
-    """What n-gram embeddings take from the heads, for those who came to study them."""
+    """What n-gram embeddings take from the heads, and what to train to study heads."""
     if config.ngram == 1:
         return ""
     return (
-        "n-gram embeddings bring in the last characters without attention; to study attention, "
-        "train with --preset classic or --ngram 1"
+        "n-gram embeddings bring in the last characters without attention (--ngram 1: none); to "
+        "study heads with clear jobs: gptx train repeats"
     )
+
+
+def recipe_facts(recipe: Mapping[str, Any]) -> str:
+    """The options that a known corpus brings, as the command line spells them."""
+    if not recipe:
+        return ""
+    spelled = " ".join(
+        f"--{'no-' * (value is False)}{flag_of(name)[2:]}"
+        + (f" {value}" if not isinstance(value, bool) else "")
+        for name, value in recipe.items()
+    )
+    return f"the corpus's own, for options that you do not give: {spelled}"
 
 
 def training_facts(config: TrainConfig, step_characters: int, train_characters: int) -> str:

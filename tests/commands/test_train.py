@@ -11,6 +11,9 @@ import pytest
 from program import TINY, Gptx
 
 from gpt.manifest import Manifest
+from gpt.toml import from_toml
+from gpt.training.repeats import RECIPE
+from gpt.training.step import Measurement
 
 
 def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:
@@ -177,3 +180,54 @@ def test_of_several_ranks_one_answers_and_complains(
         assert bool(gptx("sample", "--length", "3").out) == speaks
         wrong = gptx("train", "--bogus", "3")
         assert (wrong.code, "No such option" in wrong.err) == (2, speaks)
+
+
+def test_repeats_bring_a_recipe_that_the_users_options_override(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurement = Measurement(seconds_per_step=0.01, evaluation_seconds=0.5, memory=10**8)
+    monkeypatch.setattr("gpt.training.plan.measure", lambda *_: measurement)
+
+    def card(*options: str) -> str:
+        answer = gptx("train", "repeats", *options, "--dry-run", "--checkpoints", "none")
+        assert answer.code == 0, answer.err
+        return " ".join(answer.err.split())
+
+    own = card()
+    assert "2 layers × 4 heads × 16, context 64; rotary positions" in own
+    assert "800 steps × 2,048 characters" in own
+    assert (
+        "recipe the corpus's own, for options that you do not give: --n-layer 2 --n-head 4" in own
+    )
+    assert "--no-qk-norm --dropout 0.0" in own
+    given = card("--n-layer", "1", "--steps", "7", "--qk-norm")
+    assert "1 layer × 4 heads × 16" in given
+    assert "QK-norm" in given
+    assert "7 steps × 2,048 characters" in given
+    recipe = given[given.index("recipe ") : given.index("training ")]
+    assert "--n-head 4" in recipe
+    assert not {"--n-layer", "--steps", "--no-qk-norm"} & set(recipe.split())
+    fitted = card("--minutes", "0.01")
+    assert "2 layers × 4 heads × 16" in fitted
+    assert "800 steps" not in fitted
+    preset = card("--preset", "classic")
+    assert "recipe" not in preset
+    assert "learned positions" in preset
+    assert "recipe" not in " ".join(gptx("train", "corpus.txt", *TINY, "--dry-run").err.split())
+
+
+def test_a_run_on_repeats_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
+    small = ("--n-embd", "16", "--batch-size", "2", "--steps", "2", "--block-size", "16")
+    first = gptx("train", "repeats", *small, "--checkpoints", "first")
+    assert first.code == 0, first.err
+    config = home / "first/repeats-1/config.toml"
+    written = from_toml(config.read_text(encoding="utf-8"), "config.toml")
+    assert written["corpus"] == ["repeats"]
+    assert {name: written[name] for name in RECIPE} == {
+        **RECIPE,
+        **{"n_embd": 16, "batch_size": 2, "steps": 2, "block_size": 16, "warmup_steps": 20},
+    }
+    again = gptx("train", "--config", str(config), "--checkpoints", "again-repeats")
+    assert again.code == 0, again.err
+    model = "repeats-1/step-00000002/model.safetensors"
+    assert (home / "again-repeats" / model).read_bytes() == (home / "first" / model).read_bytes()

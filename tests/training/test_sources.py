@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import string
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch.hub
 
+from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import StorageError, TextError
 from gpt.training import sources
+from gpt.training.repeats import LENGTHS, RECIPE, TIMES, repeats
 from gpt.training.sources import (
     EMBEDDED,
     KNOWN,
@@ -23,6 +29,7 @@ from gpt.training.sources import (
     discard_spooled,
     find_sources,
     printable,
+    recipe_of,
 )
 
 PIPE = io.BytesIO()
@@ -124,7 +131,10 @@ def test_a_folder_that_is_named_may_itself_be_hidden(texts: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing.txt", r"'missing\.txt': no such file or folder \(known names: .*shakespeare\)"),
+        (
+            "missing.txt",
+            r"'missing\.txt': no such file or folder \(known names: .*shakespeare, repeats\)",
+        ),
         ("\x1b[2J", r"'\\x1b\[2J': no such file"),
         ("empty", r"empty: no text in this folder \(looked for \*\.txt, "),
         ("texts/b.txt/c", "no such file or folder"),
@@ -204,7 +214,51 @@ def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
     assert found("tiny") == [("tiny", "tiny")]
 
 
-@pytest.mark.parametrize("names", [[], ["-"], ["shakespeare"]])
+def test_repeats_are_the_same_bytes_everywhere_and_need_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.hub, "download_url_to_file", None)
+    monkeypatch.chdir(tmp_path)
+    assert found("repeats") == [("data/repeats.txt", "repeats")]
+    written = Path("data/repeats.txt").read_bytes()
+    sha256 = "d032355deacdec6ed7edbf4c4ed88f6844545d46172528e23f6547c3d6bc12a9"
+    assert hashlib.sha256(written).hexdigest() == KNOWN["repeats"].sha256 == sha256
+    Path("data/repeats.txt").write_bytes(b"of an earlier release")
+    assert found("repeats") == [("data/repeats.txt", "repeats")]
+    assert Path("data/repeats.txt").read_bytes() == written
+
+
+def test_each_line_repeats_one_word_of_different_letters_of_any_length() -> None:
+    lines = repeats().decode().splitlines()
+    lengths, spaced = [], 0
+    for line in lines:
+        spaced += " " in line
+        joined = line.replace(" ", "")
+        word = joined[: len(joined) // TIMES]
+        assert line == (" " if " " in line else "").join([word] * TIMES)
+        assert len(set(word)) == len(word)
+        assert set(word) <= set(string.ascii_lowercase)
+        lengths.append(len(word))
+    counts = np.bincount(lengths)
+    assert set(np.flatnonzero(counts)) == set(LENGTHS)
+    assert counts.max() < 1.25 * len(lines) / len(LENGTHS)  # no distance is the usual one
+    assert 0.45 < spaced / len(lines) < 0.55
+
+
+def test_a_recipe_belongs_to_the_known_name_and_not_to_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert recipe_of(["repeats"]) == RECIPE
+    for corpus in ([], ["shakespeare"], ["repeats", "more.txt"], ["data/repeats.txt"], ["-"]):
+        assert recipe_of(corpus) == {}
+    options = {each.name for config in (ModelConfig, TrainConfig) for each in fields(config)}
+    assert options > set(RECIPE)
+    Path("repeats").write_text("my own")
+    assert recipe_of(["repeats"]) == {}
+
+
+@pytest.mark.parametrize("names", [[], ["-"], ["shakespeare"], ["repeats"]])
 def test_a_data_folder_that_cannot_be_made_is_a_storage_error(
     tmp_path: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

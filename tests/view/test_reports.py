@@ -126,7 +126,8 @@ def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> Non
     assert "n-grams up to 3 (45% dropped), " in reports.model_facts(
         replace(config, ngram_dropout=0.45)
     )
-    assert "--preset classic" in reports.heads_facts(config)
+    assert "gptx train repeats" in reports.heads_facts(config)
+    assert "--ngram 1" in reports.heads_facts(config)
     assert reports.heads_facts(ModelConfig(vocab_size=65)) == ""
 
 
