@@ -38,7 +38,6 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
     text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
-    (folder / "repeats.txt").write_text(text, encoding="utf-8")
     (folder / "held-out.txt").write_text("To be, or not to be.\n" * 9, encoding="utf-8")
     (folder / "books").mkdir()
     for number in range(10):

@@ -36,7 +36,7 @@ def heads(
         ),
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All measures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All measures, also by period.")] = False,
     precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .html, a page.")
@@ -52,6 +52,7 @@ def heads(
     """Rank every head by what it does, beside a head that looks evenly."""
     from gpt.progress import working
     from gpt.reading.heads import survey
+    from gpt.reading.measures import RULE
     from gpt.view import heads as view
     from gpt.view.exports import form_of
     from gpt.view.lines import Page
@@ -92,5 +93,6 @@ def heads(
         name = f"{origin(model)['run']} step {model.stored.step:,}"
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
         subject = subject_of(model, name, model.attention(text), measures)
-        written = build_page([subject], Start(*order[0]), name, measured=found.measured)
+        told = f"{found.measured} · {RULE}"
+        written = build_page([subject], Start(*order[0]), name, measured=told)
     console.deliver(written.encode(), output)

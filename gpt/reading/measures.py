@@ -47,16 +47,16 @@ TITLES = {
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (
         "induction in text",
-        "weight on what followed the last earlier occurrence of the same character",
+        "weight on what followed the last earlier occurrence of the same character; doubled "
+        "characters left out",
     ),
     "induction_distance": (
-        "by distance",
-        "induction in text of a head with the same mean weight at each distance, whatever the text",
+        "induction, by distance",
+        "induction in text that the head's mean weight at each distance alone would give",
     ),
     "induction_synthetic": (
-        "synthetic",
-        "induction in synthetic texts: P random distinct characters, and the same again (Olsson et "
-        "al. 2022)",
+        "induction, synthetic",
+        "the same in synthetic texts: P random distinct characters, and again (Olsson et al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
@@ -76,9 +76,9 @@ TITLES = {
 KINDS = ("induction", "duplicate", "previous", "sink")
 #: The rule of `kinds`, for people.
 RULE = (
-    f"a name takes {STRONG:g} of the way from uniform to 1, and {CERTAIN:g} standard errors; "
-    "induction takes that in text, also above what the head's distances explain, or in synthetic "
-    "texts of two periods"
+    f"a head's name: its measure is {STRONG:g} of the way from uniform to 1 and {CERTAIN:g} "
+    "standard errors above uniform; for induction, in text and also from what its distances give, "
+    "or for two synthetic periods"
 )
 
 

@@ -11,6 +11,7 @@ from program import Gptx
 
 import gpt
 from gpt.reading.heads import Survey
+from gpt.reading.measures import RULE
 from gpt.view.heads import heads_record
 
 
@@ -73,7 +74,9 @@ def test_python_and_the_command_give_the_same_numbers_for_the_same_text(
 
 def test_a_page_of_heads_and_of_two_steps(gptx: Gptx, home: Path) -> None:
     assert gptx("heads", "-o", "heads.html").code == 0
-    assert "induction" in (home / "heads.html").read_text(encoding="utf-8")
+    page = (home / "heads.html").read_text(encoding="utf-8")
+    assert "induction, synthetic" in page
+    assert RULE in page
     assert gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.html").code == 0
     assert "step 4" in (home / "two.html").read_text(encoding="utf-8")
     answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.svg")

@@ -210,6 +210,7 @@ def test_repeats_bring_a_recipe_that_the_users_options_override(
     fitted = card("--minutes", "0.01")
     assert "2 layers × 4 heads × 16" in fitted
     assert "800 steps" not in fitted
+    assert "--steps" not in fitted
     preset = card("--preset", "classic")
     assert "recipe" not in preset
     assert "learned positions" in preset
