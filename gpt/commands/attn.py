@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpt.reading.trained import TrainedGPT
     from gpt.view.exports import Figure
     from gpt.view.lines import Page
+    from gpt.view.page import Subject
     from gpt.view.selection import Look
 
 
@@ -44,7 +45,11 @@ def attn(
         str | None, typer.Option(help="A number, or all.", show_default="0; all with heads, html")
     ] = None,
     head: Annotated[
-        str | None, typer.Option(help="A number, all, mean or rollout.", show_default="0")
+        str | None,
+        typer.Option(
+            help="A number, all, mean or rollout.",
+            show_default="0; html opens on the one that says most",
+        ),
     ] = None,
     stage: Annotated[Stage, typer.Option(help="Which part of the computation.")] = "weights",
     query: Annotated[str | None, typer.Option(help="Rows A:B, or one.", show_default="all")] = None,
@@ -110,7 +115,8 @@ def attn(
         )
         console.deliver_lines(_lines(models, looks, drawing, page), output, color)
     else:
-        console.deliver(_written(models, looks, form, view, scale, ascii_only), output)
+        asked = (layer, head)
+        console.deliver(_written(models, looks, form, asked, view, scale, ascii_only), output)
     if show and output:
         opened = webbrowser.open(output.resolve().as_uri())
         console.say(f"page: {output}" + ("" if opened else " (no browser found to open it)"))
@@ -207,6 +213,7 @@ def _written(
     models: list[TrainedGPT],
     looks: list[Look],
     form: Literal["json", "csv", "npz", "html"] | Figure,
+    asked: tuple[str | None, str | None],
     view: View,
     scale: Scale,
     ascii_only: bool,
@@ -220,7 +227,7 @@ def _written(
     if form == "csv":
         return exports.to_csv(looks).encode()
     if form == "html":
-        return _page(models, looks).encode()
+        return _page(models, looks, *asked).encode()
     if form == "json":
         records = []
         for model, look in zip(models, looks, strict=True):
@@ -232,20 +239,31 @@ def _written(
     return _figure(looks, form, scale, ascii_only)
 
 
-def _page(models: list[TrainedGPT], looks: list[Look]) -> str:
+def _page(models: list[TrainedGPT], looks: list[Look], layer: str | None, head: str | None) -> str:
+    """layer and head: as the user gave them; without them the page opens on one that it chooses."""
     from gpt.reading.measures import measure
-    from gpt.view.page import Start, build_page
+    from gpt.view.page import Start, build_page, opening
 
     subjects = [
         subject_of(model, look.name, look.attention, measure(model.reader, [look.attention]))
         for model, look in zip(models, looks, strict=True)
     ]
     chosen = looks[0].selection
-    head = chosen.heads[0]
-    start = Start(chosen.layers[0], 0 if head == "all" else head, chosen.stage)
+    first = chosen.heads[0]
+    if first == "mean" or first == "rollout":
+        start = Start(chosen.layers[0], first, chosen.stage)
+    else:
+        # Of two models the one with fewer heads, as both must have the head; else the second.
+        fewest = min(reversed(subjects), key=_count_heads)
+        wanted = [int(each) if each and each.isdecimal() else None for each in (layer, head)]
+        start = opening(fewest.measures, wanted[0], wanted[1], chosen.stage)
     title = " and ".join(look.name for look in looks)
     run = origin(models[0])["run"]
     return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
+
+
+def _count_heads(subject: Subject) -> int:
+    return sum(len(layer.weights) for layer in subject.attention.layers)
 
 
 def _figure(looks: list[Look], form: Figure, scale: Scale, ascii_only: bool) -> bytes:

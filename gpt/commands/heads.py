@@ -56,7 +56,7 @@ def heads(
     from gpt.view import heads as view
     from gpt.view.exports import form_of
     from gpt.view.lines import Page
-    from gpt.view.page import Start, build_page
+    from gpt.view.page import Start, build_page, opening
 
     output = None if output == Path("-") else output
     model = open_run(checkpoints, run, step)
@@ -94,5 +94,7 @@ def heads(
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
         subject = subject_of(model, name, model.attention(text), measures)
         told = f"{found.measured} · {RULE}"
-        written = build_page([subject], Start(*order[0]), name, measured=told)
+        by_rank = sort is not None or ablate != "no"
+        start = Start(*order[0]) if by_rank else opening(measures)
+        written = build_page([subject], start, name, measured=told)
     console.deliver(written.encode(), output)

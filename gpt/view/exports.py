@@ -65,7 +65,7 @@ def record(
         "keys": list(selection.keys) if selection.square else None,
         "values": [[[_plain(v) for v in row] for row in p.values.tolist()] for p in panels],
         "checks": [
-            {"name": c.name, "error": c.error, "bound": c.bound, "passed": c.passed}
+            {"name": c.name, "error": _plain(c.error), "bound": c.bound, "passed": c.passed}
             for c in attention.checks
         ],
     }

@@ -38,9 +38,13 @@ NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their
 MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
 _INK, _GREY, _MASKED = "#202020", "#707070", "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
-# so that a small weight differs from a masked one. What has a sign runs both ways from 0.
+# so that a small weight differs from a masked one. Signed values run both ways from 0 as on the
+# page (assets/colours.js): orange is negative, blue-green is positive.
 _RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
-_SIGNED_RAMP = ("#183e80", "#689ed2", "#f1f1ee", "#e28e52", "#84300a")
+_SIGNED_RAMP = (
+    *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
+    *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
+)
 _MEANINGS: dict[Stage, str] = {
     "scores": "q·k",
     "scaled": "q·k / √d",

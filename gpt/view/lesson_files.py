@@ -95,10 +95,12 @@ def _chapter(lesson: Lesson, digits: int) -> Iterator[str]:
         if step.notice:
             yield f"{_safe(step.notice)}\n"
         for check in step.checks:
-            sign, within = "✓" if check.passed else "✗", ""
-            if check.bound:
-                within = f" (within {check.bound:.0e})"
-            yield f"- {sign} {_safe(check.name)}{within}"
+            if check.passed:
+                within = f" (within {check.bound:.0e})" if check.bound else ""
+                yield f"- ✓ {_safe(check.name)}{within}"
+            else:
+                found = f"error {check.error:.1g}, allowed {check.bound:.1g}"
+                yield f"- ✗ {_safe(check.name)} ({found})"
         if step.checks:
             yield ""
 

@@ -134,8 +134,8 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
     passed = all(check.passed for check in results)
     items = [
         check.name
-        + (f" ±{check.error:.0e}" if check.bound and check.error else "")
-        + ("" if check.passed else f" (more than {check.bound:.0e})")
+        + (f" ±{check.error:.0e}" if check.passed and check.error else "")
+        + ("" if check.passed else f" (error {check.error:.1g}, allowed {check.bound:.1g})")
         for check in results
     ]
     items[-1] = f"{items[-1]} {good if passed else bad}"

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gpt.config import Stage
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.lens import Lens
-from gpt.reading.measures import Measure, kinds
+from gpt.reading.measures import STRONG, Measure, kinds, strengths
 from gpt.reading.reader import Array, Stages
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
@@ -72,11 +72,47 @@ class Subject:
 
 @dataclass(frozen=True)
 class Start:
-    """What the page shows first."""
+    """What the page shows first, unless its address says otherwise; why it shows this head."""
 
     layer: int = 0
     head: int | Literal["mean", "rollout"] = 0
     stage: Stage = "weights"
+    why: str = ""
+
+
+def opening(
+    measures: Sequence[Measure],
+    layer: int | None = None,
+    head: int | None = None,
+    stage: Stage = "weights",
+) -> Start:
+    """The head that says most, of those in the given layer or with the given number.
+
+    The nearest to a kind (measures.KINDS), if one is near enough to have its name; else the one of
+    the lowest entropy. Heads that mostly look at the first character ("sink") come last.
+    """
+    by_name = {measure.name: measure for measure in measures}
+    if (layer is not None and head is not None) or "entropy" not in by_name:
+        return Start(layer or 0, head or 0, stage)
+    entropy = by_name["entropy"].values  # (L, H)
+    kind = strengths([measure for measure in measures if measure.name != "sink"])
+    rank = np.where(kind >= STRONG, 1 + kind, 1 - np.nan_to_num(entropy, nan=1.0))
+    rank[np.array(kinds(measures)) == "sink"] -= 3
+    for axis, chosen in enumerate((layer, head)):
+        others = np.arange(rank.shape[axis]) != chosen
+        if chosen is not None:
+            rank[(slice(None),) * axis + (others,)] = -np.inf
+    place = divmod(int(rank.argmax()), rank.shape[1])
+    name = kinds(measures)[place[0]][place[1]]
+    if name:
+        found, why = by_name[name], f"nearest to a kind of head, {by_name[name].title}"
+    else:
+        found, why = (
+            by_name["entropy"],
+            "no kind of head stands out; this one has the lowest entropy",
+        )
+    value, even = float(found.values[place]), found.uniform
+    return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 
 
 def build_page(
@@ -103,7 +139,12 @@ def build_page(
         "version": __version__,
         "title": escape(title),
         "measured": escape(measured),
-        "start": {"layer": start.layer, "head": start.head, "stage": start.stage},
+        "start": {
+            "layer": start.layer,
+            "head": start.head,
+            "stage": start.stage,
+            "why": start.why,
+        },
         "codes": [ord(character) for character in text],
         "labels": [label(character) for character in text],
         "legend": legend(text),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from xml.etree import ElementTree
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from pages import HOSTILE, random_subject
 
+from gpt.checks import Check
 from gpt.config import Stage
 from gpt.reading.reader import Array
 from gpt.view.characters import label
@@ -366,16 +369,176 @@ def test_predictions_and_the_lens(open_page: Open, subject: Subject) -> None:
 
 
 def test_a_figure_is_saved_as_svg_and_as_png(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject])
+    page = open_page([subject], title="tiny-1 step 12", hash="scale=root")
     svg = saved(page, "svg").read_text("utf-8")
     root = ElementTree.fromstring(svg)
-    space = "{http://www.w3.org/2000/svg}"
-    assert len(root.findall(f"{space}rect")) == 1 + T * (T + 1) // 2
-    texts = [element.text for element in root.findall(f"{space}text")]
-    assert "layer 0 · head 0 · weights" in texts
+    cells, scale = (svg_colours(root, name) for name in ("cells", "scale"))
+    assert len(cells) == T * (T + 1) // 2
+    texts = [element.text for element in root.findall(f"{SVG}text")]
+    for text in ("layer 0 · head 0 · weights", "tiny-1 step 12", "rows = query, columns = key"):
+        assert text in texts
     assert "6 t" in texts
+    assert {"0", ".25", "1"} <= set(texts), "the scale's numbers"
+    assert "weights · colours by the square root" in texts
+    assert (scale[0], scale[-1]) == ((240, 243, 236), (18, 42, 98))
+    assert [text for text in texts if text and text.replace("␣", "␠") == "text: the␠cat"]
     assert not re.search(r"href|script|url\(", svg)
-    assert saved(page, "png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    png = saved(page, "png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    read = page.evaluate(COMPARE_PICTURES, [svg, base64.b64encode(png).decode()])
+    assert read["size"] == [2 * float(root.attrib["width"]), 2 * float(root.attrib["height"])]
+    assert read["apart"] < 2, "the two pictures show the same, but for the edges of letters"
+    assert read["white"] > 10, "and they are not empty"
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+#: A PNG beside an SVG drawn at its size: mean differences of all colour values, 0 … 255, between
+#: the two, and between the PNG and white.
+COMPARE_PICTURES = """async ([svg, png]) => {
+    const load = async (address) => {
+        const image = new Image();
+        image.src = address;
+        await image.decode();
+        return image;
+    };
+    const second = await load("data:image/png;base64," + png);
+    const first = await load("data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg));
+    const [width, height] = [second.width, second.height];
+    const pixels = [first, second].map((image) => {
+        const canvas = Object.assign(document.createElement("canvas"), { width, height });
+        const pen = canvas.getContext("2d");
+        pen.drawImage(image, 0, 0, width, height);
+        return pen.getImageData(0, 0, width, height).data;
+    });
+    const mean = (difference) => pixels[0].reduce((sum, _, n) => sum + difference(n), 0) /
+        pixels[0].length;
+    return {
+        size: [width, height],
+        apart: mean((n) => Math.abs(pixels[0][n] - pixels[1][n])),
+        white: mean((n) => 255 - pixels[1][n]),
+    };
+}"""
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+    return red, green, blue
+
+
+def svg_colours(root: ElementTree.Element, group: str) -> list[tuple[int, int, int]]:
+    """The colours of the rectangles of a group, in their order."""
+    found = root.find(f"{SVG}g[@id='{group}']")
+    assert found is not None
+    return [rgb(rect.attrib["fill"]) for rect in found]
+
+
+def test_a_colour_means_the_same_sign_in_every_part_of_the_page(
+    open_page: Open, subject: Subject
+) -> None:
+    page = open_page([subject], hash="stage=scores&cell=5,3")
+
+    def background(selector: str) -> str:
+        element = page.locator(selector).first
+        style = element.evaluate(
+            "e => { const s = getComputedStyle(e); return [s.backgroundImage, "
+            "s.backgroundColor].find(b => /rgb/.test(b)) }"
+        )
+        return str(style)
+
+    for _ in ("light", "dark"):
+        page.locator("#theme").click()
+        strip = [rgb(each) for each in re.findall(r"rgb\([^)]*\)", background("#legend .strip"))]
+        heads = [
+            rgb(each) for each in re.findall(r"rgb\([^)]*\)", background("#heads-legend .strip"))
+        ]
+        positive = [strip[-1], strip[-2], heads[-1], heads[-2]]
+        positive += [rgb(background(each)) for each in (".fill:not(.negative)", ".swatch")]
+        negative = [strip[0], strip[1]]
+        negative += [rgb(background(each)) for each in (".fill.negative", ".swatch.negative")]
+        assert all(blue > red for red, _, blue in positive), "blue-green"
+        assert all(red > blue for red, _, blue in negative), "orange"
+    scores = subject.attention.layers[0].scores[0]
+    cells = svg_colours(ElementTree.fromstring(saved(page, "svg").read_text("utf-8")), "cells")
+    for (red, _, blue), score in zip(cells, scores.ravel(), strict=True):
+        if abs(score) > np.abs(scores).max() / 8:
+            assert (blue > red) == (score > 0)
+
+
+def test_weights_are_shaded_from_0_to_1_in_the_text_the_matrix_and_the_heads(
+    open_page: Open,
+) -> None:
+    even = random_subject("the cat sat on the mat, and again the rat sat on the flat mat", seed=2)
+    page = open_page([even])
+    assert chosen(page, "scale") == "even"
+    for legend in ("text-legend", "heads-legend", "legend"):
+        assert page.locator(f"#{legend} span").all_inner_texts() == ["", "0", ".50", "1"]
+    assert page.locator("#heads-scale").inner_text() == "weights"
+    length = len(even.attention.text)
+    cells = svg_colours(ElementTree.fromstring(saved(page, "svg").read_text("utf-8")), "cells")
+    shown = page.locator("#text .character").evaluate_all("all => all.map(e => e.style.background)")
+    assert [rgb(each) for each in shown] == cells[-length:], "the last row, in the same colours"
+    page.locator("#scale button").nth(2).click()
+    largest = even.attention.layers[0].weights[0, -1].max()
+    full = page.locator("#text-legend span").last.inner_text()
+    assert near(full, largest)
+    assert page.locator("#legend span").last.inner_text() == "row's largest"
+
+
+def test_fit_shows_the_whole_matrix(open_page: Open) -> None:
+    page = open_page([random_subject(("the cat sat on " * 4)[:50])])
+    for width, height in ((1400, 1000), (1280, 720), (360, 740)):
+        page.set_viewport_size({"width": width, "height": height})
+        for stage in ("weights", "context"):
+            page.evaluate(f"location.hash = 'stage={stage}'")
+            page.locator("#zoom-in").click()
+            page.evaluate("scrollTo(0, 0)")
+            page.locator("#zoom-fit").click()
+            inside = page.locator(".matrix-box").evaluate(
+                "e => [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight]"
+            )
+            assert inside == [0, 0], "nothing of it is left to scroll to"
+            space = page.locator(".matrix-space").bounding_box()
+            assert space
+            assert space["x"] >= 0
+            assert space["y"] >= 0
+            assert space["x"] + space["width"] <= width
+            assert space["y"] + space["height"] <= height
+            if stage == "weights":
+                assert space["width"] > 0.75 * min(width, height), "and it is not tiny"
+            buttons = page.locator("#zoom-fit").bounding_box()
+            assert buttons
+            assert buttons["y"] + buttons["height"] <= height, "the button does not run away"
+
+
+def test_the_page_says_why_it_opens_on_a_head_and_its_address_wins(
+    open_page: Open, subject: Subject
+) -> None:
+    start = Start(layer=1, head=1, why="lowest entropy")
+    page = open_page([subject], start)
+    assert here(page) == "L1 H1"
+    assert page.locator("#heads-why").inner_text() == "Opened on L1 H1: lowest entropy."
+    page = open_page([subject], start, hash="layer=0&head=1")
+    assert here(page) == "L0 H1"
+    assert page.locator("#heads-why").inner_text() == ""
+
+
+def test_checks_say_their_errors_once_and_failures_what_was_allowed(
+    open_page: Open, subject: Subject
+) -> None:
+    checks = (
+        Check("above the diagonal exactly 0", 0.0, 0.0),
+        Check("sums", 2e-7, 1e-6),
+        Check("exactly 1", 0.5, 0.0),
+        Check("odd", float("nan"), 1e-6),
+    )
+    page = open_page([replace(subject, attention=replace(subject.attention, checks=checks))])
+    assert page.locator("#checks li").all_inner_texts() == [
+        "✓ above the diagonal exactly 0",
+        "✓ sums 2.0e−7 ≤ 1.0e−6",
+        "✗ failed: exactly 1 error 5.0e−1, allowed 0",
+        "✗ failed: odd error not finite, allowed 1.0e−6",
+    ]
+    assert page.locator("#alarm").is_visible()
 
 
 def test_what_was_left_out_is_said_with_the_option_that_brings_it(

@@ -282,7 +282,9 @@ def test_labels_are_never_markup() -> None:
 def test_a_failed_check_is_told_with_its_bound() -> None:
     results = (Check("a", 2e-5, 1e-6), Check("b", 0.0, 0.0), Check("c", 1e-7, 1e-6))
     (line,) = checks(results, Page())
-    assert line.plain == "checks: a ±2e-05 (more than 1e-06) · b · c ±1e-07 ✗ FAILED"
+    assert line.plain == "checks: a (error 2e-05, allowed 1e-06) · b · c ±1e-07 ✗ FAILED"
+    (line,) = checks((Check("x exactly 0", 3e-2, 0.0),), Page())
+    assert line.plain == "checks: x exactly 0 (error 0.03, allowed 0) ✗ FAILED"
     assert "red" in str(line.style)
     (line,) = checks(results[1:], Page())
     assert line.plain == "checks: b · c ±1e-07 ✓"

@@ -138,7 +138,7 @@ def test_a_failed_check_is_told() -> None:
     lesson = Lesson("n", "a", (failing,))
     assert lesson.failed == ["sum = 1"]
     assert "✗ FAILED" in "".join(each.plain for each in lesson_lines(lesson, Page()))
-    assert "- ✗ sum = 1" in lesson_markdown(lesson)
+    assert "- ✗ sum = 1 (error nan, allowed 1e-07)" in lesson_markdown(lesson)
 
 
 def test_markdown_has_a_row_a_row_and_nothing_that_it_takes_for_a_sign() -> None:

@@ -16,10 +16,10 @@ from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.checks import Check
 from gpt.reading.heads import survey
-from gpt.reading.measures import kinds
+from gpt.reading.measures import Measure, kinds
 from gpt.view.characters import label
 from gpt.view.exports import to_npz
-from gpt.view.page import ASSETS, DETAILS, SCRIPTS, Start, Subject, build_page
+from gpt.view.page import ASSETS, DETAILS, SCRIPTS, Start, Subject, build_page, opening
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -69,7 +69,7 @@ def test_what_the_page_leaves_out_follows_from_what_it_carries(subject: Subject)
 def test_the_page_says_what_it_is_of(subject: Subject) -> None:
     document = payload_of(build_page([subject], Start(2, "mean", "scaled"), "A title"))
     assert document["title"] == "A title"
-    assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled"}
+    assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
     assert document["codes"] == [ord(character) for character in TEXT]
     assert document["labels"] == [label(character) for character in TEXT]
     (read,) = document["subjects"]
@@ -225,3 +225,60 @@ def test_a_page_says_what_was_measured_and_kinds_only_if_several_texts_were(
         document = payload_of(build_page([described], Start(), "title", measured="<b>on it</b>"))
         assert document["measured"] == "<b>on it</b>"
         assert document["subjects"][0]["kinds"] == (kinds(found.measures) if shown else None)
+
+
+def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
+    array = np.array(values)
+    return Measure(name, name, "", array, np.full(array.shape, np.nan), uniform, 1)
+
+
+def test_the_page_opens_on_the_head_that_says_most() -> None:
+    sink = measured("sink", [[0.9, 0.1, 0.2], [0.2, 0.2, 0.2]], 0.1)
+    entropy = measured("entropy", [[0.1, 0.9, 0.8], [0.5, 0.7, 0.6]], 1.0)
+    weak = measured("previous", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
+    strong = measured("previous", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
+    found = opening([strong, sink, entropy])
+    assert (found.layer, found.head, found.stage) == (0, 2, "weights")
+    assert found.why == "nearest to a kind of head, previous: 0.80, uniform 0.10"
+    assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
+        1, 1, "scores", "nearest to a kind of head, previous: 0.50, uniform 0.10"
+    )
+    # No head is near enough to a kind: the sharpest, unless it mostly looks at the first character.
+    assert (opening([weak, sink, entropy]).layer, opening([weak, sink, entropy]).head) == (1, 0)
+    assert "lowest entropy: 0.50, uniform 1.00" in opening([weak, sink, entropy]).why
+    assert opening([weak, sink, entropy], head=0) == opening([weak, sink, entropy])
+    assert opening([weak, sink, entropy], layer=0, head=0) == Start(0, 0)
+    assert opening([sink], head=2) == Start(0, 2)  # a text of one character has no measures
+    nothing = measured("entropy", [[np.nan, np.nan, np.nan]] * 2, 1.0)
+    assert (opening([weak, sink, nothing]).layer, opening([weak, sink, nothing]).head) == (0, 1)
+
+
+def test_positive_and_negative_differ_for_the_colour_blind_too() -> None:
+    """CIE 1976 colour difference; 2.3 is just noticeable. Colour blindness as in Machado 2009."""
+    ramps = re.findall(r"(positive|negative): (\[\[.*\]\]),", read("colours.js"))
+    assert [name for name, _ in ramps] == ["positive", "negative"] * 2
+    none = np.eye(3)
+    protan = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216]]
+    protan += [[-0.003882, -0.048116, 1.051998]]
+    deutan = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413]]
+    deutan += [[-0.011820, 0.042940, 0.968881]]
+    tritan = [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602]]
+    tritan += [[0.004733, 0.691367, 0.303900]]
+    for first in (0, 2):
+        positive, negative = (np.array(json.loads(ramp)) for _, ramp in ramps[first : first + 2])
+        assert positive[0].tolist() == negative[0].tolist()
+        for sight in (none, protan, deutan, tritan):
+            apart = [
+                np.linalg.norm(lab(sight, one) - lab(sight, other))
+                for one, other in zip(positive[1:], negative[1:], strict=True)
+            ]
+            assert min(apart) > 20
+
+
+def lab(sight: object, colour: np.ndarray) -> np.ndarray:
+    """sRGB, 0 … 255, seen through a matrix of linear RGB -> CIE L*a*b*."""
+    linear = np.where(colour <= 10, colour / 255 / 12.92, ((colour / 255 + 0.055) / 1.055) ** 2.4)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    shares = xyz @ np.clip(np.array(sight) @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
+    x, y, z = np.where(shares > 216 / 24389, np.cbrt(shares), (24389 / 27 * shares + 16) / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

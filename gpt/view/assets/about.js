@@ -41,13 +41,17 @@ export function introduce({ data, subjects }) {
   part("checks").replaceChildren(...subjects.flatMap(({ name, payload }) => {
     const title = subjects.length > 1 ? [make("h3", null, name)] : [];
     const items = payload.checks.map(({ name, error, bound, passed }) => {
-      const size = error === null ? "not finite" : error.toExponential(1).replace("e-", "e−");
-      const limit = bound ? `≤ ${bound.toExponential(1).replace("e-", "e−")}` : "exactly";
+      const written = (/** @type {number} */ number) =>
+        number ? number.toExponential(1).replace("e-", "e−") : "0";
+      const size = error === null ? "not finite" : written(error);
+      // A check without tolerance is named after what is exact: its error only matters if it fails.
+      const within = bound ? ` ${size} ≤ ${written(bound)}` : "";
+      const found = passed ? within : ` error ${size}, allowed ${written(bound)}`;
       return make(
         "li",
         { class: passed ? "passed" : "failed" },
         `${passed ? "✓" : "✗ failed:"} ${name}`,
-        make("small", null, ` ${error ? size : "0"} ${limit}`),
+        make("small", null, found),
       );
     });
     const origin = Object.entries(payload.origin).map(([key, value]) => `${key} ${value}`);

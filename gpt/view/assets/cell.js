@@ -66,6 +66,14 @@ function explained(app, subject, [row, column], order) {
       make("span", { class: "number" }, written(value)),
     )
   );
+  const signs = make(
+    "p",
+    { class: "hint" },
+    make("span", { class: "swatch" }),
+    " positive ",
+    make("span", { class: "swatch negative" }),
+    ` negative · the longest bar is ${written(largest)}`,
+  );
   const list = make("ol", { class: "terms", tabindex: "0", "aria-label": sum.of }, ...items);
   const steps = [step(`Σ ${sum.of}`, written(total), "sum")];
   if (sum.sum === "q·k") {
@@ -83,6 +91,7 @@ function explained(app, subject, [row, column], order) {
   return [
     ...title,
     make("p", { class: "cell-name" }, heading),
+    signs,
     list,
     make("dl", { class: "steps" }, ...steps.flat()),
   ];

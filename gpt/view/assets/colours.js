@@ -1,18 +1,23 @@
 // @ts-check
-// Numbers as colours: even steps of lightness, readable to the colour-blind. Shares run from the
-// paper to full; what has a sign runs both ways from 0.
+// Numbers as colours: even steps of lightness, readable to the colour-blind. On the whole page
+// blue-green is positive and orange is negative: a share has the same colours as a positive number.
 
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {[number, number, number]} Colour */
 /** fixed: evenly. root: by the square root, so that small ones show. row: each row's largest is full.
  * @typedef {"fixed" | "root" | "row"} Mode */
 
-/** @type {Record<string, Colour[]>} */
+/** From 0 to the limit of the scale.
+ * @type {Record<string, {positive: Colour[], negative: Colour[]}>} */
 const RAMPS = {
-  dark: [[28, 16, 60], [49, 70, 130], [30, 130, 140], [75, 185, 115], [250, 225, 60]],
-  light: [[240, 243, 236], [173, 218, 199], [64, 160, 160], [35, 88, 138], [28, 16, 60]],
-  darkSigned: [[120, 190, 255], [52, 112, 186], [31, 35, 45], [190, 98, 40], [255, 190, 120]],
-  lightSigned: [[24, 62, 128], [104, 158, 210], [241, 241, 238], [226, 142, 82], [132, 48, 10]],
+  light: {
+    positive: [[240, 243, 236], [173, 218, 199], [64, 160, 160], [28, 92, 140], [18, 42, 98]],
+    negative: [[240, 243, 236], [248, 208, 160], [226, 142, 82], [170, 82, 28], [112, 42, 6]],
+  },
+  dark: {
+    positive: [[31, 35, 45], [26, 66, 92], [30, 120, 132], [70, 185, 168], [170, 245, 215]],
+    negative: [[31, 35, 45], [92, 50, 24], [165, 84, 32], [226, 138, 70], [255, 205, 150]],
+  },
 };
 const STEPS = 256;
 
@@ -21,12 +26,15 @@ const tables = new Map();
 
 /**
  * 256 colours, three bytes each.
- * @param {string} name
+ * @param {"light" | "dark"} theme
+ * @param {boolean} both whether negative numbers come before the positive ones
  */
-function rampTable(name) {
+function rampTable(theme, both) {
+  const name = `${theme} ${both}`;
   let colours = tables.get(name);
   if (!colours) {
-    const ramp = RAMPS[name];
+    const { positive, negative } = RAMPS[theme];
+    const ramp = both ? [...negative.slice(1).reverse(), ...positive] : positive;
     colours = new Uint8ClampedArray(3 * STEPS);
     for (let n = 0; n < STEPS; n++) {
       const place = n / (STEPS - 1) * (ramp.length - 1);
@@ -51,7 +59,7 @@ export class Scale {
   constructor(matrix, mode, dark, least = 0) {
     this.signed = matrix.kind !== "share";
     this.mode = mode;
-    this.colours = rampTable((dark ? "dark" : "light") + (this.signed ? "Signed" : ""));
+    this.colours = rampTable(dark ? "dark" : "light", this.signed);
     this.matrix = matrix;
     const largest = new Float64Array(matrix.rows);
     for (let row = 0; row < matrix.rows; row++) {

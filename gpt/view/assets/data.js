@@ -37,7 +37,8 @@ import { bytes, unpack } from "./numbers.js";
  * @property {string} title
  * @property {string} measured what the measures are of
  * @property {number} bits
- * @property {{layer: number, head: number | "mean" | "rollout", stage: string}} start
+ * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
+ *   why: string}} start
  * @property {number[]} codes
  * @property {string[]} labels
  * @property {string[]} legend of the symbols in the labels

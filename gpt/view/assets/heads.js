@@ -1,11 +1,12 @@
 // @ts-check
 // Every head of every layer as a small picture, in the order of a measure.
 
-import { css, Scale } from "./colours.js";
+import { Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
-import { context, make, part } from "./parts.js";
+import { context, legend, make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
 
 const MOST = 64; // pixels a side
@@ -42,10 +43,18 @@ export function makeHeads(app) {
     const places = sorted(app, order.value);
     const across = order.value ? 0 : Math.max(...places.map(({ head }) => head)) + 1;
     grid.style.setProperty("--across", String(across || Math.min(6, places.length)));
-    buttons = places.map(({ layer, head, value }) =>
-      thumbnail(app, layer, head, order.value, value)
+    const small = places.map(({ layer, head }) => smaller(app, layer, head));
+    const { scale: mode } = app.state;
+    const limit = Math.max(...small.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
+    const scales = small.map((matrix) => new Scale(matrix, mode, app.dark, limit));
+    buttons = places.map(({ layer, head, value }, n) =>
+      thumbnail(app, layer, head, order.value, value, scales[n])
     );
     grid.replaceChildren(...buttons);
+    part("heads-legend").replaceChildren(...legend(scales[0], app.digits));
+    part("heads-scale").textContent = pixelSize(app) > 1
+      ? `weights; a pixel is the largest of ${pixelSize(app)} × ${pixelSize(app)}`
+      : "weights";
   }
 
   grid.addEventListener("click", (event) => {
@@ -117,11 +126,13 @@ function measured(app, n, layer, head) {
  * @param {number} head
  * @param {string} order
  * @param {number | null} value
+ * @param {Scale} scale
  */
-function thumbnail(app, layer, head, order, value) {
+function thumbnail(app, layer, head, order, value, scale) {
   const name = `L${layer} H${head}`;
   const canvas = make("canvas", { "aria-hidden": "true" });
-  paint(app, layer, head, canvas);
+  canvas.width = canvas.height = scale.matrix.rows;
+  context(canvas).putImageData(scale.picture(), 0, 0);
   const button = make(
     "button",
     { type: "button", "data-layer": layer, "data-head": head, "aria-label": name },
@@ -141,20 +152,25 @@ function thumbnail(app, layer, head, order, value) {
   return button;
 }
 
+/** How many rows and columns a pixel of a small picture covers. @param {App} app */
+function pixelSize(app) {
+  return Math.ceil(app.data.codes.length / MOST);
+}
+
 /**
  * A head's weights, the largest of the cells that a pixel covers.
  * @param {App} app
  * @param {number} layer
  * @param {number} head
- * @param {HTMLCanvasElement} canvas
+ * @returns {Matrix}
  */
-function paint(app, layer, head, canvas) {
-  const { of, scale: mode } = app.state;
+function smaller(app, layer, head) {
+  const { of } = app.state;
   const T = app.data.codes.length;
   const [a, b] = app.subjects;
   const weights = (of === "b" ? b : a).triangle(layer, head);
   const later = of === "diff" ? b.triangle(layer, head) : null;
-  const step = Math.ceil(T / MOST);
+  const step = pixelSize(app);
   const side = Math.ceil(T / step);
   const values = new Float64Array(side * side);
   for (let i = 0, n = 0; i < T; i++) {
@@ -165,21 +181,6 @@ function paint(app, layer, head, canvas) {
       if (Math.abs(value) > Math.abs(values[at])) values[at] = value;
     }
   }
-  const kind = /** @type {"share" | "difference"} */ (of === "diff" ? "difference" : "share");
-  const matrix = { rows: side, columns: side, values, causal: true, keys: true, kind };
-  const scale = new Scale(matrix, mode, app.dark);
-  canvas.width = canvas.height = side;
-  context(canvas).putImageData(scale.picture(), 0, 0);
-}
-
-/** The colours of a scale as a strip, with numbers. @param {Scale} scale @param {number} digits */
-export function legend(scale, digits) {
-  const stops = [0, 64, 128, 192, 255].map((step) => css(scale.rgb(step)));
-  const strip = make("span", { class: "strip", "aria-hidden": "true" });
-  strip.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const byRow = scale.mode === "row";
-  const full = byRow ? "row's largest" : short(scale.limit, digits);
-  const middle = scale.signed ? "0" : byRow ? "" : scale.mode === "root" ? ".25" : ".5";
-  const least = !scale.signed ? "0" : byRow ? "−largest" : short(-scale.limit, digits);
-  return [strip, ...[least, middle, full].map((text) => make("span", null, text))];
+  const kind = of === "diff" ? "difference" : "share";
+  return { rows: side, columns: side, values, causal: true, keys: true, kind };
 }

@@ -10,6 +10,7 @@ import { context, make, MONO } from "./parts.js";
 /** @typedef {import("./colours.js").Scale} Scale */
 
 const LARGEST = 46; // a cell's side, in CSS pixels
+const TALLEST = 26; // the same of a cell whose column is a dimension
 
 export class MatrixView {
   /**
@@ -51,6 +52,7 @@ export class MatrixView {
     });
     this.box.addEventListener("blur", () => app.point(null));
     new ResizeObserver(() => this.fit()).observe(this.box);
+    addEventListener("resize", () => this.fit()); // the box may be as high as the window allows
   }
 
   /**
@@ -68,7 +70,10 @@ export class MatrixView {
     this.fit();
   }
 
-  /** Chooses the cells' size for the box, and draws. */
+  /**
+   * Chooses the cells' size and draws. At zoom 1 the whole matrix fits into the width and the
+   * largest height of the box, unless its cells would be smaller than a pixel.
+   */
   fit() {
     const { matrix, box } = this;
     if (!matrix || !box.clientWidth) return;
@@ -79,12 +84,15 @@ export class MatrixView {
     const widest = labels.reduce((most, text) => Math.max(most, pen.measureText(text).width), 0);
     this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest + 18);
     this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest, 12)) + 24) : 22;
-    const room = box.clientWidth - this.left - 2;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
-    const fitted = Math.min(LARGEST, room / matrix.columns);
-    this.width = whole(Math.max(matrix.keys ? 1 : 3, fitted) * this.zoom);
-    const rows = Math.max(14, Math.min(26, 420 / matrix.rows));
-    this.height = matrix.keys ? this.width : whole(rows * Math.min(1, this.zoom));
+    const across = (box.clientWidth - this.left - 2) / matrix.columns;
+    const down = (parseFloat(getComputedStyle(box).maxHeight) - this.top - 2) / matrix.rows;
+    if (matrix.keys) {
+      this.width = this.height = whole(Math.min(LARGEST, across, down) * this.zoom);
+    } else {
+      this.width = whole(Math.min(LARGEST, across) * this.zoom);
+      this.height = whole(Math.min(TALLEST, down) * this.zoom);
+    }
     this.space.style.width = `${this.left + matrix.columns * this.width + 1}px`;
     this.space.style.height = `${this.top + matrix.rows * this.height + 1}px`;
     this.draw();

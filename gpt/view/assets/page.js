@@ -6,12 +6,12 @@ import { makeCell } from "./cell.js";
 import { Scale } from "./colours.js";
 import { STAGES, Subject } from "./data.js";
 import { difference, matrixOf } from "./derive.js";
-import { legend, makeHeads } from "./heads.js";
+import { makeHeads } from "./heads.js";
 import { MatrixView } from "./matrix.js";
 import { makeMeasures } from "./measures.js";
 import { makeLens, makeNext } from "./next.js";
 import { short, signed } from "./numbers.js";
-import { drawable, make, named, part, segments } from "./parts.js";
+import { drawable, legend, make, named, part, segments } from "./parts.js";
 import { makeSave } from "./save.js";
 import { fromHash, settled, toHash } from "./state.js";
 import { makeText } from "./text.js";
@@ -20,7 +20,6 @@ import { makeText } from "./text.js";
 /** @typedef {import("./parts.js").Panel} Panel */
 /** @typedef {import("./state.js").State} State */
 
-const LONG = 48; // characters from which an even scale would be dark nearly everywhere
 /** @type {Record<string, string>} */
 const VALUE_NAMES = { weights: "weight", proj: "projection" };
 
@@ -43,7 +42,7 @@ const start = {
   layer: data.start.layer,
   head: typeof data.start.head === "string" ? 0 : data.start.head,
   stage: data.start.stage,
-  scale: data.codes.length > LONG ? "root" : "fixed",
+  scale: "fixed",
   cell: null,
   pins: [],
 };
@@ -54,6 +53,7 @@ const app = {
   subjects,
   state: fromHash(location.hash, start, subjects),
   panels: [],
+  limit: 1,
   weights: "",
   pointed: null,
   reading: null,
@@ -115,7 +115,7 @@ const showStage = segments(
 const showScale = segments(part("scale"), [
   ["fixed", "even", "Weights: from 0 to 1, evenly"],
   ["root", "√", "By the square root: small ones show"],
-  ["row", "by row", "Each row's largest is full"],
+  ["row", "by row", "Relative: each row's largest has the full colour, however small it is"],
 ], (scale) => app.change({ scale: /** @type {State["scale"]} */ (scale) }));
 
 const parts = [
@@ -164,7 +164,7 @@ function render() {
   const drawn = app.panels.map(({ matrix }) => matrix).filter((matrix) =>
     typeof matrix !== "string"
   );
-  const limit = Math.max(...drawn.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
+  app.limit = Math.max(...drawn.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
   frames.forEach((frame, n) => {
     const panel = app.panels[n];
     frame.hidden = !panel;
@@ -175,7 +175,7 @@ function render() {
     views[n].box.hidden = typeof matrix === "string";
     if (typeof matrix === "string") refusals[n].textContent = matrix;
     else {
-      const scale = new Scale(matrix, state.scale, app.dark, limit);
+      const scale = new Scale(matrix, state.scale, app.dark, app.limit);
       views[n].show(matrix, scale, title);
       if (n === 0) part("legend").replaceChildren(...legend(scale, app.digits));
     }
@@ -277,6 +277,10 @@ function darken() {
 }
 
 introduce(app);
+const { layer: first, head: second, why } = data.start;
+const asOpened = app.state.view === "head" && app.state.layer === first &&
+  app.state.head === second;
+part("heads-why").textContent = why && asOpened ? `Opened on L${first} H${second}: ${why}.` : "";
 darken();
 part("help-open").addEventListener("click", () => {
   /** @type {HTMLDialogElement} */ (part("help")).showModal();
@@ -294,6 +298,7 @@ part("zoom-fit").addEventListener("click", () => {
     view.zoom = 1;
     view.fit();
   }
+  part("matrices").scrollIntoView({ block: "nearest" });
 });
 part("theme").addEventListener("click", () => {
   theme = { auto: "light", light: "dark", dark: "auto" }[theme] ?? "auto";

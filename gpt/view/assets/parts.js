@@ -2,10 +2,14 @@
 // What the page's parts share: making elements, and the object through which they see each other's
 // state. Text becomes text only: nothing here reads markup.
 
+import { css } from "./colours.js";
+import { short } from "./numbers.js";
+
 /** @typedef {import("./data.js").Payload} Payload */
 /** @typedef {import("./data.js").Subject} Subject */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./state.js").State} State */
+/** @typedef {import("./colours.js").Scale} Scale */
 /** @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
 /**
  * @typedef {object} App
@@ -13,6 +17,7 @@
  * @property {Subject[]} subjects
  * @property {State} state
  * @property {Panel[]} panels what the matrix shows: two side by side, or one
+ * @property {number} limit of the colour scale that the panels share
  * @property {Matrix | string} weights of the same, for the text
  * @property {[number, number] | null} pointed the matrix's cell under the mouse or the keyboard
  * @property {number | null} reading the text's character under the mouse or the keyboard
@@ -84,6 +89,32 @@ export function bar(share, both = false) {
   fill.style.width = `${size}%`;
   fill.style.left = both ? `${share < 0 ? 50 - size : 50}%` : "0";
   return make("span", { class: both ? "bar both" : "bar", "aria-hidden": "true" }, fill);
+}
+
+/**
+ * The colours of a scale as a strip, with numbers.
+ * @param {Scale} scale
+ * @param {number} digits
+ */
+export function legend(scale, digits) {
+  const stops = [0, 32, 64, 96, 128, 160, 192, 224, 255].map((step) => css(scale.rgb(step)));
+  const strip = make("span", { class: "strip", "aria-hidden": "true" });
+  strip.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  return [strip, ...scaleTexts(scale, digits).map((text) => make("span", null, text))];
+}
+
+/**
+ * What the lowest, the middle and the highest colour of a scale stand for.
+ * @param {Scale} scale
+ * @param {number} digits
+ */
+export function scaleTexts(scale, digits) {
+  if (scale.mode === "row" && scale.matrix.rows > 1) {
+    return scale.signed ? ["−largest", "0", "row's largest"] : ["0", "", "row's largest"];
+  }
+  const full = short(scale.largest[0], digits);
+  if (scale.signed) return [`−${full}`, "0", full];
+  return ["0", short(scale.largest[0] * (scale.mode === "root" ? 0.25 : 0.5), 2), full];
 }
 
 /** @param {App} app @param {number} position */

@@ -1,16 +1,41 @@
 // @ts-check
-// The shown matrix as a file: CSV like the command's, SVG and PNG with the characters along the sides.
+// The shown matrix as a file: CSV like the command's; SVG and PNG of one figure that explains itself:
+// run, step, layer, head, stage, the text, the characters along the sides, the scale with numbers.
 
 import { css, ink, Scale } from "./colours.js";
 import { brief, bytes } from "./numbers.js";
-import { context, make, MONO, part } from "./parts.js";
+import { context, make, MONO, part, scaleTexts } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./parts.js").Panel} Panel */
 /** @typedef {import("./data.js").Matrix} Matrix */
 
+/** @typedef {{x: number, y: number, width: number, height: number, fill: string}} Box */
+/** @typedef {{text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
+ *   fill: string}} Words */
+/**
+ * @typedef {object} Figure
+ * @property {number} width
+ * @property {number} height
+ * @property {Scale} scale
+ * @property {Box} matrix its place
+ * @property {Box[]} cells none where they are so many that they are drawn as one picture
+ * @property {Box[]} strip the colours of the scale
+ * @property {Words[]} words
+ */
+
 const MARGIN = 12;
-const MOST_RECTANGLES = 10_000; // beyond it, cells are one picture in the SVG
+const NARROWEST = 480;
+const MOST_RECTANGLES = 10_000; // beyond it, cells are one picture
+const [STRIP, STRIP_HEIGHT, STRIP_STEPS] = [192, 11, 64];
+const RULER = context(make("canvas", null));
+const [INK, FAINT] = ["#1d2026", "#626973"];
+/** @type {Record<string, string>} */
+const MODES = {
+  fixed: "",
+  root: " · colours by the square root",
+  row: " · colours relative to each row's largest",
+};
 
 /** @param {App} app */
 export function makeSave(app) {
@@ -82,42 +107,144 @@ export function toCsv(app, matrix) {
   return lines.join("\n") + "\n";
 }
 
-/** Where everything is in a figure. @param {App} app @param {Matrix} matrix */
-function layout(app, matrix) {
-  const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
-  const longest = app.data.labels.reduce((most, text) => Math.max(most, text.length), 1);
-  const left = MARGIN + 34 + 8 * longest;
-  const top = MARGIN + 22 + (matrix.keys ? 32 : 18);
-  const [width, height] = [left + matrix.columns * side, top + matrix.rows * side];
-  return { side, left, top, width: Math.max(width, 420) + MARGIN, height: height + MARGIN };
+/** The width of a text in CSS pixels. @param {string} text @param {number} size */
+function widthOf(text, size) {
+  RULER.font = `${size}px ${MONO}`;
+  return RULER.measureText(text).width;
 }
 
 /**
- * Every text of a figure: what, where, how aligned.
+ * Pieces of a text joined into lines of at most `width` pixels.
+ * @param {string[]} pieces
+ * @param {number} size
+ * @param {number} width
+ */
+function wrapped(pieces, size, width) {
+  const lines = [""];
+  let room = width;
+  for (const piece of pieces) {
+    const taken = widthOf(piece, size);
+    if (taken > room && lines[lines.length - 1]) {
+      lines.push("");
+      room = width;
+    }
+    lines[lines.length - 1] += piece;
+    room -= taken;
+  }
+  return lines;
+}
+
+/**
+ * Everything that the SVG and the PNG show, and where.
  * @param {App} app
  * @param {Panel} panel
  * @param {Matrix} matrix
+ * @returns {Figure}
  */
-function* texts(app, panel, matrix) {
-  const { side, left, top } = layout(app, matrix);
-  const { labels } = app.data;
-  yield { text: panel.title, x: MARGIN, y: MARGIN + 8, anchor: "start", size: 13 };
+function figureOf(app, panel, matrix) {
+  const { data, state, limit } = app;
+  const { labels } = data;
+  const scale = new Scale(matrix, state.scale, false, limit);
+  const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
+  const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));
+  const [wide, high] = [matrix.columns * side, matrix.rows * side];
+  const width = Math.max(left + wide, NARROWEST) + MARGIN;
+  /** @type {Words[]} */
+  const words = [];
+  const say = (
+    /** @type {string} */ text,
+    /** @type {number} */ x,
+    /** @type {number} */ y,
+    /** @type {Words["anchor"]} */ anchor,
+    /** @type {number} */ size,
+    fill = INK,
+  ) => words.push({ text, x, y, anchor, size, fill });
+  let y = MARGIN + 8;
+  const paragraph = (
+    /** @type {string[]} */ pieces,
+    /** @type {number} */ size,
+    /** @type {string} */ fill,
+  ) => {
+    for (const line of wrapped(pieces, size, width - 2 * MARGIN)) {
+      say(line, MARGIN, y, "start", size, fill);
+      y += size + 5;
+    }
+  };
+  const letters = (/** @type {string} */ text) => Array.from(text);
+  paragraph(letters(panel.title), 13, INK);
+  paragraph(letters(data.title), 11, INK);
+  paragraph([part("axes").textContent ?? ""], 11, FAINT);
+  const top = y + (matrix.keys ? 32 : 18);
+  nameSides(matrix, labels, side, left, top, say);
+  /** @type {Box[]} */
+  const cells = [];
+  const few = matrix.rows * matrix.columns <= MOST_RECTANGLES;
+  for (let row = 0; few && row < matrix.rows; row++) {
+    for (let column = 0; column < matrix.columns; column++) {
+      const step = scale.step(row, column);
+      if (step < 0) continue;
+      const [x, above, colour] = [left + column * side, top + row * side, scale.rgb(step)];
+      cells.push({ x, y: above, width: side, height: side, fill: css(colour) });
+      if (side < 34) continue;
+      const value = brief(matrix.values[row * matrix.columns + column]);
+      say(value, x + side / 2, above + side / 2, "middle", 10, ink(colour));
+    }
+  }
+  y = top + high + 14;
+  const strip = Array.from({ length: STRIP_STEPS }, (_, n) => ({
+    x: MARGIN + n * STRIP / STRIP_STEPS,
+    y,
+    width: STRIP / STRIP_STEPS,
+    height: STRIP_HEIGHT,
+    fill: css(scale.rgb(Math.round(n * 255 / (STRIP_STEPS - 1)))),
+  }));
+  const value = state.of === "diff" ? `difference of ${state.stage}` : state.stage;
+  say(value + MODES[state.scale], MARGIN + STRIP + 12, y + STRIP_HEIGHT / 2, "start", 11);
+  const [least, middle, most] = scaleTexts(scale, app.digits);
+  y += STRIP_HEIGHT + 9;
+  say(least, MARGIN, y, "start", 10);
+  say(middle, MARGIN + STRIP / 2, y, "middle", 10);
+  say(most, MARGIN + STRIP, y, "end", 10);
+  y += 20;
+  paragraph(["text: ", ...labels], 11, INK);
+  if (data.legend.length) paragraph([data.legend.join(" · ")], 11, FAINT);
+  const box = { x: left, y: top, width: wide, height: high, fill: "" };
+  return { width, height: y + MARGIN - 8, scale, matrix: box, cells, strip, words };
+}
+
+/**
+ * Characters and positions along the sides, where they fit.
+ * @param {Matrix} matrix
+ * @param {string[]} labels
+ * @param {number} side of a cell
+ * @param {number} left
+ * @param {number} top
+ * @param {(text: string, x: number, y: number, anchor: Words["anchor"], size: number) => void} say
+ */
+function nameSides(matrix, labels, side, left, top, say) {
   const every = side >= 10 ? 1 : Math.ceil(40 / side / 5) * 5;
   const size = Math.min(12, Math.max(8, side - 1));
   for (let row = 0; row < matrix.rows; row += every) {
-    const y = top + (row + 0.5) * side;
-    yield { text: `${row} ${labels[row]}`, x: left - 5, y, anchor: "end", size };
+    say(`${row} ${labels[row]}`, left - 5, top + (row + 0.5) * side, "end", size);
   }
   const steps = matrix.keys ? every : Math.max(every, 4);
   for (let column = 0; column < matrix.columns; column += steps) {
     const x = left + (column + 0.5) * side;
-    if (matrix.keys) yield { text: labels[column], x, y: top - 9, anchor: "middle", size };
-    const apart = side < 18 && column % Math.max(5, every) !== 0;
-    if (!apart) {
-      const y = top - (matrix.keys ? 24 : 9);
-      yield { text: String(column), x, y, anchor: "middle", size: 9 };
+    if (matrix.keys && widthOf(labels[column], size) <= steps * side) {
+      say(labels[column], x, top - 9, "middle", size);
+    }
+    if (side >= 18 || column % Math.max(5, every) === 0) {
+      say(String(column), x, top - (matrix.keys ? 24 : 9), "middle", 9);
     }
   }
+}
+
+/** A pixel a cell, for matrices too large for rectangles. @param {Scale} scale */
+function pixels(scale) {
+  const { rows, columns } = scale.matrix;
+  const canvas = make("canvas", { width: columns, height: rows });
+  context(canvas).putImageData(scale.picture(), 0, 0);
+  return canvas;
 }
 
 /**
@@ -126,47 +253,25 @@ function* texts(app, panel, matrix) {
  * @param {Matrix} matrix
  */
 export function toSvg(app, panel, matrix) {
-  const { side, left, top, width, height } = layout(app, matrix);
-  const scale = new Scale(matrix, app.state.scale, false);
+  const { width, height, scale, matrix: place, cells, strip, words } = figureOf(app, panel, matrix);
   const escaped = (/** @type {string} */ text) =>
     text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
-  const shapes = [];
-  if (matrix.rows * matrix.columns > MOST_RECTANGLES) {
-    const picture = make("canvas", { width: matrix.columns, height: matrix.rows });
-    context(picture).putImageData(scale.picture(), 0, 0);
-    const size = `width="${matrix.columns * side}" height="${matrix.rows * side}"`;
-    shapes.push(
-      `<image x="${left}" y="${top}" ${size} style="image-rendering:pixelated" ` +
-        `preserveAspectRatio="none" href="${picture.toDataURL()}"/>`,
-    );
-  } else {
-    for (let row = 0; row < matrix.rows; row++) {
-      for (let column = 0; column < matrix.columns; column++) {
-        const step = scale.step(row, column);
-        if (step < 0) continue;
-        const [x, y] = [left + column * side, top + row * side];
-        const fill = css(scale.rgb(step));
-        shapes.push(`<rect x="${x}" y="${y}" width="${side}" height="${side}" fill="${fill}"/>`);
-        if (side >= 34) {
-          const value = brief(matrix.values[row * matrix.columns + column]);
-          const middle = `x="${x + side / 2}" y="${y + side / 2}" dy=".35em" text-anchor="middle"`;
-          shapes.push(
-            `<text ${middle} fill="${ink(scale.rgb(step))}" font-size="10">${value}</text>`,
-          );
-        }
-      }
-    }
-  }
-  const words = Array.from(
-    texts(app, panel, matrix),
-    ({ text, x, y, anchor, size }) =>
-      `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}">` +
-      `${escaped(text)}</text>`,
+  const area = (/** @type {Box} */ { x, y, width, height }) =>
+    `x="${x}" y="${y}" width="${width}" height="${height}"`;
+  const boxes = (/** @type {string} */ id, /** @type {Box[]} */ all) =>
+    `<g id="${id}">\n${
+      all.map((box) => `<rect ${area(box)} fill="${box.fill}"/>`).join("\n")
+    }\n</g>`;
+  const picture = cells.length ? "" : `<image ${area(place)} style="image-rendering:pixelated" ` +
+    `preserveAspectRatio="none" href="${pixels(scale).toDataURL()}"/>\n`;
+  const lines = words.map(({ text, x, y, anchor, size, fill }) =>
+    `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}" ` +
+    `fill="${fill}">${escaped(text)}</text>`
   );
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
-    `viewBox="0 0 ${width} ${height}" font-family="${escaped(MONO)}" fill="#1d2026">\n` +
-    `<rect width="${width}" height="${height}" fill="#ffffff"/>\n` +
-    `${shapes.join("\n")}\n${words.join("\n")}\n</svg>\n`;
+    `viewBox="0 0 ${width} ${height}" font-family="${escaped(MONO)}" xml:space="preserve">\n` +
+    `<rect width="${width}" height="${height}" fill="#ffffff"/>\n${picture}` +
+    `${boxes("cells", cells)}\n${boxes("scale", strip)}\n${lines.join("\n")}\n</svg>\n`;
 }
 
 /**
@@ -176,8 +281,7 @@ export function toSvg(app, panel, matrix) {
  * @returns {Blob}
  */
 function toPng(app, panel, matrix) {
-  const { side, left, top, width, height } = layout(app, matrix);
-  const scale = new Scale(matrix, app.state.scale, false);
+  const { width, height, scale, matrix: place, cells, strip, words } = figureOf(app, panel, matrix);
   const sharp = Math.min(2, 8000 / Math.max(width, height));
   const canvas = make("canvas", {
     width: Math.round(width * sharp),
@@ -187,27 +291,18 @@ function toPng(app, panel, matrix) {
   pen.scale(sharp, sharp);
   pen.fillStyle = "#ffffff";
   pen.fillRect(0, 0, width, height);
-  const picture = make("canvas", { width: matrix.columns, height: matrix.rows });
-  context(picture).putImageData(scale.picture(), 0, 0);
   pen.imageSmoothingEnabled = false;
-  pen.drawImage(picture, left, top, matrix.columns * side, matrix.rows * side);
-  pen.textBaseline = "middle";
-  for (const { text, x, y, anchor, size } of texts(app, panel, matrix)) {
-    pen.fillStyle = "#1d2026";
-    pen.font = `${size}px ${MONO}`;
-    pen.textAlign = anchor === "middle" ? "center" : /** @type {CanvasTextAlign} */ (anchor);
-    pen.fillText(text, x, y);
+  if (!cells.length) pen.drawImage(pixels(scale), place.x, place.y, place.width, place.height);
+  for (const { x, y, width, height, fill } of [...cells, ...strip]) {
+    pen.fillStyle = fill;
+    pen.fillRect(x, y, width, height);
   }
-  for (let row = 0; side >= 34 && row < matrix.rows; row++) {
-    for (let column = 0; column < matrix.columns; column++) {
-      const step = scale.step(row, column);
-      if (step < 0) continue;
-      pen.fillStyle = ink(scale.rgb(step));
-      pen.font = `10px ${MONO}`;
-      pen.textAlign = "center";
-      const value = brief(matrix.values[row * matrix.columns + column]);
-      pen.fillText(value, left + (column + 0.5) * side, top + (row + 0.5) * side);
-    }
+  pen.textBaseline = "middle";
+  for (const { text, x, y, anchor, size, fill } of words) {
+    pen.fillStyle = fill;
+    pen.font = `${size}px ${MONO}`;
+    pen.textAlign = anchor === "middle" ? "center" : anchor;
+    pen.fillText(text, x, y);
   }
   // Not toBlob: what is saved later than the click counts as the page's own doing, and is blocked.
   const [, base64] = canvas.toDataURL("image/png").split(",");

@@ -3,7 +3,7 @@
 
 import { css, ink, Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
-import { make, named, part, segments } from "./parts.js";
+import { legend, make, named, part, segments } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
@@ -16,6 +16,7 @@ export function makeText(app) {
   let drawn = "";
   /** @type {App["weights"]} */
   let shaded = "";
+  let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
   const characters = app.data.labels.map((label, position) => {
     const code = app.data.codes[position];
     const blank = code === 32 || code === 10 || code === 9;
@@ -91,8 +92,11 @@ export function makeText(app) {
     const { weights } = app;
     const T = characters.length;
     const rows = chosen();
-    const now = [direction, app.dark, rows, app.state.pins.join("+")].join();
+    const now = [direction, app.dark, app.state.scale, rows, app.state.pins.join("+")].join();
     if (now === drawn && weights === shaded) return;
+    if (weights !== shaded && typeof weights !== "string") {
+      limit = new Scale(weights, "fixed", app.dark).limit;
+    }
     drawn = now;
     shaded = weights;
     const values = new Float64Array(T);
@@ -106,7 +110,8 @@ export function makeText(app) {
     }
     const kind = typeof weights === "string" ? "share" : weights.kind;
     const line = { rows: 1, columns: T, values, causal: false, keys: true, kind };
-    const scale = new Scale(line, "row", app.dark);
+    const scale = new Scale(line, app.state.scale, app.dark, limit);
+    part("text-legend").replaceChildren(...legend(scale, app.digits));
     const [first, last] = [Math.min(...rows), Math.max(...rows)];
     characters.forEach((character, position) => {
       const masked = direction === "from" ? position > last : position < first;
