@@ -21,17 +21,23 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p")
 class Following:
     """For every character of the vocabulary, (V,): its chances and what became of them.
 
-    expected: by the model; drawn: what sampling draws from. removed: the filter that took it, as
-    an index into FILTERS, or −1. entropies in bits, before and after.
+    expected: by the model; filtered: after temperature and filters, what sampling would draw from.
+    removed: the filter that took it, as an index into FILTERS, or −1. entropies in bits, before
+    and after.
     """
 
     expected: npt.NDArray[np.float64]
-    drawn: npt.NDArray[np.float64]
+    filtered: npt.NDArray[np.float64]
     removed: npt.NDArray[np.int64]
 
     @property
+    def changed(self) -> bool:
+        """Whether temperature or a filter changed any chance."""
+        return not np.allclose(self.expected, self.filtered, rtol=1e-9, atol=0)
+
+    @property
     def entropies(self) -> tuple[float, float]:
-        return _bits(self.expected), _bits(self.drawn)
+        return _bits(self.expected), _bits(self.filtered)
 
 
 def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
@@ -41,10 +47,10 @@ def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
     removed = np.full(logits.shape[1], -1)
     for number in range(len(FILTERS)):
         later: dict[str, Any] = dict.fromkeys(FILTERS[number + 1 :])  # not yet applied
-        drawn = probabilities(logits, replace(config, **later))[0]
-        removed[(drawn == 0) & (removed < 0)] = number
+        filtered = probabilities(logits, replace(config, **later))[0]
+        removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
-    return Following(expected, drawn, removed)
+    return Following(expected, filtered, removed)
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

@@ -23,6 +23,7 @@ from gpt.view.selection import Panel, Selection
 
 THUMBNAIL = 24  # most cells a side of a head in the overview
 FAINT = 0.15  # a weight up to which the fixed scale shows little
+ROW_SCALE = "scale: each row's largest = full"
 
 
 def render(attention: AttentionMap, selection: Selection, view: Drawing, page: Page) -> list[Text]:
@@ -136,7 +137,8 @@ def overview(
     title = [f"{selection.stage} of every head", _axes(selection), f"T={len(attention.text)}"]
     step = _thinned(panels[0])
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
-    title += ["each from its least to its largest"] if selection.stage != "weights" else []
+    each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
+    title.append(ROW_SCALE if page.scale == "row" else each)
     lines = [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
     pictures = [_thumbnail(selection, panel, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
@@ -182,7 +184,7 @@ def title_of(
     parts += [f"T={len(attention.text)}", f"head_size={size}"]
     if view == "heat":
         if page.scale == "row":
-            parts.append("scale: each row's largest = full")
+            parts.append(ROW_SCALE)
         elif selection.stage == "weights":
             faint = np.median(panel.values.max(axis=1)) < FAINT
             parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))

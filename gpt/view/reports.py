@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,7 @@ from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
 
-BAR = 30  # cells of the longest bar of a loss curve
+AXIS = 30  # most cells of a loss curve from its lowest to its highest loss
 
 
 def card(rows: Mapping[str, str]) -> Table:
@@ -373,9 +374,9 @@ def story(
     starts = [step for step, _ in manifest.earlier_corpora]
     for number, since in enumerate((0, *starts)):
         series = [record for record in metrics if bisect_left(starts, record["step"]) == number]
-        title = f"loss after step {since:,}, where the corpus was changed" if number else "loss"
         if series:
-            parts += [_heading(title), loss_curve(series), Text()]
+            after = f"after step {since:,}, where the corpus was changed: " if number else ""
+            parts += [*loss_curve(series, after), Text()]
     for sample in samples:
         parts += [
             _heading(f"step {sample['step']:,}"),
@@ -429,21 +430,43 @@ def config_table(values: Mapping[str, Any]) -> Table:
     return table
 
 
-def loss_curve(metrics: Sequence[Mapping[str, Any]]) -> Table:
-    """A line an evaluation: both losses, and a bar from the lowest validation loss up."""
-    table = Table(box=None, pad_edge=False, header_style="bold cyan")
-    for name in ("step", "train", "val"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("validation loss, nats per character", no_wrap=True, overflow="crop")
+def loss_curve(metrics: Sequence[Mapping[str, Any]], after: str = "") -> tuple[Text, Table]:
+    """What the marks mean, and a line an evaluation: both losses, and a mark at the second.
+
+    after: which evaluations they are, where it is not all of them.
+
+    The marks lie between the lowest and the highest validation loss, both of which are told: an
+    axis from 0 would show a training that improves as one that does not.
+    """
     values = [record["val_loss"] for record in metrics]
     lowest, highest = min(values), max(values)
+    where = f"from {lowest:.4f} to {highest:.4f}" if highest > lowest else f"at {lowest:.4f}"
+    heading = f"{after}loss, nats per character; ● is the validation loss, {where}"
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    longest = max(len(f"{record['step']:,}") for record in metrics)
+    for name, width in (("step", max(4, longest)), ("train", 6), ("val", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    ends = (f"{lowest:.2f}", f"{highest:.2f}") if highest > lowest else (f"{lowest:.2f}",)
+    table.add_column(_Spread(0.0, ends, "bold cyan"))
     for record, value in zip(metrics, values, strict=True):
         share = (value - lowest) / (highest - lowest) if highest > lowest else 0.0
-        bar = "█" * (1 + round(share * (BAR - 1)))
-        table.add_row(
-            f"{record['step']:,}",
-            f"{record['train_loss']:.4f}",
-            f"{value:.4f}",
-            Text(bar, "green" if value == lowest else "blue"),
-        )
-    return table
+        mark = _Spread(share, ("●",), "green" if value == lowest else "blue")
+        numbers = f"{record['step']:,}", f"{record['train_loss']:.4f}", f"{value:.4f}"
+        table.add_row(*numbers, mark)
+    return _heading(heading), table
+
+
+class _Spread:
+    """A text as far to the right as a share of the room, 0 … 1; or two, the last one at the end."""
+
+    def __init__(self, share: float, texts: Sequence[str], style: str) -> None:
+        self.share, self.texts, self.style = share, texts, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first, *others = self.texts
+        room = min(options.max_width, AXIS) - len(first)
+        line = " " * round(self.share * room) + first
+        yield Text(line + "".join(text.rjust(room) for text in others), self.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(9, options.max_width), min(AXIS, options.max_width))

@@ -12,7 +12,7 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
     answer = gptx("next", "the c", "--top-k", "2", "--show", "3")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
-    assert lines[0] == "temperature 0.8 · top-k 2"
+    assert lines[0] == "after: temperature 0.8 · top-k 2"
     assert lines[4].endswith("removed by top-k")
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)

@@ -36,7 +36,8 @@ def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
     options = {"temperature": 2.0, "top_k": 9, "top_p": 0.8, "min_p": 0.95}
     found = trained.following("the c", **options)
     drawn = probabilities(logits_of(trained, "the c"), SampleConfig(**options))[0]
-    np.testing.assert_allclose(found.drawn, drawn, atol=1e-6)
+    np.testing.assert_allclose(found.filtered, drawn, atol=1e-6)
+    assert found.changed
     order = np.argsort(-found.expected, kind="stable")
     assert removed_by(found, "top_k") == set(order[9:].tolist())
     kept = set(np.flatnonzero(found.removed < 0).tolist())
@@ -50,8 +51,16 @@ def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
 def test_temperature_0_takes_all_but_the_likeliest(trained: TrainedGPT) -> None:
     found = trained.following("the c", temperature=0.0, top_k=3)
     assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
-    assert found.drawn.max() == 1
+    assert found.filtered.max() == 1
     assert found.entropies[1] == 0
+
+
+def test_filters_that_take_nothing_change_nothing(trained: TrainedGPT) -> None:
+    none = {"temperature": 1.0}
+    assert not trained.following("the c", **none).changed
+    assert not trained.following("the c", **none, top_k=1000, top_p=1.0, min_p=1e-300).changed
+    assert trained.following("the c", **none, top_k=1).changed
+    assert trained.following("the c").changed  # sampling's own temperature is 0.8
 
 
 def test_entropy_is_in_bits() -> None:

@@ -19,36 +19,58 @@ CHARACTERS = " あ[x"
 @pytest.fixture
 def found() -> Following:
     """Half, a quarter, an eighth and an eighth; top-k takes the last, min-p the third."""
-    expected, drawn = np.array([0.5, 0.25, 0.125, 0.125]), np.array([2 / 3, 1 / 3, 0, 0])
-    return Following(expected, drawn, np.array([-1, -1, 3, 1]))
+    expected, filtered = np.array([0.5, 0.25, 0.125, 0.125]), np.array([2 / 3, 1 / 3, 0, 0])
+    return Following(expected, filtered, np.array([-1, -1, 3, 1]))
 
 
-def drawn(found: Following, page: Page, most: int = 12) -> list[str]:
+def shown(found: Following, page: Page, most: int = 12) -> list[str]:
     return [line.plain for line in bars(found, CHARACTERS, CONFIG, most, page)]
 
 
 def test_bars_are_as_long_as_the_chances_and_notes_say_what_is_left(found: Following) -> None:
     page = Page(width=48, precision=2)
-    lines = drawn(found, page)
+    lines = shown(found, page)
     lengths = [line.count("█") for line in lines[2:6]]
     assert [lengths[0] // n for n in (1, 2, 4)] == lengths[:3]
     assert lengths[3] == lengths[2] > 0
     assert [line.split()[-1] for line in lines[2:6]] == [".67", ".33", "min-p", "top-k"]
-    assert lines[0] == "temperature 0.8 · top-k 3 · min-p 0.3"
+    assert lines[0] == "after: temperature 0.8 · top-k 3 · min-p 0.3"
+    assert lines[1].split() == ["expected", "after"]
+
+
+def test_nothing_that_is_shown_claims_to_have_been_drawn(found: Following) -> None:
+    lines = [*shown(found, Page()), json.dumps(following_record(found, CHARACTERS, CONFIG, {}))]
+    assert not any("drawn" in line for line in lines)
+
+
+def test_without_a_change_there_is_no_second_column(found: Following) -> None:
+    same = Following(found.expected, found.expected, np.full(4, -1))
+    lines = [
+        line.plain
+        for line in bars(same, CHARACTERS, SampleConfig(temperature=1.0, top_k=9), 2, Page(60))
+    ]
+    assert lines[:2] == ["temperature 1 · top-k 9 · no change", "    expected"]
+    assert [len(line.split()) for line in lines[2:4]] == [3, 3]  # character, chance, bar
+    assert lines[4:] == [
+        "rest: 2 characters .25 expected",
+        "the longest bar is .50 · 1.75 bits expected",
+    ]
 
 
 def test_the_rest_is_summed(found: Following) -> None:
-    lines = drawn(found, Page(precision=3), most=1)
-    assert "rest: 3 characters .500 expected · .333 drawn" in lines
-    assert lines[-1] == "2 of 4 characters can be drawn · 1.75 bits expected · 0.92 bits drawn"
+    lines = shown(found, Page(precision=3), most=1)
+    assert "rest: 3 characters .500 expected · .333 after" in lines
+    assert lines[-1] == (
+        "the longest bar is .500 · 1.75 bits expected · 0.92 bits after · 2 of 4 characters left"
+    )
 
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_lines_fit_the_page_in_ascii_too(found: Following, width: int) -> None:
-    lines = drawn(found, Page(width, ascii_only=True))
+    lines = shown(found, Page(width, ascii_only=True))
     assert max(map(len, lines)) <= width
     assert all(line.isascii() for line in lines)
-    assert "#" in lines[2]
+    assert "#" in "".join(lines)
 
 
 def test_programs_get_every_character_the_likeliest_first(found: Following) -> None:
@@ -57,5 +79,6 @@ def test_programs_get_every_character_the_likeliest_first(found: Following) -> N
     assert (read["run"], read["top_k"], read["top_p"]) == ("r", 3, None)
     assert [each["character"] for each in read["characters"]] == list(CHARACTERS)
     assert [each["removed_by"] for each in read["characters"]] == [None, None, "min_p", "top_k"]
-    assert sum(each["drawn"] for each in read["characters"]) == pytest.approx(1)
+    assert sum(each["after_filters"] for each in read["characters"]) == pytest.approx(1)
     assert read["bits"]["expected"] == pytest.approx(1.75)
+    assert read["schema"] == 2

@@ -314,15 +314,29 @@ def test_results_and_scores_are_numbers_for_programs() -> None:
     )
 
 
-def test_the_loss_curve_is_shortest_at_the_best() -> None:
-    lines = shown(reports.loss_curve(METRICS)).splitlines()[1:]
-    assert [line.split()[:3] for line in lines] == [
-        ["6", "2.5000", "2.7500"],
-        ["12", "2.0000", "2.2500"],
-        ["1,800", "1.5000", "2.5000"],
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_loss_curve_says_where_its_axis_begins_and_ends(width: int) -> None:
+    heading, table = reports.loss_curve(METRICS)
+    assert heading.plain == (
+        "loss, nats per character; ● is the validation loss, from 2.2500 to 2.7500"
+    )
+    ends, *lines = shown(table, width).splitlines()
+    assert ends.split() == ["step", "train", "val", "2.25", "2.75"]
+    assert [line.split() for line in lines] == [
+        ["6", "2.5000", "2.7500", "●"],
+        ["12", "2.0000", "2.2500", "●"],
+        ["1,800", "1.5000", "2.5000", "●"],
     ]
-    assert [line.count("█") for line in lines] == [30, 1, 15]
-    assert shown(reports.loss_curve(METRICS[:1])).count("█") == 1
+    high, low, middle = (line.index("●") for line in lines)
+    assert (low, high) == (ends.index("2.25"), ends.index("2.75") + 3)
+    assert abs(middle - (low + high) / 2) <= 0.5
+
+
+def test_one_evaluation_has_no_axis() -> None:
+    heading, table = reports.loss_curve(METRICS[:1])
+    assert heading.plain.endswith("validation loss, at 2.7500")
+    ends, line = shown(table).splitlines()
+    assert ends.index("2.75") == line.index("●")
 
 
 def test_a_story_shows_the_losses_on_each_text_apart() -> None:
