@@ -123,6 +123,27 @@ def test_rows_that_nobody_gave_are_told_to_be_random(gptx: Gptx) -> None:
     assert json.loads(given)["note"] == ""
 
 
+def test_a_long_text_is_cut_in_the_terminal_and_whole_on_demand_and_in_files(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = ("explain", "mine", "--text", "the cat sat on t")
+    cut, full = gptx(*text).out.splitlines(), gptx(*text, "--full").out.splitlines()
+    assert any(line.endswith("… rows 2–10 left out; --full shows all") for line in cut)
+    assert len(cut) < 0.6 * len(full)
+    some = re.compile(r"left out|first \d+ columns")
+    assert not any(some.search(line) for line in full)
+    assert max(map(cell_len, (*cut, *full))) <= 80
+    record = json.loads(gptx(*text, "--json").out)
+    weights = [t for s in record["steps"] for t in s["tables"] if t["name"] == "weights"]
+    assert [len(row) for row in weights[0]["values"]] == [16] * 16
+    assert gptx(*text, "--full", "-o", "mine.md").code == 0
+    assert not some.search((home / "mine.md").read_text(encoding="utf-8"))
+    refused = gptx("explain", "--full")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--full: name a lesson with it" in refused.err
+
+
 def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     answer = gptx("explain", "mine", "--text", "the cat", "--layer", "1", "--head", "1")
     assert answer.code == 0

@@ -79,6 +79,9 @@ def explain(
     layer: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
     head: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
     unknown: Unknown = "error",
+    full: Annotated[
+        bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
+    ] = False,
     precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 4,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .md, a page.")
@@ -111,7 +114,8 @@ def explain(
         made_by = {"text": chosen, "layer": layer, "head": head, **origin(model)}
     else:
         told = list(_played(name, text, embeddings, seed))
-    _write(told, made_by, form, output, precision, ascii_only, color, whole=name == "all")
+    shown = (precision, ascii_only, full)
+    _write(told, made_by, form, output, *shown, color, whole=name == "all")
     if failed := {check for each in told for check in each.failed}:
         raise NumericsError(
             f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
@@ -132,7 +136,7 @@ def _refuse_what_would_be_ignored(
 ) -> None:
     """Raises ConfigError for options that the lesson would not hear."""
     if lesson is None:
-        for name in ("text", *OF_LESSONS, *OF_MINE, "precision"):
+        for name in ("text", *OF_LESSONS, *OF_MINE, "precision", "full"):
             if name in given:
                 raise ConfigError(f"--{name}: name a lesson with it, as in: gptx explain simple")
         if form == "md":
@@ -222,6 +226,7 @@ def _write(
     output: Path | None,
     precision: int,
     ascii_only: bool,
+    full: bool,
     color: str,
     whole: bool,
 ) -> None:
@@ -232,13 +237,15 @@ def _write(
         from gpt.view.lesson import lesson_lines
 
         page = _page(output, ascii_only, precision)
-        lines = [line for each in told for line in (*lesson_lines(each, page), Text())]
+        lines = [line for each in told for line in (*lesson_lines(each, page, full), Text())]
         console.deliver_lines(lines[:-1], output, color)
         return
     from gpt.view.lesson_files import lesson_markdown, lesson_record, page_of
 
     if form == "md":
-        written = page_of(told, precision) if whole else lesson_markdown(told[0], precision)
+        written = (
+            page_of(told, precision, full) if whole else lesson_markdown(told[0], precision, full)
+        )
     else:
         records = (lesson_record(each, made_by) for each in told)
         written = "".join(

@@ -47,6 +47,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
         "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
         "to beat": reports.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
+        "nats/char": reports.NATS,
     }
     for note in plan.corpus.notes:
         console.say(f"note: {note}")

@@ -1,10 +1,10 @@
-"""A lesson in the terminal: sentences that wrap, tables that fold, what was checked."""
+"""A lesson in the terminal: sentences that wrap, tables that fold or are cut, what was checked."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -17,17 +17,20 @@ from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, in_ascii
 PROSE = 80  # most cells of a line of sentences
 LABEL = 10  # most cells of a word beside or above its numbers
 MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
+SHOWN_ROWS = 7  # of more than MOST rows: the first and, twice as many, the last ones
+GAP = 4  # cells of the column that stands for those left out
+FULL = "--full shows all"
 
 
-def lesson_lines(lesson: Lesson, page: Page) -> list[Text]:
-    """The whole lesson, a step after the other."""
+def lesson_lines(lesson: Lesson, page: Page, full: bool = False) -> list[Text]:
+    """The whole lesson, a step after the other. full: tables with all their rows and columns."""
     lines = [
         *prose(f"{lesson.name}: {lesson.about}", page, BOLD),
         *prose(lesson.note, page),
         Text(),
     ]
     for number, step in enumerate(lesson.steps, 1):
-        lines += [*step_lines(number, step, page), Text()]
+        lines += [*step_lines(number, step, page, full), Text()]
     return lines[:-1]
 
 
@@ -43,7 +46,7 @@ def list_lines(about: Mapping[str, str], page: Page) -> list[Text]:
     return lines
 
 
-def step_lines(number: int, step: Step, page: Page) -> Iterator[Text]:
+def step_lines(number: int, step: Step, page: Page, full: bool = False) -> Iterator[Text]:
     """Title, sentences, formula, tables, what to notice, checks."""
     yield from prose(f"{number}. {step.title}", page, BOLD)
     yield from prose(step.text, page)
@@ -52,7 +55,7 @@ def step_lines(number: int, step: Step, page: Page) -> Iterator[Text]:
         yield from _formula(step.formula, page)
     for table in step.tables:
         yield Text()
-        yield from table_lines(table, page)
+        yield from table_lines(table, page, full)
     if step.notice or step.checks:
         yield Text()
     if step.notice:
@@ -70,37 +73,86 @@ def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
     return [Text(line, style) for line in _wrapped(text, page)]
 
 
-def table_lines(table: Table, page: Page) -> Iterator[Text]:
-    """Name and shape, where the numbers come from, and the numbers."""
-    columns = shown_columns(table)
+def table_lines(table: Table, page: Page, full: bool = False) -> Iterator[Text]:
+    """Name and shape, where the numbers come from, and the numbers.
+
+    Without `full` a table of more than MOST rows shows the first and the last ones, and one of
+    more than MOST columns as many as fit side by side; what is left out is said.
+    """
+    stack = matrices(table, page.precision, page.ascii_only, full)
+    rows = row_names(table, page.ascii_only)
+    headings = column_names(table, page.ascii_only, full)
+    texts = (text for part in (*stack, headings) for line in part for text in line)
+    width = max(map(cell_len, texts), default=1) + 2
+    gutter = max(map(cell_len, rows), default=0) + 2
+    count = table.values.shape[-1]
+    fitting = count if page.width is None else max(3, (page.width - gutter - GAP) // width)
+    columns = list(range(len(stack[0][0])))
     title = f"{table.name} {shape_of(table)}"
-    if columns < table.values.shape[-1]:
-        title += f", first {columns} columns"
+    if not full and not table.columns and count > MOST:
+        columns = columns[:fitting]
+        title += f", first {len(columns)} columns"
+    elif not full and count > MOST and gutter + count * width > (page.width or math.inf):
+        columns = kept(count, fitting)
+        title += f", columns {left_out(columns)} left out; {FULL}"
     yield from prose(title, page)
     if table.source:
         yield from prose(f"from {table.source}", page, DIM)
-    stacked = table.values.ndim == 3
-    for nth, matrix in enumerate(matrices(table, page.precision, page.ascii_only)):
-        if stacked:
+    for nth, matrix in enumerate(stack):
+        if table.values.ndim == 3:
             yield Text(f"  [{nth}]", DIM)
-        yield from _matrix(table, matrix, page)
+        yield from _matrix(rows, headings, matrix, columns, (gutter, width), page, full)
 
 
-def _matrix(table: Table, cells: list[list[str]], page: Page) -> Iterator[Text]:
-    rows, headings = row_names(table, page.ascii_only), column_names(table, page.ascii_only)
-    widest = max((cell_len(text) for texts in (*cells, *headings) for text in texts), default=1)
-    aside = max(map(cell_len, rows), default=0)
-    gutter, width = aside + 2, widest + 2
-    for first, last in blocks(len(cells[0]), width, gutter, page.width):
+def kept(count: int, room: int) -> list[int]:
+    """Which of `count` rows or columns are shown in `room` of them: all, or the first and last."""
+    if count <= room:
+        return list(range(count))
+    first = max(1, room // 3)
+    return [*range(first), *range(count - room + first, count)]
+
+
+def left_out(shown: Sequence[int]) -> str:
+    """ "2–24": the only gap in what is shown."""
+    after = next(n for n, each in enumerate(shown) if each > n)
+    last = shown[after] - 1
+    return str(after) if last == after else f"{after}–{last}"
+
+
+def _matrix(
+    rows: list[str],
+    headings: list[list[str]],
+    cells: list[list[str]],
+    columns: Sequence[int],
+    sizes: tuple[int, int],
+    page: Page,
+    full: bool,
+) -> Iterator[Text]:
+    """One matrix; `sizes`: cells of the row names, and of a column."""
+    gutter, width = sizes
+    gaps = {column for n, column in enumerate(columns) if n and column > columns[n - 1] + 1}
+    dots = ".." if page.ascii_only else "…"
+
+    def line(texts: Sequence[str]) -> str:
+        return "".join(
+            (pad(dots, GAP, right=True) if column in gaps else "")
+            + pad(texts[column], width, right=True)
+            for column in block
+        )
+
+    shown = kept(len(rows), len(rows) if full or len(rows) <= MOST else SHOWN_ROWS)
+    ranges = [(0, len(columns))] if gaps else blocks(len(columns), width, gutter, page.width)
+    for first, last in ranges:
+        block = columns[first:last]
         if first:
             yield Text()
         for heading in headings:
-            texts = (pad(text, width, right=True) for text in heading[first:last])
-            yield Text(" " * gutter + "".join(texts), DIM)
-        for name, row in zip(rows, cells, strict=True):
-            line = Text().append(f"  {pad(name, aside)}", DIM)
-            line.append("".join(pad(text, width, right=True) for text in row[first:last]))
-            yield line
+            yield Text(" " * gutter + line(heading), DIM)
+        for n, row in enumerate(shown):
+            if n and row > shown[n - 1] + 1:
+                words = f"{dots} rows {left_out(shown)} left out; {FULL}"
+                yield from (Text(f"  {part}", DIM) for part in _wrapped(words, page, 2))
+            yield Text().append(f"  {pad(rows[row], gutter - 2)}", DIM).append(line(cells[row]))
 
 
 def shape_of(table: Table) -> str:
@@ -108,16 +160,18 @@ def shape_of(table: Table) -> str:
     return f"({', '.join(map(str, table.values.shape))})"
 
 
-def shown_columns(table: Table) -> int:
+def shown_columns(table: Table, full: bool = False) -> int:
     """How many columns are shown: all that have names, and of the others not too many."""
     count: int = table.values.shape[-1]
-    return count if table.columns or count <= MOST else SHOWN
+    return count if full or table.columns or count <= MOST else SHOWN
 
 
-def matrices(table: Table, precision: int, ascii_only: bool) -> list[list[list[str]]]:
+def matrices(
+    table: Table, precision: int, ascii_only: bool, full: bool = False
+) -> list[list[list[str]]]:
     """[slice][row][column] in digits."""
     digits = precision if table.digits is None else table.digits
-    values = table.values[..., : shown_columns(table)]
+    values = table.values[..., : shown_columns(table, full)]
     stack = values.reshape(-1, *(values.shape[-2:] if values.ndim > 1 else (1, values.shape[-1])))
     return [
         [[digits_of(value, digits, ascii_only) for value in row] for row in matrix]
@@ -138,10 +192,10 @@ def row_names(table: Table, ascii_only: bool) -> list[str]:
     return [f"{row:>{len(str(count - 1))}} {name}" for row, name in enumerate(names)]
 
 
-def column_names(table: Table, ascii_only: bool) -> list[list[str]]:
+def column_names(table: Table, ascii_only: bool, full: bool = False) -> list[list[str]]:
     """One line of headings, or two: positions and characters."""
     names = [name_of(column, ascii_only) for column in table.columns]
-    counted = [str(column) for column in range(shown_columns(table))]
+    counted = [str(column) for column in range(shown_columns(table, full))]
     if not names:
         return [counted]
     positions = table.numbered and table.rows in ((), table.columns)

@@ -22,16 +22,16 @@ lessons, not the page.
 """
 
 
-def page_of(lessons: Sequence[Lesson], digits: int = DIGITS) -> str:
+def page_of(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool = False) -> str:
     """All lessons as one Markdown page, with its table of contents."""
     contents = [f"- [{each.name}](#{each.name}): {each.about}" for each in lessons]
-    chapters = ["\n".join(_chapter(each, digits)) for each in lessons]
+    chapters = ["\n".join(_chapter(each, digits, full)) for each in lessons]
     return "\n".join([INTRODUCTION, *contents, "", *chapters])
 
 
-def lesson_markdown(lesson: Lesson, digits: int = DIGITS) -> str:
-    """One lesson as Markdown."""
-    return "\n".join(_chapter(lesson, digits))
+def lesson_markdown(lesson: Lesson, digits: int = DIGITS, full: bool = False) -> str:
+    """One lesson as Markdown: all rows; many columns without names only in full."""
+    return "\n".join(_chapter(lesson, digits, full))
 
 
 def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
-def _chapter(lesson: Lesson, digits: int) -> Iterator[str]:
+def _chapter(lesson: Lesson, digits: int, full: bool) -> Iterator[str]:
     yield f"## {lesson.name}\n\n{_safe(lesson.about)}\n"
     if lesson.note:
         yield f"{_safe(lesson.note)}\n"
@@ -91,7 +91,7 @@ def _chapter(lesson: Lesson, digits: int) -> Iterator[str]:
             formula = "\n".join(line.strip() for line in lines if line.strip())
             yield f"```text\n{formula}\n```\n"
         for table in step.tables:
-            yield from _table(table, digits)
+            yield from _table(table, digits, full)
         if step.notice:
             yield f"{_safe(step.notice)}\n"
         for check in step.checks:
@@ -105,15 +105,15 @@ def _chapter(lesson: Lesson, digits: int) -> Iterator[str]:
             yield ""
 
 
-def _table(table: Table, digits: int) -> Iterator[str]:
-    columns = shown_columns(table)
+def _table(table: Table, digits: int, full: bool) -> Iterator[str]:
+    columns = shown_columns(table, full)
     some = f", first {columns} columns" if columns < table.values.shape[-1] else ""
     yield f"**{_safe(table.name)}** {shape_of(table)}{some}\n"
     if table.source:
         yield f"from {_safe(table.source)}\n"
-    rows, headings = row_names(table, False), column_names(table, False)
+    rows, headings = row_names(table, False), column_names(table, False, full)
     names = [" ".join(parts) for parts in zip(*headings, strict=True)]
-    for nth, matrix in enumerate(matrices(table, digits, False)):
+    for nth, matrix in enumerate(matrices(table, digits, False, full)):
         corner = f"[{nth}]" if table.values.ndim == 3 else ""
         yield _row([corner, *names])
         yield "|---|" + "---:|" * len(names)

@@ -21,6 +21,11 @@ from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
 
+#: What the losses on the card and after it mean.
+NATS = (
+    "−ln of the probability that the model gives the right next character, averaged; 0 is "
+    "perfect; bits = nats / ln 2"
+)
 AXIS = 30  # most cells of a loss curve from its lowest to its highest loss
 
 

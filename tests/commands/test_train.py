@@ -26,6 +26,8 @@ def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, hom
     assert "bits/char" in answer.err
     assert "\x1b" not in answer.err
     assert "gptx sample" in answer.err
+    assert answer.err.count("−ln of the probability") == 1, "nats are explained, once"
+    assert "bits = nats / ln 2" in answer.err
     kept = {path.name for path in (home / "told/told").iterdir()}
     assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
 

@@ -72,6 +72,52 @@ def test_a_folded_table_loses_no_number(width: int | None) -> None:
     assert len(columns) == 1, "aligned whatever the script"
 
 
+LONG = Table(
+    "scores",
+    np.arange(900).reshape(30, 30),
+    tuple("abc" * 10),
+    tuple("abc" * 10),
+    numbered=True,
+    digits=0,
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_a_long_table_is_cut_and_says_which_rows_and_columns_are_left_out(
+    width: int | None,
+) -> None:
+    lines = [line.plain for line in table_lines(LONG, Page(width))]
+    assert len(lines) <= 14
+    assert max(map(cell_len, lines)) <= (width or 300)
+    shown = set(re.findall(r"\d+", " ".join(lines[3:])))
+    assert {"0", "1", "899", "869", "779"} <= shown, "the first rows and the last ones"
+    assert "450" not in shown
+    assert "  … rows 2–24 left out; --full shows all" in lines
+    title = " ".join(lines[:2])
+    if width is None:
+        assert "left out" not in title
+    else:
+        first, last = map(int, re.findall(r"columns (\d+)–(\d+) left out", title)[0])
+        counted = next(line for line in lines if "…" in line).split()
+        assert counted[first] == "…"
+        numbers = [int(each) for each in counted if each != "…"]
+        assert numbers == [each for each in range(30) if not first <= each <= last]
+    in_ascii = [line.plain for line in table_lines(LONG, Page(width, ascii_only=True))]
+    assert all(line.isascii() for line in in_ascii)
+    assert max(map(len, in_ascii)) <= (width or 300)
+
+
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_a_full_table_has_every_row_and_column(width: int | None) -> None:
+    wide = Table("wide", LONG.values, digits=0)  # columns without names
+    for table in (LONG, wide):
+        text = "\n".join(line.plain for line in table_lines(table, Page(width), full=True))
+        assert {str(number) for number in range(900)} <= set(re.findall(r"\d+", text))
+        assert "left out" not in text
+        assert "first" not in text
+        assert max(cell_len(line) for line in text.split("\n")) <= (width or 300)
+
+
 def test_columns_without_names_are_shown_as_far_as_they_help() -> None:
     eight = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 8))), Page()))
     nine = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 9))), Page()))
