@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -257,6 +258,8 @@ def _page(models: list[TrainedGPT], looks: list[Look], layer: str | None, head: 
         fewest = min(reversed(subjects), key=_count_heads)
         wanted = [int(each) if each and each.isdecimal() else None for each in (layer, head)]
         start = opening(fewest.measures, wanted[0], wanted[1], chosen.stage)
+        if start.why and len(subjects) > 1:
+            start = replace(start, why=f"in {fewest.name}, {start.why}")
     title = " and ".join(look.name for look in looks)
     run = origin(models[0])["run"]
     return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")

@@ -140,4 +140,4 @@ def _arrays(attention: AttentionMap) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float | None:
-    return None if math.isinf(value) else float(f"{value:.9g}")
+    return float(f"{value:.9g}") if math.isfinite(value) else None

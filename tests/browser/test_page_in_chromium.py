@@ -378,7 +378,10 @@ def test_a_figure_is_saved_as_svg_and_as_png(open_page: Open, subject: Subject) 
     for text in ("layer 0 · head 0 · weights", "tiny-1 step 12", "rows = query, columns = key"):
         assert text in texts
     assert "6 t" in texts
-    assert {"0", ".25", "1"} <= set(texts), "the scale's numbers"
+    strip = root.findall(f"{SVG}g[@id='scale']/{SVG}rect")[-1].attrib
+    bottom = float(strip["y"]) + float(strip["height"])
+    below = [e.text for e in root.findall(f"{SVG}text") if float(e.attrib["y"]) > bottom]
+    assert below[:3] == ["0", ".25", "1"], "the scale's numbers"
     assert "weights · colours by the square root" in texts
     assert (scale[0], scale[-1]) == ((240, 243, 236), (18, 42, 98))
     assert [text for text in texts if text and text.replace("␣", "␠") == "text: the␠cat"]
@@ -457,6 +460,11 @@ def test_a_colour_means_the_same_sign_in_every_part_of_the_page(
         negative += [rgb(background(each)) for each in (".fill.negative", ".swatch.negative")]
         assert all(blue > red for red, _, blue in positive), "blue-green"
         assert all(red > blue for red, _, blue in negative), "orange"
+    terms = page.locator(".terms li").evaluate_all(
+        "all => all.map(e => [e.dataset.value, e.querySelector('.fill').className])"
+    )
+    for value, name in terms:
+        assert (float(value) < 0) == ("negative" in name)
     scores = subject.attention.layers[0].scores[0]
     cells = svg_colours(ElementTree.fromstring(saved(page, "svg").read_text("utf-8")), "cells")
     for (red, _, blue), score in zip(cells, scores.ravel(), strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import payload_of
 from program import Gptx
 
 
@@ -159,6 +160,27 @@ def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
         answer = gptx("attn", "the cat", "-o", name)
         assert (answer.code, answer.out, answer.err) == (0, "", ""), name
         assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
+
+
+def test_a_page_opens_on_the_head_that_says_most_or_on_the_one_that_is_asked_for(
+    gptx: Gptx, home: Path
+) -> None:
+    def start(*options: str) -> dict[str, object]:
+        assert gptx("attn", "the cat sat on", *options, "-o", "start.html").code == 0
+        shown = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
+        return {name: shown[name] for name in ("layer", "head", "stage", "why")}
+
+    chosen = start()
+    assert chosen["why"]
+    of_layers = [start("--layer", str(layer)) for layer in (0, 1)]
+    assert [each["layer"] for each in of_layers] == [0, 1]
+    assert chosen == of_layers[int(str(chosen["layer"]))]
+    assert start("--head", str(chosen["head"])) == chosen
+    for head in (0, 1):
+        both = start("--layer", "1", "--head", str(head), "--stage", "scores")
+        assert both == {"layer": 1, "head": head, "stage": "scores", "why": ""}
+    assert start("--head", "mean")["head"] == "mean"
+    assert start("--view", "rollout")["head"] == "rollout"
 
 
 def test_open_shows_the_page_in_the_browser(

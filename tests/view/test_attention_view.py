@@ -341,6 +341,9 @@ def test_an_overview_says_what_a_cell_stands_for() -> None:
     assert "a cell" not in drawn(map_of("to be"), "heads", Page())[0]
     signed = drawn(map_of("to be"), "heads", Page(), stage="scores")[0]
     assert signed.endswith("each from its least to its largest")
+    assert drawn(map_of("to be"), "heads", Page())[0].endswith("scale 0–1")
+    by_row = drawn(map_of("to be"), "heads", Page(scale="row"))[0]
+    assert by_row.endswith("scale: each row's largest = full")
 
 
 def test_a_faint_picture_names_the_scale_that_shows_more() -> None:

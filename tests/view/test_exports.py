@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from gpt.checks import Check
 from gpt.config import Stage
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Stages
@@ -129,6 +130,13 @@ def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
             assert read[name].dtype == np.float32
             for layer, stages in enumerate(attention.layers):
                 assert np.array_equal(read[name][layer], getattr(stages, name))
+
+
+def test_a_check_whose_error_is_not_finite_is_null(attention: AttentionMap) -> None:
+    failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
+    document = strict(to_json([record(failed, selected(failed, "scores"), {})]))
+    expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
+    assert document["checks"] == [expected]
 
 
 def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMap) -> None:

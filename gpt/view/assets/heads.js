@@ -52,9 +52,11 @@ export function makeHeads(app) {
     );
     grid.replaceChildren(...buttons);
     part("heads-legend").replaceChildren(...legend(scales[0], app.digits));
-    part("heads-scale").textContent = pixelSize(app) > 1
-      ? `weights; a pixel is the largest of ${pixelSize(app)} × ${pixelSize(app)}`
-      : "weights";
+    const what = app.state.of === "diff" ? "differences of weights" : "weights";
+    const size = pixelSize(app);
+    part("heads-scale").textContent = size > 1
+      ? `${what}; a pixel is the largest of ${size} × ${size}`
+      : what;
   }
 
   grid.addEventListener("click", (event) => {
