@@ -156,7 +156,7 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
         *((4, 0), (8, 0), (12, 8))
     ]
     assert told["val_nats"] == told["metrics"][-1]["val_loss"]
-    assert "loss after step 8, where the corpus was changed" in gptx("runs", "mine-1", *where).out
+    assert "after step 8, where the corpus was changed: loss" in gptx("runs", "mine-1", *where).out
     assert gptx("eval", "mine.txt", *where).code == 0
 
 

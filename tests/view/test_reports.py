@@ -342,9 +342,13 @@ def test_one_evaluation_has_no_axis() -> None:
 def test_a_story_shows_the_losses_on_each_text_apart() -> None:
     changed = manifest(earlier_corpora=((12, "sha256:" + "1" * 64),))
     text = shown(reports.story(Run(Path("x")), changed, METRICS, []))
-    first, second = text.split("loss after step 12, where the corpus was changed")
-    assert [line.split()[0] for line in first.splitlines() if "█" in line] == ["6", "12"]
-    assert [line.split()[0] for line in second.splitlines() if "█" in line] == ["1,800"]
+    first, second = text.split("after step 12, where the corpus was changed: loss")
+    assert [
+        line.split()[0] for line in first.splitlines() if "●" in line and "loss" not in line
+    ] == ["6", "12"]
+    assert [
+        line.split()[0] for line in second.splitlines() if "●" in line and "loss" not in line
+    ] == ["1,800"]
     assert "was changed" not in shown(reports.story(Run(Path("x")), manifest(), METRICS, []))
 
 
