@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from gpt.view.lines import Page
     from gpt.vocabulary import Ids
 
-SCHEMA = 1
-# Pieces that --against compares: ten of a short text, but longer than words.
-FEWEST, SHORTEST = 10, 16
+SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
 MOST_SCORED = 1_000_000  # characters of a longer one that are scored, as while training
 WORST = 10  # surprises that --chars lists unasked
@@ -67,7 +65,11 @@ def evaluate(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="Another run, or RUN:STEP, on the same text.", show_default=False),
+        typer.Option(
+            help="Compare with another run, or RUN:STEP, on the same text: these two models. To "
+            "compare recipes, train several seeds of each.",
+            show_default=False,
+        ),
     ] = None,
     counting: Annotated[
         bool,
@@ -276,15 +278,13 @@ def _compared(
     model: TrainedGPT, other: TrainedGPT, scored: Scored, record: dict[str, Any], unknown: str
 ) -> str:
     """How two models differ on the characters that both know."""
-    from gpt.reading.scoring import paired
+    from gpt.reading.paired import paired
     from gpt.view import surprise
 
     whole = model.vocabulary.decode(scored.ids)
     text = known_text(other, whole, unknown, f"{scored.label} for {origin(other)['run']}")
     first, second = (each.surprises(text, overlapping=False) for each in (model, other))
-    size = max(model.config.block_size, other.config.block_size)
-    size = min(size, max(SHORTEST, len(first.nats) // FEWEST))
-    found = paired(first.nats, second.nats, size)
+    found = paired(first.nats, second.nats)
     places = [origin(each) for each in (model, other)]
     names = [place["run"] for place in places]
     if names[0] == names[1]:

@@ -57,32 +57,6 @@ class Surprises:
         return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The same text under two models: mean nats of each, and of the difference, second less first.
-
-    error: the difference's standard error over `pieces` of `size` characters that follow each
-    other, since the surprises of neighbours are no independent draws; NaN for fewer than two.
-    """
-
-    first: float
-    second: float
-    error: float
-    pieces: int
-    size: int
-    characters: int
-
-    @property
-    def difference(self) -> float:
-        """Below 0 where the second model predicts better."""
-        return self.second - self.first
-
-    @property
-    def sure(self) -> bool:
-        """Whether zero lies outside the difference's 95 % confidence interval (Student's t)."""
-        return self.pieces > 1 and abs(self.difference) > quantile(self.pieces - 1) * self.error
-
-
 def score(reader: Reader, ids: Ids) -> Score:
     """The loss over (n,) ids in non-overlapping windows of block_size.
 
@@ -108,20 +82,6 @@ def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> 
     return Surprises(np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances))
 
 
-def paired(first: Array, second: Array, size: int) -> Paired:
-    """Compares the surprises of the same (n,) characters under two models, n ≥ 1."""
-    a, b = (nats.astype(np.float64) for nats in (first, second))
-    borders = np.arange(0, len(a), size)
-    counts = np.diff([*borders, len(a)])
-    means = np.add.reduceat(b - a, borders) / counts
-    pieces, error = len(borders), math.nan
-    if pieces > 1:  # of a mean of means that weigh as much as they have characters
-        weights = counts / len(a)
-        spread = means - np.dot(weights, means)
-        error = math.sqrt(pieces / (pieces - 1) * np.dot(weights**2, spread**2))
-    return Paired(float(a.mean()), float(b.mean()), error, pieces, size, len(a))
-
-
 def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
     """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order.
 
@@ -144,23 +104,6 @@ def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tu
                 places = np.arange(start, end, width)[:, None] + np.arange(-before, width)
                 x = reader.forward(np.asarray(ids[places]))[:, before:]
                 yield reader.logits(x), np.asarray(ids[places[:, before:] + 1])
-
-
-def quantile(freedom: int) -> float:
-    """Student's t that 2.5 % lie above, with so many degrees of freedom, to 0.002.
-
-    Above five by the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5).
-    """
-    if freedom <= len(_FEW):
-        return _FEW[freedom - 1]
-    z = 1.959964
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + (first + (second + third / freedom) / freedom) / freedom
-
-
-_FEW = (12.706, 4.303, 3.182, 2.776, 2.571)
 
 
 def windows_at_once(config: ModelConfig) -> int:

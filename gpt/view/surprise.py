@@ -10,7 +10,8 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpt.reading.scoring import Paired, Surprises
+from gpt.reading.paired import Paired
+from gpt.reading.scoring import Surprises
 from gpt.view.characters import label, pad, quoted
 from gpt.view.lines import BOLD, DIM, Page, number, own_words, shade
 
@@ -108,31 +109,31 @@ def surprise_record(
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
-    """Both means, their difference with its standard error, and what that rests on."""
-    error = "" if math.isnan(found.error) else f" ± {found.error:.4f}"
-    rests = (
-        f"{found.pieces} pieces of {found.size} characters"
-        if found.pieces > 1
-        else "one piece, so without an error"
-    )
-    better = name if found.difference > 0 else against
-    verdict = f"{better} predicts better" if found.sure else "too close to tell"
+    """Both means, the 95 % interval of their difference, and what it does not say."""
+    if found.interval is None:
+        rests, verdict = " (too short a text for an interval)", "too close to tell"
+    else:
+        low, high = found.interval
+        rests = f" (95 % interval {low:+.4f} to {high:+.4f})"
+        better = name if found.difference > 0 else against
+        verdict = f"{better} predicts better" if found.sure else "too close to tell"
     return (
         f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
-        f"{found.difference:+.4f}{error} ({rests}) · {verdict}"
+        f"{found.difference:+.4f}{rests} · {verdict} · this compares two models; to compare "
+        "recipes, train several seeds of each"
     )
 
 
-def paired_record(found: Paired) -> dict[str, float | int | None]:
-    """For programs; error null where there is none. sure: at 95 %, by Student's t."""
+def paired_record(found: Paired) -> dict[str, Any]:
+    """For programs. interval: 95 %; error and interval are null where the text is too short."""
     return {
         "first": found.first,
         "second": found.second,
         "difference": found.difference,
-        "error": None if math.isnan(found.error) else found.error,
+        "error": found.error if found.freedom else None,
+        "freedom": found.freedom,
+        "interval": found.interval and list(found.interval),
         "sure": found.sure,
-        "pieces": found.pieces,
-        "size": found.size,
         "characters": found.characters,
     }
 

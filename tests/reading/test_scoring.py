@@ -14,7 +14,7 @@ from gpt.errors import TextError
 from gpt.reading import scoring
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import window_start
-from gpt.reading.scoring import Score, paired, quantile, score, surprise_of_each, surprises
+from gpt.reading.scoring import Score, score, surprise_of_each, surprises
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
@@ -138,44 +138,3 @@ def test_one_character_cannot_be_scored(trained: TrainedGPT) -> None:
     for function in (score, surprise_of_each):
         with pytest.raises(TextError, match="needs two characters"):
             function(trained.reader, np.array([1]))
-
-
-def test_the_error_of_a_difference_is_that_of_its_pieces() -> None:
-    random = np.random.default_rng(4)
-    a, noise = random.random(1200), random.normal(size=1200)
-    found = paired(a, a + 0.3 + noise, 100)
-    means = noise.reshape(12, 100).mean(1)
-    assert found.difference == pytest.approx(0.3 + noise.mean())
-    assert found.error == pytest.approx(means.std(ddof=1) / math.sqrt(12))
-    assert (found.pieces, found.size, found.characters) == (12, 100, 1200)
-    uneven = paired(a[:250], (a + noise)[:250], 100)
-    assert (uneven.pieces, math.isnan(uneven.error)) == (3, False)
-    assert math.isnan(paired(a, a, 2000).error)
-    assert (paired(a, a, 100).difference, paired(a, a, 100).error) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "known"),
-    [(1, 12.706), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (30, 2.042), (10**6, 1.960)],
-)
-def test_students_t_is_that_of_the_tables(freedom: int, known: float) -> None:
-    assert quantile(freedom) == pytest.approx(known, abs=0.003)
-
-
-@pytest.mark.parametrize("pieces", [2, 3, 4, 8, 10, 40])
-def test_equal_models_are_told_apart_once_in_twenty_times(pieces: int) -> None:
-    random = np.random.default_rng(6)
-    wrong = [paired(np.zeros(pieces), random.normal(size=pieces), 1).sure for _ in range(2000)]
-    assert np.mean(wrong) == pytest.approx(0.05, abs=0.015)
-
-
-def test_the_stated_error_is_how_far_differences_scatter() -> None:
-    """Neighbours that depend on one another: pieces see it, single characters would not."""
-    random = np.random.default_rng(5)
-    found = []
-    for _ in range(300):
-        steps = np.repeat(random.normal(size=400), 10)  # ten characters share each surprise
-        found.append(paired(np.zeros(4000), steps, 200))
-    scatter = np.std([each.difference for each in found])
-    stated = np.mean([each.error for each in found])
-    assert stated == pytest.approx(scatter, rel=0.1)

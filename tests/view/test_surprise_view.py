@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from gpt.reading.scoring import Surprises, paired
+from gpt.reading.paired import paired
+from gpt.reading.scoring import Surprises
 from gpt.view.lines import Page, shade
-from gpt.view.surprise import coloured, paired_line, scale, surprise_record, worst
+from gpt.view.surprise import coloured, paired_line, paired_record, scale, surprise_record, worst
 
 KNOWN = "\n abcé東"
 TEXT = "ab c\n東é a"
@@ -76,14 +77,36 @@ def test_programs_get_every_character_after_the_first(found: Surprises) -> None:
     }
 
 
-def test_a_comparison_says_whether_it_is_sure() -> None:
+def test_a_comparison_shows_its_interval_and_what_it_does_not_say() -> None:
     random = np.random.default_rng(1)
     a = random.random(1000)
-    sure = paired_line("a", "b", paired(a, a + 0.1 + 0.01 * random.random(1000), 100))
-    assert sure.endswith("(10 pieces of 100 characters) · a predicts better")
-    other = paired_line("a", "b", paired(a, a - 0.1 - 0.01 * random.random(1000), 100))
-    assert other.endswith("b predicts better")
-    unsure = paired_line("a", "b", paired(a, random.permutation(a), 100))
-    assert unsure.endswith("too close to tell")
-    short = paired_line("a", "b", paired(a[:9], a[:9] + 1, 100))
-    assert short.endswith("difference +1.0000 (one piece, so without an error) · too close to tell")
+    recipes = " · this compares two models; to compare recipes, train several seeds of each"
+    better = paired(a, a + 0.1 + 0.01 * random.random(1000))
+    assert better.interval
+    low, high = better.interval
+    line = paired_line("a", "b", better)
+    shown = f"difference {better.difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f})"
+    assert line.endswith(f"{shown} · a predicts better{recipes}")
+    assert "(95 % interval +0.1" in line
+    other = paired_line("a", "b", paired(a, a - 0.1 - 0.01 * random.random(1000)))
+    assert other.endswith(f" · b predicts better{recipes}")
+    unsure = paired_line("a", "b", paired(a, random.permutation(a)))
+    assert " (95 % interval -0.1" in unsure
+    assert unsure.endswith(f") · too close to tell{recipes}")
+    short = paired_line("a", "b", paired(a[:9], a[:9] + 1))
+    rests = "difference +1.0000 (too short a text for an interval) · too close to tell"
+    assert short.endswith(rests + recipes)
+
+
+def test_programs_get_the_interval_or_null() -> None:
+    a = np.random.default_rng(2).random(500)
+    record = json.loads(json.dumps(paired_record(paired(a, a[::-1] + 0.5))))
+    assert list(record) == (
+        "first second difference error freedom interval sure characters".split()
+    )
+    low, high = record["interval"]
+    assert low < record["difference"] < high
+    assert record["sure"] is True
+    assert record["characters"] == 500
+    short = json.loads(json.dumps(paired_record(paired(a[:5], a[5:10])), allow_nan=False))
+    assert (short["error"], short["interval"], short["freedom"]) == (None, None, 0)
