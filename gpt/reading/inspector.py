@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from gpt.vocabulary import Ids
 
 PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
 
-#: Stages in which the heads of a layer have come together.
-LAYER_STAGES: tuple[Stage, ...] = ("concat", "proj", "residual")
+#: Stages that belong to a layer, not to one of its heads.
+LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
+#: Everything that `AttentionMap.stage` can show.
+AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 
 
 @dataclass(frozen=True)
@@ -30,34 +33,55 @@ class AttentionMap:
     checks: tuple[Check, ...]
 
     def stage(
-        self, name: Stage, layer: int, head: int | Literal["mean", "all", "rollout"]
+        self,
+        name: AnyStage,
+        layer: SupportsIndex,
+        head: SupportsIndex | Literal["mean", "all", "rollout"],
     ) -> Array:
-        """(T, T) for scores to weights, (T, D) for context, (T, C) for concat to residual.
+        """(T, T) for scores to weights; (T, D) for q, k, v and context; (T, C) for LAYER_STAGES.
 
-        concat, proj and residual belong to all heads of the layer, whichever head is asked for.
-        "rollout" is that of the weights through the layer.
-        Raises ValueError for a stage, IndexError for a layer or head that there is not.
+        LAYER_STAGES belong to all heads of the layer, whichever head is asked for. "all" gives
+        every head, (H, T, …), "mean" their mean, "rollout" (weights only) that through the layers
+        0 … layer. Layers and heads count from 0. Raises ValueError for a stage or a word that is
+        not one of these, IndexError for a layer or head that there is not.
         """
         if name not in (known := [field.name for field in fields(Stages)]):
             raise ValueError(f"{name!r} is not one of {', '.join(known)}")
         if head == "rollout":
+            if name != "weights":
+                raise ValueError(f"rollout is of weights, not of {name}")
             return self.rollout(layer)
-        values: Array = getattr(self.layers[layer], name)
-        if name in LAYER_STAGES or head == "all":
-            return values
-        return values.mean(axis=0) if head == "mean" else values[head]  # type: ignore[no-any-return]
+        values: Array = getattr(self._layer(layer), name)
+        if isinstance(head, str):
+            if head not in ("mean", "all"):
+                raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
+            whole = head == "all" or name in LAYER_STAGES
+            return values if whole else values.mean(axis=0)
+        number = _number("head", head, len(self.layers[0].q))
+        return values if name in LAYER_STAGES else values[number]
 
-    def rollout(self, layer: int) -> Array:
+    def _layer(self, layer: SupportsIndex) -> Stages:
+        return self.layers[_number("layer", layer, len(self.layers))]
+
+    def rollout(self, layer: SupportsIndex) -> Array:
         """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
 
         A heuristic of what reaches a position from where (Abnar & Zuidema 2020): it takes the
         residual stream for half of every layer and knows no feed-forward. Raises IndexError.
         """
-        weights = self.layers[layer].weights  # an IndexError here, before any product
-        mixed: Array = np.eye(len(self.ids), dtype=weights.dtype)
-        for stages in self.layers[: layer + 1]:
+        last = _number("layer", layer, len(self.layers))
+        mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
+        for stages in self.layers[: last + 1]:
             mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
         return mixed
+
+
+def _number(what: str, number: SupportsIndex, count: int) -> int:
+    """Raises IndexError unless the number is in 0 … count − 1."""
+    at = operator.index(number)
+    if not 0 <= at < count:
+        raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
+    return at
 
 
 def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> AttentionMap:

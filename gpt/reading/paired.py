@@ -18,7 +18,7 @@ from gpt.reading.reader import Array
 WAVES = 64  # slowest cosine waves that are looked at, of at least PERIOD characters each half wave
 PERIOD = 10
 FEW, SEVERAL = 2, 8  # waves that the error is estimated from
-STRONGER = 1.5  # the FEW slowest waves beside the others, from where on only these few are used
+STRONGER = 2.0  # the FEW slowest waves beside the others, from where on only these few are used
 
 _T = (12.706, 4.303, 3.182, 2.776, 2.571)  # of 1 to 5 degrees of freedom
 

@@ -82,8 +82,8 @@ class Reader:
     ) -> Array:
         """(B, T) ids -> (B, T, C): the stream after the last norm; `logits` is one product away.
 
-        With a cache, the ids follow the positions it holds, and theirs are added. `keep` (for
-        B = 1) receives the Stages of each layer.
+        With a cache, the ids follow the positions it holds, and theirs are added. `keep` receives
+        the Stages of each layer, of one text only. Raises ValueError for `keep` with B ≠ 1.
         """
         x = self.embed(ids, cache)
         for layer in range(self.config.n_layer):
@@ -118,7 +118,12 @@ class Reader:
         keep: list[Stages] | None = None,
         change: Change | None = None,
     ) -> Array:
-        """(B, T, C) -> (B, T, C): one layer, attention and feed-forward."""
+        """(B, T, C) -> (B, T, C): one layer, attention and feed-forward.
+
+        Raises ValueError for `keep` with B ≠ 1.
+        """
+        if keep is not None and len(x) != 1:
+            raise ValueError(f"keep holds the stages of one text, not of {len(x)}; give (1, T) ids")
         block, kept = f"blocks.{layer}.", {"stream": x}
         normed = self._norm(x, self._tensors, block + "norm1")
         residual = x + self._attend(normed, layer, cache, kept, change)

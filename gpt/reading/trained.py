@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -72,17 +71,45 @@ class TrainedGPT:
         probe = Probe(self.stored.probe_ids, self.stored.probe_logits, PROBE_TOLERANCE)
         return FallbackDecoder(self._open_device, numpys, probe)
 
+    @overload
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), unknown: str = "error", **options: Any
-    ) -> str:
-        """The prompt and what follows it. Options are SampleConfig's, of one sample.
+        self,
+        prompt: str = "",
+        *,
+        n: Literal[1] = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str: ...
 
-        Raises TextError for a character that the model does not know, ConfigError for an option.
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str | list[str]: ...
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str | list[str]:
+        """The prompt and what follows it; for n > 1 a list of n such texts, as `gptx sample -n`.
+
+        Options are SampleConfig's. Raises TextError for a character that the model does not know,
+        ConfigError for an option.
         """
-        config = replace(SampleConfig(**options), n=1)
-        return prompt + "".join(
-            gained[0] for gained in self.stream(prompt, config, stop, unknown=unknown)
-        )
+        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
+        texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
+        return texts if n > 1 else texts[0]
 
     def stream(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import TextError
-from gpt.reading.inspector import inspect
+from gpt.reading.inspector import LAYER_STAGES, inspect
 from gpt.reading.reader import Array, Cache, Reader, Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
@@ -190,9 +190,43 @@ def test_a_stage_of_a_head_of_the_mean_and_of_the_layer(trained: TrainedGPT) -> 
     mean = (stages.weights[0] + stages.weights[1]) / 2
     np.testing.assert_allclose(attention.stage("weights", 1, "mean"), mean, atol=1e-7)
     assert attention.stage("masked", 1, "mean")[0, 1] == -np.inf
-    for name in ("concat", "proj"):
-        assert attention.stage(name, 1, 1).shape == (7, 16)  # type: ignore[arg-type]
-        assert np.array_equal(attention.stage(name, 1, 0), attention.stage(name, 1, "mean"))  # type: ignore[arg-type]
+
+
+STAGES = [field.name for field in fields(Stages)]
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_belongs_to_a_head_or_to_the_whole_layer(
+    trained: TrainedGPT, name: Any, layer: int
+) -> None:
+    attention = trained.attention("the cat")
+    values = getattr(attention.layers[layer], name)
+    of_heads = name not in LAYER_STAGES
+    assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
+    for head in (0, 1, np.int64(1)):
+        expected = values[head] if of_heads else values
+        assert np.array_equal(attention.stage(name, np.int32(layer), head), expected)
+    assert attention.stage(name, layer, "all") is values
+    mean = values.mean(axis=0) if of_heads else values
+    assert np.array_equal(attention.stage(name, layer, "mean"), mean)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_layers_heads_and_words_that_there_are_not_are_refused(
+    trained: TrainedGPT, name: Any
+) -> None:
+    attention = trained.attention("the cat")
+    for layer, head in ((0, -1), (0, 2), (-1, 0), (2, "mean"), (-1, "all")):
+        with pytest.raises(IndexError, match=r"^(layer|head) -?\d is not in 0 … 1$"):
+            attention.stage(name, layer, head)  # type: ignore[arg-type]
+    words = ["max"] if name == "weights" else ["max", "rollout"]
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            attention.stage(name, 0, word)  # type: ignore[arg-type]
+    for layer in (-1, 2):
+        with pytest.raises(IndexError):
+            attention.rollout(layer)
 
 
 def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> None:

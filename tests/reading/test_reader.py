@@ -115,6 +115,14 @@ def test_a_forward_is_a_pure_function_of_the_ids() -> None:
         assert np.array_equal(reader.linear(name.removesuffix(".weight"))[0], weight)
 
 
+@pytest.mark.parametrize("batch", [0, 2, 3])
+def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
+    kept: list[Stages] = []
+    with pytest.raises(ValueError, match=f"of one text, not of {batch}; give \\(1, T\\) ids"):
+        reader_of().forward(ids_of(batch), keep=kept)
+    assert kept == []
+
+
 def test_the_stages_follow_from_one_another() -> None:
     kept: list[Stages] = []
     reader_of(qk_norm=False).forward(ids_of(1), keep=kept)

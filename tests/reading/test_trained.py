@@ -61,8 +61,13 @@ def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
     config = SampleConfig(length=20, n=3, seed=5)
     steps = list(trained.stream("no ", config))
     samples = ["".join(gained) for gained in zip(*steps, strict=True)]
-    assert trained.generate("no ", length=20, n=3, seed=5) == "no " + samples[0]
     assert [len(sample) for sample in samples] == [20] * 3
+    several = trained.generate("no ", length=20, n=3, seed=5)
+    assert several == ["no " + sample for sample in samples]
+    assert len(set(several)) == 3
+    assert trained.generate("no ", length=20, n=1, seed=5) == several[0]
+    with pytest.raises(ConfigError, match=r"^-n: "):
+        trained.generate("no ", n=0)
 
 
 @pytest.mark.parametrize("prompt", ["", "t", "the cat sat on the mat. no mat"])
