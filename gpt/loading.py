@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import SupportsIndex
 
 from gpt.devices import usable
-from gpt.errors import CheckpointError
+from gpt.errors import CheckpointError, ConfigError, GptxError
+from gpt.manifest import Manifest
 from gpt.reading.sampler import DrawingDecoder
 from gpt.reading.trained import TrainedGPT
 from gpt.run import MANIFEST, Checkpoint, Run, find_run
 from gpt.stored import StoredModel, read_model
 
 
+@dataclass(frozen=True)
+class Saved:
+    """One checkpoint, read at once: what a training saves or removes later changes nothing of it.
+
+    name: the run's; of a model file alone its path, as it was given. Such a file has no manifest.
+    """
+
+    name: str
+    stored: StoredModel
+    manifest: Manifest | None
+
+
 def load(
-    path: str | Path = "checkpoints", *, step: str = "best", device: str = "cpu"
+    path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
     """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
 
@@ -22,7 +38,7 @@ def load(
     "cuda" and "mps" write with torch, once that has proven itself; "auto" does so if there is CUDA.
     Raises CheckpointError, ConfigError.
     """
-    return open_model(_stored(Path(path).resolve(), step), device)
+    return open_model(read(path, step).stored, device)
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
@@ -34,15 +50,51 @@ def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
     return TrainedGPT(stored, None if device == "cpu" else partial(_torch_decoder, stored, device))
 
 
-def _stored(path: Path, step: str) -> StoredModel:
-    if path.is_file():
-        return read_model(path)
-    if (path / MANIFEST).is_file():
-        return Checkpoint.open(path).model()
-    if not path.is_dir():
+def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best") -> Saved:
+    """The run of that name in `checkpoints`, or without a name the newest; else, where `run` is the
+    path of a run, a checkpoint's folder or a file, what is there.
+
+    Raises CheckpointError, ConfigError.
+    """
+    try:
+        found = find_run(checkpoints, run)
+    except GptxError:
+        if not run or not _is_model(run):
+            raise
+        return read(run, step)
+    return _read_run(found, step)
+
+
+def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
+    """What is at a place that `load` opens. Raises CheckpointError, ConfigError."""
+    path = Path(place).resolve()
+    if os.path.isfile(path):
+        _must_be_best(step, place)
+        return Saved(str(place), read_model(path), None)
+    if os.path.isfile(path / MANIFEST):
+        _must_be_best(step, place)
+        checkpoint = Checkpoint.open(path)
+        return Saved(path.parent.name, checkpoint.model(), checkpoint.manifest)
+    if not os.path.isdir(path):
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
-    run = Run(path) if Run(path).step_paths() else find_run(path)
-    return run.model(step)
+    return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
+
+
+def _read_run(run: Run, step: str | SupportsIndex) -> Saved:
+    checkpoint, stored = run.read(step)
+    return Saved(run.name, stored, checkpoint.manifest)
+
+
+def _is_model(place: str) -> bool:
+    """Whether there is a file, a checkpoint's folder or a run's."""
+    path = Path(place)
+    return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
+
+
+def _must_be_best(step: str | SupportsIndex, place: str | Path) -> None:
+    """Raises ConfigError for a chosen step where there is one only."""
+    if str(step) != "best":
+        raise ConfigError(f"--step: {place} has one step only; leave --step out")
 
 
 def _try_torch(device: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from gpt import files
 from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
@@ -136,23 +136,44 @@ class Run:
         """
         return self._steadily(self._best)
 
-    def at(self, which: str = "best") -> Checkpoint:
+    def at(self, which: str | SupportsIndex = "best") -> Checkpoint:
         """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
-        return self._steadily(lambda: self._at(which))
+        return self._steadily(lambda: self._at(str(which)))
 
-    def model(self, which: str = "best") -> StoredModel:
+    def model(self, which: str | SupportsIndex = "best") -> StoredModel:
         """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
-        return self._steadily(lambda: self._at(which).model())
+        return self.read(which)[1]
+
+    def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
+        """`at(which)` and its verified model, of the same step whatever a trainer saves meanwhile.
+
+        Raises CheckpointError, ConfigError.
+        """
+
+        def both() -> tuple[Checkpoint, StoredModel]:
+            checkpoint = self._at(str(which))
+            return checkpoint, checkpoint.model()
+
+        return self._steadily(both)
 
     def _steadily(self, read: Callable[[], Read]) -> Read:
-        """Reads again if a trainer let go of a step meanwhile; what was read may have been that."""
+        """Reads again if a trainer saved or removed a step meanwhile: it may be the one read."""
         while True:
-            before = self.step_paths()
+            before = self._stamps()
             try:
                 return read()
             except CheckpointError as error:
-                if self.step_paths() == before:
+                if self._stamps() == before:
                     raise CheckpointError(f"{error}{self._instead()}") from error
+
+    def _stamps(self) -> list[tuple[Path, int, int]]:
+        """What changes when a step is saved, saved again or removed."""
+        stamps = []
+        for path in self.step_paths():
+            with suppress(OSError):
+                found = path.stat()
+                stamps.append((path, found.st_ino, found.st_mtime_ns))
+        return stamps
 
     def _instead(self) -> str:
         """Which steps are whole, where some are and others are not."""

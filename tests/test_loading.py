@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gpt
@@ -37,12 +38,30 @@ def test_a_root_a_run_a_step_and_a_file_alone_open_the_same_model(
 def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:
     root, run = fresh.path.parents[1], fresh.path.parent
     steps = {"6": 6, "12": 12, "last": 12, "best": fresh.manifest.best_step}
+    steps |= {6: 6, np.int64(12): 12, np.uint8(6): 6}
     for place in (root, run):
         assert {step: gpt.load(place, step=step).stored.step for step in steps} == steps
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         gpt.load(run, step="7")
-    with pytest.raises(ConfigError, match=r"^--step: "):
-        gpt.load(run, step="first")
+    with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
+        gpt.load(run, step=7)
+    for wrong in ("first", "", -1, 6.0):
+        with pytest.raises(ConfigError, match=r"^--step: "):
+            gpt.load(run, step=wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_of_what_has_only_one_is_refused(fresh: Checkpoint) -> None:
+    for place in (fresh.path, fresh.path / MODEL):
+        for step in ("last", "12", 12):
+            with pytest.raises(ConfigError, match=f"^--step: {place} has one step only"):
+                gpt.load(place, step=step)
+
+
+def test_a_model_file_is_called_by_its_own_name(fresh: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    shared = shutil.copy(fresh.path / MODEL, tmp_path / "deep/er/shared.safetensors")
+    assert repr(gpt.load(shared)).startswith("<TrainedGPT shared.safetensors step 12: ")
+    assert repr(gpt.load(fresh.path / MODEL)).startswith("<TrainedGPT tiny step 12: ")
 
 
 def test_without_a_place_it_is_the_checkpoints_folder(

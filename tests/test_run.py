@@ -376,11 +376,34 @@ def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run
                 break
             which = ("best", "last")[number % 2]
             assert fresh_run.model(which).sha256 == last.manifest.files[MODEL][1]
-            seen.add(fresh_run.at(which).manifest.step)
+            checkpoint, stored = fresh_run.read(which)
+            assert stored.sha256 == checkpoint.manifest.files[MODEL][1]
+            seen.add(checkpoint.manifest.step)
     finally:
         ended.set()
         trainer.join()
     assert len(seen) > 10
+
+
+def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has the old manifest and the new model; no folder's name has changed."""
+    last, read, saved = fresh_run.last(), files.read, list[str]()
+    other = replace(last.manifest, seconds=1.0)
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    contents[MODEL] = (fresh_run.at("6").path / MODEL).read_bytes()
+
+    def saved_between(path: Path, limit: int) -> bytes:
+        if path.name == MODEL and not saved:
+            saved.append("once")
+            fresh_run.commit(other, contents)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", saved_between)
+    checkpoint, stored = fresh_run.read("last")
+    assert checkpoint.manifest.seconds == 1.0
+    assert (len(saved), stored.sha256) == (1, checkpoint.manifest.files[MODEL][1])
 
 
 def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_again(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, subject_of, text_or_example
+from gpt.commands.common import Opened, known_text, open_run, subject_of, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Unknown
 from gpt.config import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
@@ -18,7 +18,6 @@ from gpt.errors import ConfigError, NumericsError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.reading.trained import TrainedGPT
     from gpt.view.exports import Figure
     from gpt.view.lines import Page
     from gpt.view.page import Subject
@@ -40,7 +39,8 @@ def attn(
         str, typer.Option(help="best, last, a kept step's number; A:B compares two.")
     ] = "best",
     diff: Annotated[
-        str | None, typer.Option(help="Compare with this run.", show_default=False)
+        str | None,
+        typer.Option(help="Compare with this run or model file.", show_default=False),
     ] = None,
     layer: Annotated[
         str | None, typer.Option(help="A number, or all.", show_default="0; all with heads, html")
@@ -93,17 +93,18 @@ def attn(
     _say_what_is_ignored(
         view, form, {"--layer": layer, "--head": head, "--query": query, "--key": key}
     )
-    models = _models(checkpoints, run, diff, step)
-    chosen = text_or_example(models[0], {"TEXT": text, "--file": file})
+    opened = _opened(checkpoints, run, diff, step)
+    first = opened[0].model
+    chosen = text_or_example(first, {"TEXT": text, "--file": file})
     if unknown == "skip":
-        chosen = known_text(models[0], chosen, unknown)
+        chosen = known_text(first, chosen, unknown)
     drawing: Drawing | Literal["lens"] = "auto" if view == "rollout" else view
     if "rollout" in (view, head):
-        head, layer = "rollout", layer or str(models[0].config.n_layer - 1)
+        head, layer = "rollout", layer or str(first.config.n_layer - 1)
     default = "all" if view == "heads" else "0"
     looks = []
-    for name, model in zip(_names(models), models, strict=True):
-        attention = model.attention(chosen, unknown=unknown, window=window)
+    for name, each in zip(_names(opened), opened, strict=True):
+        attention = each.model.attention(chosen, unknown=unknown, window=window)
         selection = select(attention, layer or default, head or default, stage, query, key)
         looks.append(Look(name, attention, selection))
     if form == "text":
@@ -114,13 +115,13 @@ def attn(
             scale=scale,
             top=top,
         )
-        console.deliver_lines(_lines(models, looks, drawing, page), output, color)
+        console.deliver_lines(_lines(opened, looks, drawing, page), output, color)
     else:
         asked = (layer, head)
-        console.deliver(_written(models, looks, form, asked, view, scale, ascii_only), output)
+        console.deliver(_written(opened, looks, form, asked, view, scale, ascii_only), output)
     if show and output:
-        opened = webbrowser.open(output.resolve().as_uri())
-        console.say(f"page: {output}" + ("" if opened else " (no browser found to open it)"))
+        shown = webbrowser.open(output.resolve().as_uri())
+        console.say(f"page: {output}" + ("" if shown else " (no browser found to open it)"))
     failed = {check.name for look in looks for check in look.attention.checks if not check.passed}
     if failed:
         raise NumericsError(
@@ -164,33 +165,31 @@ def _say_what_is_ignored(view: View, form: str, given: dict[str, str | None]) ->
         console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
 
 
-def _models(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[TrainedGPT]:
+def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[Opened]:
     """One checkpoint, or the two to compare."""
     first, colon, second = step.partition(":")
     if not colon and diff is None:
         return [open_run(checkpoints, run, step)]
     first = first or "best"
-    models = [
-        open_run(checkpoints, run, first),
-        open_run(checkpoints, diff or run, (second or "best") if colon else first),
-    ]
-    if models[0].stored.source == models[1].stored.source:
+    opened = [open_run(checkpoints, run, first)]
+    against = diff or run or opened[0].name  # the newest run may be another one by now
+    opened.append(open_run(checkpoints, against, (second or "best") if colon else first))
+    one, other = (each.model.stored for each in opened)
+    if one.source.resolve() == other.source.resolve():
         option = "--step" if diff is None else "--diff"
-        raise ConfigError(f"{option}: both are step {models[0].stored.step:,} of the same run")
-    return models
+        raise ConfigError(f"{option}: both are step {one.step:,} of the same run")
+    return opened
 
 
-def _names(models: list[TrainedGPT]) -> list[str]:
+def _names(opened: list[Opened]) -> list[str]:
     """What tells the checkpoints apart: their steps within a run, else runs and steps."""
-    places = [origin(model) for model in models]
-    steps = [f"step {place['step']:,}" for place in places]
-    if len({place["run"] for place in places}) == 1 < len(places):
-        return steps
-    return [f"{place['run']} {step}" for place, step in zip(places, steps, strict=True)]
+    if len({each.name for each in opened}) == 1 < len(opened):
+        return [f"step {each.model.stored.step:,}" for each in opened]
+    return [each.title for each in opened]
 
 
 def _lines(
-    models: list[TrainedGPT], looks: list[Look], view: Drawing | Literal["lens"], page: Page
+    opened: list[Opened], looks: list[Look], view: Drawing | Literal["lens"], page: Page
 ) -> list[Text]:
     """What the terminal shows."""
     from rich.text import Text
@@ -201,9 +200,10 @@ def _lines(
 
     if view == "lens":
         lines = []
-        for model, look in zip(models, looks, strict=True):
+        for each, look in zip(opened, looks, strict=True):
+            lens, characters = each.model.lens(look.attention), each.model.vocabulary.characters
             lines += [Text(look.name)] if len(looks) > 1 else []
-            lines += lens_lines(look, model.lens(look.attention), model.vocabulary.characters, page)
+            lines += lens_lines(look, lens, characters, page)
         return lines
     if len(looks) > 1:
         return compare(looks, view, page)
@@ -211,7 +211,7 @@ def _lines(
 
 
 def _written(
-    models: list[TrainedGPT],
+    opened: list[Opened],
     looks: list[Look],
     form: Literal["json", "csv", "npz", "html"] | Figure,
     asked: tuple[str | None, str | None],
@@ -228,26 +228,26 @@ def _written(
     if form == "csv":
         return exports.to_csv(looks).encode()
     if form == "html":
-        return _page(models, looks, *asked).encode()
+        return _page(opened, looks, *asked).encode()
     if form == "json":
         records = []
-        for model, look in zip(models, looks, strict=True):
-            records.append(exports.record(look.attention, look.selection, origin(model)))
+        for each, look in zip(opened, looks, strict=True):
+            records.append(exports.record(look.attention, look.selection, each.origin))
             if view == "lens":
-                lens = model.lens(look.attention)
-                records[-1]["lens"] = lens_record(lens, model.vocabulary.characters)
+                lens = each.model.lens(look.attention)
+                records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
         return exports.to_json(records).encode()
     return _figure(looks, form, scale, ascii_only)
 
 
-def _page(models: list[TrainedGPT], looks: list[Look], layer: str | None, head: str | None) -> str:
+def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str | None) -> str:
     """layer and head: as the user gave them; without them the page opens on one that it chooses."""
     from gpt.reading.measures import measure
     from gpt.view.page import Start, build_page, opening
 
     subjects = [
-        subject_of(model, look.name, look.attention, measure(model.reader, [look.attention]))
-        for model, look in zip(models, looks, strict=True)
+        subject_of(each, look.name, look.attention, measure(each.model.reader, [look.attention]))
+        for each, look in zip(opened, looks, strict=True)
     ]
     chosen = looks[0].selection
     first = chosen.heads[0]
@@ -261,7 +261,7 @@ def _page(models: list[TrainedGPT], looks: list[Look], layer: str | None, head: 
         if start.why and len(subjects) > 1:
             start = replace(start, why=f"in {fewest.name}, {start.why}")
     title = " and ".join(look.name for look in looks)
-    run = origin(models[0])["run"]
+    run = opened[0].name
     return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
 
 

@@ -1,66 +1,88 @@
-"""What the reading commands share: opening a run, telling of it, taking in a text."""
+"""What the reading commands share: an opened checkpoint, taking in a text."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt import console
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from gpt.manifest import Manifest
     from gpt.reading.inspector import AttentionMap
     from gpt.reading.measures import Measure
     from gpt.reading.trained import TrainedGPT
+    from gpt.stored import StoredModel
     from gpt.view.page import Subject
     from gpt.vocabulary import Ids
 
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 
-def open_run(
-    checkpoints: Path, run: str | None, step: str, device: str = "cpu", characters: int = 0
-) -> TrainedGPT:
-    """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch."""
-    from gpt.loading import open_model
-    from gpt.run import all_runs, find_run
+@dataclass(frozen=True)
+class Opened:
+    """The checkpoint that a command works with, read once: its model and what it was made with.
 
-    found = find_run(checkpoints, run)
-    stored = found.model(step)
-    if run is None and len(all_runs(checkpoints)) > 1:
-        console.say(f"run: {found.name}, the newest (--run takes another)")
-    if device == "auto":
-        large = stored.config.parameters() * characters >= TORCH_PAYS
-        device = "auto" if large else "cpu"
-    return open_model(stored, device)
-
-
-def manifest_of(checkpoints: Path, run: str | None, step: str) -> Manifest:
-    """What the chosen checkpoint was made with."""
-    from gpt.run import find_run
-
-    return find_run(checkpoints, run).at(step).manifest
-
-
-def splits(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
-    """What a run was trained and validated on.
-
-    Raises TextError if its corpus has changed or cannot be found; what to do is the command's word.
+    name: the run's; of a model file alone its path, and then there is no manifest.
     """
-    from gpt.training.finding import find_corpus
 
-    manifest = manifest_of(checkpoints, run, step)
-    corpus = find_corpus(manifest, (), data, sys.stdin.buffer, remedy="")
-    return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
+    name: str
+    model: TrainedGPT
+    manifest: Manifest | None
+
+    @property
+    def title(self) -> str:
+        """Name and step."""
+        return f"{self.name} step {self.model.stored.step:,}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Which checkpoint an answer came from, for programs."""
+        stored = self.model.stored
+        return {"run": self.name, "step": stored.step, "checkpoint": stored.sha256}
+
+    def splits(self, data: Path) -> tuple[Ids, Ids]:
+        """What the run was trained and validated on.
+
+        Raises TextError if there is no run, or its corpus has changed or cannot be found; what to
+        do is the command's word.
+        """
+        from gpt.training.finding import find_corpus
+
+        if self.manifest is None:
+            raise TextError(f"{self.name} is a model file alone, which does not name its corpus")
+        corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
+        return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
 
 
-def origin(model: TrainedGPT) -> dict[str, Any]:
-    """Which checkpoint an answer came from, for programs."""
-    path = model.stored.source.parent
-    return {"run": path.parent.name, "step": model.stored.step, "checkpoint": model.stored.sha256}
+def open_run(
+    checkpoints: Path,
+    run: str | None,
+    step: str,
+    device: str = "cpu",
+    characters: int = 0,
+    check: Callable[[StoredModel], None] | None = None,
+) -> Opened:
+    """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch.
+
+    `check` may raise a GptxError for what does not fit the model, before anything is told of it.
+    """
+    from gpt.loading import find, open_model
+    from gpt.run import all_runs
+
+    saved = find(checkpoints, run, step)
+    if check:
+        check(saved.stored)
+    if run is None and len(all_runs(checkpoints)) > 1:
+        console.say(f"run: {saved.name}, the newest (--run takes another)")
+    if device == "auto":
+        large = saved.stored.config.parameters() * characters >= TORCH_PAYS
+        device = "auto" if large else "cpu"
+    return Opened(saved.name, open_model(saved.stored, device), saved.manifest)
 
 
 def one_text(given: dict[str, str | Path | None]) -> str | None:
@@ -121,10 +143,11 @@ def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> s
 
 
 def subject_of(
-    model: TrainedGPT, name: str, attention: AttentionMap, measures: Sequence[Measure]
+    opened: Opened, name: str, attention: AttentionMap, measures: Sequence[Measure]
 ) -> Subject:
     """What the HTML page shows of a checkpoint."""
     from gpt.view.page import Subject
 
+    model = opened.model
     characters = model.vocabulary.characters
-    return Subject(name, attention, model.lens(attention), characters, measures, origin(model))
+    return Subject(name, attention, model.lens(attention), characters, measures, opened.origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, manifest_of, open_run, origin, splits
+from gpt.commands.common import Opened, known_text, open_run
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
@@ -66,7 +67,7 @@ def evaluate(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Compare with another run, or RUN:STEP, on the same text: these two models. To "
+            help="Compare with another run, RUN:STEP or model file on this text: two models. To "
             "compare recipes, train several seeds of each.",
             show_default=False,
         ),
@@ -100,23 +101,20 @@ def evaluate(
         raise ConfigError("--counting and --against: give one of them")
     if worst is not None and not chars:
         raise ConfigError("--worst: goes with --chars")
-    model = open_run(checkpoints, run, step)
-    other, may_have_seen = None, None
+    opened = open_run(checkpoints, run, step)
+    model, other, may_have_seen = opened.model, None, None
     if against is not None:
-        its = (checkpoints, *_run_and_step(against))
-        other = open_run(*its)
-        if not files:
-            may_have_seen = earlier_sight(
-                manifest_of(checkpoints, run, step), manifest_of(*its), origin(other)["run"]
-            )
-    trained_on = _counted_text(checkpoints, run, step, data) if counting else None
+        other = open_run(checkpoints, *_run_and_step(against))
+        if not files and opened.manifest:
+            may_have_seen = earlier_sight(opened.manifest, other.manifest, other.name)
+    trained_on = _counted_text(opened, data) if counting else None
     page = Page(console.page_width(), ascii_only or not console.speaks_utf8())
 
     def tell(text: Scored) -> None:
-        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **origin(model)}
+        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **opened.origin}
         if other is not None:
-            record["may_have_seen"] = may_have_seen and origin(other)["run"]
-            told = _compared(model, other, text, record, unknown)
+            record["may_have_seen"] = may_have_seen and other.name
+            told = _compared(opened, other, text, record, unknown)
         elif chars:
             listed = WORST if worst is None else worst
             told = _characters(model, text, record, page, listed, color, as_json)
@@ -139,14 +137,13 @@ def evaluate(
                     tell(_file(name, model, unknown))
     if not files:
         try:
-            _, ids = splits(checkpoints, run, step, data)
+            _, ids = opened.splits(data)
         except TextError as error:
-            told = f"the validation split needs the corpus: {error}; restore it, or give a FILE"
+            remedy = "restore it, or give a FILE" if opened.manifest else "give a FILE"
+            told = f"the validation split needs the corpus: {error}; {remedy}"
             raise TextError(told) from None
-        baseline = manifest_of(checkpoints, run, step).baseline
-        tell(
-            replace(_split(ids, origin(model)["run"] if other else None, chars), baseline=baseline)
-        )
+        split = _split(ids, opened.name if other else None, chars)
+        tell(replace(split, baseline=opened.manifest.baseline if opened.manifest else None))
     if may_have_seen:
         console.say(f"warning: {may_have_seen}")
     if failed:
@@ -154,6 +151,8 @@ def evaluate(
 
 
 def _run_and_step(against: str) -> tuple[str, str]:
+    if os.path.isfile(against):  # whatever colons its path has
+        return against, "best"
     name, _, step = against.partition(":")
     return name, step or "best"
 
@@ -207,14 +206,15 @@ def _split(ids: Ids, of_run: str | None, chars: bool) -> Scored:
     return Scored(label, {"file": None, "split": "validation"}, ids)
 
 
-def _counted_text(checkpoints: Path, run: str | None, step: str, data: Path) -> Ids:
+def _counted_text(opened: Opened, data: Path) -> Ids:
     """The training text that --counting counts. Raises TextError."""
     from gpt.training.counting import MOST_TRAIN
 
     try:
-        train, _ = splits(checkpoints, run, step, data)
+        train, _ = opened.splits(data)
     except TextError as error:
-        raise TextError(f"--counting needs the corpus: {error}; restore it") from None
+        remedy = "; restore it" if opened.manifest else ""
+        raise TextError(f"--counting needs the corpus: {error}{remedy}") from None
     if len(train) > MOST_TRAIN:
         console.say(f"note: the last {MOST_TRAIN:,} characters of the training text are counted")
     return train
@@ -275,31 +275,33 @@ def _characters(
 
 
 def _compared(
-    model: TrainedGPT, other: TrainedGPT, scored: Scored, record: dict[str, Any], unknown: str
+    opened: Opened, against: Opened, scored: Scored, record: dict[str, Any], unknown: str
 ) -> str:
     """How two models differ on the characters that both know."""
     from gpt.reading.paired import paired
     from gpt.view import surprise
 
+    model, other = opened.model, against.model
     whole = model.vocabulary.decode(scored.ids)
-    text = known_text(other, whole, unknown, f"{scored.label} for {origin(other)['run']}")
+    text = known_text(other, whole, unknown, f"{scored.label} for {against.name}")
     first, second = (each.surprises(text, overlapping=False) for each in (model, other))
     found = paired(first.nats, second.nats)
-    places = [origin(each) for each in (model, other)]
-    names = [place["run"] for place in places]
+    names = [opened.name, against.name]
     if names[0] == names[1]:
-        names = [f"step {place['step']:,}" for place in places]
-    against = {**places[1], "left_out": _left_out(other, whole)}
-    record |= {"against": against, **surprise.paired_record(found)}
+        names = [f"step {each.stored.step:,}" for each in (model, other)]
+    its = {**against.origin, "left_out": _left_out(other, whole)}
+    record |= {"against": its, **surprise.paired_record(found)}
     return surprise.paired_line(names[0], names[1], found)
 
 
-def earlier_sight(mine: Manifest, its: Manifest, name: str) -> str | None:
-    """Why another run may have learnt from the validation split of mine; None if it has not."""
+def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None:
+    """Why another model may have learnt from the validation split of mine; None if it has not."""
     from gpt.training.digests import algorithm_of
 
     text = mine.corpus.digest
-    if algorithm_of(its.corpus.digest) != algorithm_of(text):
+    if its is None:
+        why = "is a model file alone, so it may have seen this text"
+    elif algorithm_of(its.corpus.digest) != algorithm_of(text):
         why = "has another release's name for its corpus, so it may have seen this text"
     elif its.corpus.digest != text:
         sources = ", ".join(its.corpus.sources)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, manifest_of, open_run, origin, text_or_example
+from gpt.commands.common import Opened, known_text, open_run, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown, typed
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
 if TYPE_CHECKING:
     from gpt.lesson import Lesson
-    from gpt.reading.trained import TrainedGPT
+    from gpt.stored import StoredModel
 
 Chosen = Literal[LessonName, "mine", "all"]
 CHOICES: tuple[Chosen, ...] = (*LESSONS, "mine", "all")
@@ -109,9 +109,9 @@ def explain(
     told: list[Lesson]
     made_by: dict[str, Any] = {}
     if name == "mine":
-        model, chosen = _opened(checkpoints, run, step, text, layer, head, unknown)
-        told = [model.explain(chosen, layer, head)]
-        made_by = {"text": chosen, "layer": layer, "head": head, **origin(model)}
+        opened, chosen = _opened(checkpoints, run, step, text, layer, head, unknown)
+        told = [opened.model.explain(chosen, layer, head)]
+        made_by = {"text": chosen, "layer": layer, "head": head, **opened.origin}
     else:
         told = list(_played(name, text, embeddings, seed))
     shown = (precision, ascii_only, full)
@@ -161,21 +161,23 @@ def _opened(
     layer: int,
     head: int,
     unknown: str,
-) -> tuple[TrainedGPT, str]:
+) -> tuple[Opened, str]:
     """The model and what of the text it knows. What can be refused is, before the run is told of.
 
     Raises GptxError.
     """
     from gpt.reading.walk import must_be_there, must_fit
-    from gpt.vocabulary import Vocabulary
 
-    manifest = manifest_of(checkpoints, run, step)
-    must_be_there(manifest.model, layer, head)
-    chosen = console.read_text("-") if text == "-" else text
-    if chosen is not None:
-        must_fit(manifest.model, len(Vocabulary(manifest.characters).encode(chosen, unknown)))
-    model = open_run(checkpoints, run, step)
-    return model, known_text(model, text_or_example(model, {"--text": chosen}), unknown)
+    def check(stored: StoredModel) -> None:
+        nonlocal text
+        must_be_there(stored.config, layer, head)
+        text = console.read_text("-") if text == "-" else text
+        if text is not None:
+            must_fit(stored.config, len(stored.vocabulary.encode(text, unknown)))
+
+    opened = open_run(checkpoints, run, step, check=check)
+    chosen = text_or_example(opened.model, {"--text": text})
+    return opened, known_text(opened.model, chosen, unknown)
 
 
 def _played(

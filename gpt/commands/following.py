@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, text_or_example
+from gpt.commands.common import known_text, open_run, text_or_example
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -47,12 +47,13 @@ def following(
     from gpt.view.lines import Page
 
     settings = SampleConfig(**only_given(given))
-    model = open_run(checkpoints, run, step)
+    opened = open_run(checkpoints, run, step)
+    model = opened.model
     chosen = known_text(model, text_or_example(model, {"TEXT": text, "--file": file}), unknown)
     found = model.following(chosen, **only_given(given))
     characters = model.vocabulary.characters
     if as_json:
-        made_by = {"text": chosen, **origin(model)}
+        made_by = {"text": chosen, **opened.origin}
         record = following_record(found, characters, settings, made_by)
         console.write(json.dumps(record, ensure_ascii=False) + "\n")
         return

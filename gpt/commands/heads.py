@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpt import console
-from gpt.commands.common import known_text, open_run, origin, splits, subject_of
+from gpt.commands.common import known_text, open_run, subject_of
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
@@ -59,14 +59,15 @@ def heads(
     from gpt.view.page import Start, build_page, opening
 
     output = None if output == Path("-") else output
-    model = open_run(checkpoints, run, step)
+    opened = open_run(checkpoints, run, step)
+    model = opened.model
     if file is not None:
         source = "standard input" if file == "-" else file
         ids = model.vocabulary.encode(known_text(model, console.read_text(file), unknown))
     else:
         source = "the validation split"
         try:
-            _, ids = splits(checkpoints, run, step, data)
+            _, ids = opened.splits(data)
         except TextError as error:
             source = model.excerpt_name
             ids = model.vocabulary.encode(model.stored.excerpt)
@@ -85,14 +86,14 @@ def heads(
         console.deliver_lines(lines, output, color)
         return
     if form == "json":
-        record = view.heads_record(found, origin(model))
+        record = view.heads_record(found, opened.origin)
         record["ranking"] = [list(place) for place in order]
         written = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
-        name = f"{origin(model)['run']} step {model.stored.step:,}"
+        name = opened.title
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
-        subject = subject_of(model, name, model.attention(text), measures)
+        subject = subject_of(opened, name, model.attention(text), measures)
         told = f"{found.measured} · {RULE}"
         by_rank = sort is not None or ablate != "no"
         start = Start(*order[0]) if by_rank else opening(measures)

@@ -146,7 +146,12 @@ Checkpoints = Annotated[
     Path, typer.Option("--checkpoints", envvar="GPTX_CHECKPOINTS", help="Folder of the runs.")
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="GPTX_DATA", help="Folder of the corpora.")]
-RunName = Annotated[str | None, typer.Option("--run", help="A run's name.", show_default="newest")]
+RunName = Annotated[
+    str | None,
+    typer.Option(
+        "--run", help="A run's name, or the path of a run or a model file.", show_default="newest"
+    ),
+]
 Step = Annotated[str, typer.Option(help="best, last, or a kept step's number.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 OnDevice = Annotated[Device, typer.Option(help="Where to compute.")]

@@ -13,12 +13,11 @@ import typer
 
 from gpt import console
 from gpt.commands.common import (
+    Opened,
     checked_stops,
     known_text,
     one_text,
     open_run,
-    origin,
-    splits,
 )
 from gpt.commands.options import (
     Checkpoints,
@@ -74,7 +73,10 @@ def sample(
     if interactive:
         _needs_a_person(options, as_json, novelty)
     begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
-    model = open_run(checkpoints, run, step, device, options.length * options.n)
+    opened = open_run(checkpoints, run, step, device, options.length * options.n)
+    if novelty and opened.manifest is None:
+        _corpus(opened, data)  # it has none, so no sample has to be written before that is said
+    model = opened.model
     begin = known_text(model, begin, unknown)
     stops = checked_stops(model, stop or ())
     if len(begin) > model.config.block_size:
@@ -85,9 +87,7 @@ def sample(
     if interactive:
         from gpt.commands.talk import Talk, talk
 
-        place = origin(model)
-        title = f"{place['run']} step {place['step']:,}"
-        talk(Talk(model, options, stops, begin, unknown), title)
+        talk(Talk(model, options, stops, begin, unknown), opened.title)
         return
     samples = model.stream(begin, options, stops)
     streaming = options.n == 1 and not as_json
@@ -117,14 +117,14 @@ def sample(
     problem: GptxError | None = None
     if novelty and not interrupted:
         try:
-            copied = _copied(model, found, *_corpus(checkpoints, run, step, data), len(begin))
+            copied = _copied(model, found, *_corpus(opened, data), len(begin))
         except GptxError as error:  # the samples need no corpus
             problem = error
     if as_json:
         ended = ["interrupted" if interrupted else "length"] * options.n
         ended = ["stop" if s else e for s, e in zip(samples.stopped, ended, strict=True)]
         settings = {name: value for name, value in vars(options).items() if name != "n"}
-        made_by = {"prompt": begin, **settings, "stop": list(stops), **origin(model)}
+        made_by = {"prompt": begin, **settings, "stop": list(stops), **opened.origin}
         for number, text in enumerate(found):
             record = {"schema": SCHEMA, "sample": number, "text": begin + text, **made_by}
             record["ended"] = ended[number]
@@ -149,12 +149,13 @@ def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None
         raise ConfigError("-i: needs a terminal; without one, give the text as --prompt")
 
 
-def _corpus(checkpoints: Path, run: str | None, step: str, data: Path) -> tuple[Ids, Ids]:
+def _corpus(opened: Opened, data: Path) -> tuple[Ids, Ids]:
     """What --novelty searches. Raises TextError."""
     try:
-        return splits(checkpoints, run, step, data)
+        return opened.splits(data)
     except TextError as error:
-        raise TextError(f"--novelty needs the corpus: {error}; restore it") from None
+        remedy = "restore it" if opened.manifest else "give its run with --run"
+        raise TextError(f"--novelty needs the corpus: {error}; {remedy}") from None
 
 
 def _copied(

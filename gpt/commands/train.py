@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -215,14 +216,13 @@ def _go_on(
 ) -> None:
     """The interrupted run, or the named one, or the newest."""
     from gpt.progress import working
-    from gpt.run import find_run
     from gpt.training.finding import find_corpus
     from gpt.training.plan import resume_plan, usable_device
     from gpt.training.sharing import shared_checkpoint, shared_corpus
     from gpt.training.trainer import Trainer
 
     with ExitStack() as stack:
-        folder = interrupted or find_run(order.checkpoints, order.run)
+        folder = interrupted or _named_run(order)
         if ranks.first:
             stack.enter_context(folder.lock())
             ranks.launch.mark(folder)
@@ -261,3 +261,18 @@ def _go_on(
                 folder, read, checkpoint, plan.manifest.train, device, ranks, plan.baseline
             )
             run_training(trainer, order.as_json)
+
+
+def _named_run(order: _Order) -> Run:
+    """The run to resume. Raises CheckpointError, ConfigError."""
+    from gpt.run import find_run
+
+    try:
+        return find_run(order.checkpoints, order.run)
+    except GptxError:
+        if order.run is None or not os.path.isfile(order.run):
+            raise
+        raise ConfigError(
+            f"--run: {order.run} is a file, and training goes on from a run; give the name of one "
+            f"in {order.checkpoints}"
+        ) from None

@@ -16,6 +16,7 @@ from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
+from gpt.run import step_folder
 from gpt.stored import StoredModel
 
 if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
@@ -53,9 +54,10 @@ class TrainedGPT:
             )
 
     def __repr__(self) -> str:
-        config = self.config
+        config, path = self.config, self.stored.source
+        of_run = path.parent.name == step_folder(self.stored.step)
         return (
-            f"<TrainedGPT {self.stored.source.parent.parent.name or self.stored.source} step "
+            f"<TrainedGPT {path.parent.parent.name if of_run else path.name} step "
             f"{self.stored.step}: {config.n_layer} layers × {config.n_head} heads × "
             f"{config.head_size}, {len(self.vocabulary)} characters>"
         )

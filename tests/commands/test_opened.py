@@ -1,0 +1,222 @@
+"""A command reads one checkpoint from start to end, and a model file alone is enough to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import TINY, Gptx
+
+import gpt.loading
+import gpt.run
+from gpt.run import Run
+
+#: Every command that works with a model and with what it was trained on, or looks it up twice.
+READING = [
+    "sample --prompt To --length 30 --novelty --json",
+    "eval --json",
+    "eval --chars --json",
+    "eval --against first --json",
+    "heads --json",
+    "attn cat --format json",
+    "attn cat --step 4:8 --format json",
+    "next cat --json",
+    "explain mine --text cat --json",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(home: Path) -> Path:
+    """home with the run "first" of corpus.txt, and apart a run "second" with other characters."""
+    (home / "other.txt").write_text("ΑΒΓ cato, αβγδε! 123\n" * 200, encoding="utf-8")
+    (home / "checkpoints/corpus-1").rename(home / "checkpoints/first")
+    return home
+
+
+@pytest.fixture
+def second(runs: Path, gptx: Gptx) -> Path:
+    apart = runs / "apart"
+    if not apart.exists():
+        trained = gptx("train", "other.txt", *TINY, "--run", "second", "--checkpoints", "apart")
+        assert trained.code == 0, trained.err
+    return apart / "second"
+
+
+@pytest.fixture
+def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Another training commits a newer run as soon as a command has found the newest one."""
+    find, made = gpt.run.find_run, list[Path]()
+
+    def find_run(root: Path, name: str | None = None) -> Run:
+        found = find(root, name)
+        if not made:
+            made.append(Path(shutil.copytree(second, runs / "checkpoints/second")))
+            newest = Run(made[0]).step_paths()[-1]
+            os.utime(newest, ns=(2 * 10**18, 2 * 10**18))
+        return found
+
+    for module in (gpt.run, gpt.loading):
+        monkeypatch.setattr(module, "find_run", find_run)
+    yield made
+    shutil.rmtree(runs / "checkpoints/second")
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_training_that_commits_meanwhile_changes_no_answer(
+    gptx: Gptx, runs: Path, command: str, request: pytest.FixtureRequest
+) -> None:
+    if "--novelty" in command:
+        pytest.importorskip("pydivsufsort")
+    alone = gptx(*command.split())
+    assert (alone.code, alone.err) == (0, "")
+    made = request.getfixturevalue("commits")
+    raced = gptx(*command.split())
+    assert made
+    assert (raced.code, raced.out) == (0, alone.out)
+
+
+@pytest.fixture(scope="module")
+def model(runs: Path) -> str:
+    """A model file that somebody has sent, in a folder of its own."""
+    (runs / "sent").mkdir()
+    best = Run(runs / "checkpoints/first").best()
+    shutil.copy(best.path / "model.safetensors", runs / "sent/one:1.safetensors")
+    return "sent/one:1.safetensors"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sample --prompt To --length 30 --json",
+        "sample --prompt To --length 30",
+        "attn cat",
+        "attn --format json",
+        "attn cat -o page.html",
+        "next cat --json",
+        "heads corpus.txt --json",
+        "heads corpus.txt --ablate mean",
+        "eval corpus.txt --json",
+        "eval corpus.txt --chars",
+        "explain mine --text cat --json",
+        "explain mine",
+    ],
+)
+def test_a_model_file_alone_answers_as_its_run(
+    gptx: Gptx, runs: Path, model: str, command: str
+) -> None:
+    by_name = gptx(*command.split(), "--run", "first")
+    page = runs / "page.html"
+    drawn = [page.read_text(encoding="utf-8")] if page.exists() else []
+    alone = gptx(*command.split(), "--run", model)
+    assert alone.code == by_name.code == 0
+    assert alone.out.replace(model, "first") == by_name.out
+    assert alone.err.replace(model, "first") == by_name.err
+    if "--json" in command or "json" in command:
+        assert f'"run": "{model}"' in alone.out.replace('":"', '": "')
+    if drawn:
+        assert page.read_text(encoding="utf-8").replace(model, "first") == drawn[0]
+        page.unlink()
+
+
+def test_heads_of_a_model_file_use_the_text_that_it_carries(gptx: Gptx, model: str) -> None:
+    answer = gptx("heads", "--run", model)
+    assert answer.code == 0
+    assert f"note: {model} is a model file alone, which does not name its corpus" in answer.err
+    assert "of the validation split's start" in answer.out
+
+
+def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
+    against = gptx("eval", "corpus.txt", "--run", "first", "--step", "4", "--against", model)
+    assert against.out.startswith("corpus.txt: first ")
+    assert f", {model} " in against.out
+    record = json.loads(
+        gptx("eval", "corpus.txt", "--run", model, "--against", "first:4", "--json").out
+    )
+    assert (record["run"], record["against"]["run"], record["against"]["step"]) == (
+        model,
+        "first",
+        4,
+    )
+    split = gptx("eval", "--run", "first", "--against", model)
+    assert split.code == 0
+    seen = f"warning: {model} is a model file alone, so it may have seen this text\n"
+    assert split.err == seen
+    diff = gptx("attn", "cat", "--run", "first", "--step", "4:", "--diff", model)
+    assert diff.code == 0
+    assert "first step 4" in diff.out
+    assert f"{model} step 8" in diff.out
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "problem"),
+    [
+        (
+            "eval --run {model}",
+            3,
+            "the validation split needs the corpus: {model} is a model file alone, which does not "
+            "name its corpus; give a FILE",
+        ),
+        (
+            "sample --novelty --run {model}",
+            3,
+            "--novelty needs the corpus: {model} is a model file alone, which does not name its "
+            "corpus; give its run with --run",
+        ),
+        ("sample --run {model} --step 4", 2, "--step: {model} has one step only; leave --step out"),
+        ("attn cat --run {model} --step 4:8", 2, "--step: {model} has one step only"),
+        ("eval corpus.txt --run first --against {step} --step last", 0, ""),
+        ("sample --run {step} --step last", 2, "--step: {step} has one step only"),
+        ("sample --run corpus.txt", 4, "not a gptx checkpoint"),
+        (
+            "train --resume --run {model}",
+            2,
+            "--run: {model} is a file, and training goes on from a",
+        ),
+        ("sample --run ../first", 2, "invalid run name '../first'"),
+        ("sample --run a/b", 2, "invalid run name 'a/b'"),
+        ("sample --run sent", 4, "no run 'sent' in checkpoints"),
+        ("sample --run ./sent", 2, "invalid run name './sent'"),
+        ("sample --run=", 2, "invalid run name ''"),
+        ("sample --run {long}", 2, "invalid run name"),
+    ],
+)
+def test_what_a_model_file_cannot_answer_is_said(
+    gptx: Gptx, runs: Path, model: str, command: str, code: int, problem: str
+) -> None:
+    names = {"model": model, "step": "checkpoints/first/step-00000008", "long": "x/" * 5000}
+    answer = gptx(*(part.format(**names) for part in command.split()))
+    assert answer.code == code
+    assert problem.format(**names) in answer.err
+    assert answer.err.count("\n") <= 1
+    assert bool(answer.out) == (code == 0)
+
+
+def test_the_path_of_a_run_or_of_a_step_opens_it_with_its_corpus(gptx: Gptx, runs: Path) -> None:
+    def asked(*arguments: str) -> dict[str, Any]:
+        answer = gptx("eval", "--json", *arguments)
+        assert (answer.code, answer.err) == (0, "")
+        return json.loads(answer.out)  # type: ignore[no-any-return]
+
+    elsewhere = ("--checkpoints", "nowhere")
+    for step in ("4", "8"):
+        expected = asked("--run", "first", "--step", step)
+        assert asked("--run", "checkpoints/first", "--step", step, *elsewhere) == expected
+        assert asked("--run", f"{runs}/checkpoints/first/step-0000000{step}") == expected
+
+
+def test_a_run_of_that_name_comes_before_a_file(gptx: Gptx, runs: Path, model: str) -> None:
+    shutil.copy(runs / model, runs / "first")
+    try:
+        assert (
+            json.loads(gptx("next", "cat", "--run", "first", "--step", "4", "--json").out)["step"]
+            == 4
+        )
+        by_path = json.loads(gptx("next", "cat", "--run", "./first", "--json").out)
+        assert by_path["run"] == "./first"
+    finally:
+        (runs / "first").unlink()
