@@ -127,7 +127,7 @@ def test_heads_of_a_model_file_use_the_text_that_it_carries(gptx: Gptx, model: s
     answer = gptx("heads", "--run", model)
     assert answer.code == 0
     assert f"note: {model} is a model file alone, which does not name its corpus" in answer.err
-    assert "of the validation split's start" in answer.out
+    assert "of the validation split's first " in answer.out
 
 
 def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
