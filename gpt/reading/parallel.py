@@ -31,9 +31,15 @@ class ParallelDecoder:
     """CachedDecoders side by side. `start` fixes B, and how many there are."""
 
     def __init__(self, reader: Reader) -> None:
-        self.config = reader.config
+        self._reader, self.config = reader, reader.config
         self._decoders = [CachedDecoder(reader)]
         self._sizes = [0]
+
+    def twin(self) -> ParallelDecoder:
+        """Another decoder of the same weights, for streams of its own."""
+        other = ParallelDecoder(self._reader)
+        other._decoders = [self._decoders[0].twin()]
+        return other
 
     def start(self, ids: Integers) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""

@@ -14,6 +14,7 @@ of a quarter predicts no better: the second half of a window is worth less than 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -204,12 +205,13 @@ class StopFilter:
 class Samples(Iterator[list[str]]):
     """What each of the config.n samples gains, a step at a time ("" once stopped).
 
+    decoding: gives a decoder that nothing else uses until the samples are complete or dropped.
     past: see StopFilter. Raises TextError for a prompt with a character that is not known.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoding: AbstractContextManager[Decoder],
         vocabulary: Vocabulary,
         prompt: str,
         config: SampleConfig,
@@ -218,7 +220,7 @@ class Samples(Iterator[list[str]]):
     ) -> None:
         ids = vocabulary.encode(prompt or before_all(vocabulary))
         self._filters = [StopFilter(stops, past) for _ in range(config.n)]
-        self._steps = self._gained(sample_ids(decoder, ids, config), vocabulary)
+        self._steps = self._gained(decoding, ids, config, vocabulary)
 
     def __next__(self) -> list[str]:
         return next(self._steps)
@@ -228,10 +230,17 @@ class Samples(Iterator[list[str]]):
         """The stop string that has ended each sample; None for those that none has."""
         return [each.stop for each in self._filters]
 
-    def _gained(self, rows: Iterator[Integers], vocabulary: Vocabulary) -> Iterator[list[str]]:
-        for row in rows:
-            pushed = zip(self._filters, vocabulary.decode(row), strict=True)
-            yield [each.push(character) for each, character in pushed]
-            if all(each.stopped for each in self._filters):
-                return
+    def _gained(
+        self,
+        decoding: AbstractContextManager[Decoder],
+        ids: Integers,
+        config: SampleConfig,
+        vocabulary: Vocabulary,
+    ) -> Iterator[list[str]]:
+        with decoding as decoder:
+            for row in sample_ids(decoder, ids, config):
+                pushed = zip(self._filters, vocabulary.decode(row), strict=True)
+                yield [each.push(character) for each, character in pushed]
+                if all(each.stopped for each in self._filters):
+                    return
         yield [each.flush() for each in self._filters]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -44,6 +46,7 @@ class TrainedGPT:
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.reader = Reader(stored.config, stored.tensors)
         self._open_device = open_device
+        self._decoder_free = threading.Lock()
         with np.errstate(all="ignore"):  # whatever overflows fails the comparison
             logits = self.reader.logits(self.reader.forward(stored.probe_ids[None]))[0]
             self.probe_error = float(np.abs(logits - stored.probe_logits).max())
@@ -65,13 +68,31 @@ class TrainedGPT:
     @cached_property
     def decoder(self) -> Decoder:
         """numpy's with a KV cache, or a device's with numpy's behind it."""
-        numpys = ParallelDecoder(self.reader)
         if self._open_device is None:
-            return numpys
+            return self._numpys
         from gpt.reading.fallback import FallbackDecoder, Probe
 
         probe = Probe(self.stored.probe_ids, self.stored.probe_logits, PROBE_TOLERANCE)
-        return FallbackDecoder(self._open_device, numpys, probe)
+        return FallbackDecoder(self._open_device, self._numpys.twin(), probe)
+
+    @cached_property
+    def _numpys(self) -> ParallelDecoder:
+        return ParallelDecoder(self.reader)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[Decoder]:
+        """A decoder that no other stream uses meanwhile: where the first is taken, numpy's twin."""
+        if self._decoder_free.acquire(blocking=False):
+            try:
+                yield self.decoder
+            finally:
+                self._decoder_free.release()
+        else:
+            yield self._numpys.twin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is opened anew from the same verified file's content: it shares no decoder."""
+        return TrainedGPT, (self.stored, self._open_device)
 
     @overload
     def generate(
@@ -127,7 +148,7 @@ class TrainedGPT:
         """
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
         self._check_memory(config.n)
-        return Samples(self.decoder, self.vocabulary, known, config, stop, past)
+        return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
 
     def _check_memory(self, n: int) -> None:
         """Linux promises memory that it does not have, and kills who uses it.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -147,3 +150,41 @@ def test_an_example_is_always_a_part_of_the_text_that_fits(
     example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
     assert 1 <= len(example) <= min(length, trained.config.block_size)
     assert example in excerpt
+
+
+def test_streams_in_turns_write_what_each_writes_alone(trained: TrainedGPT) -> None:
+    config = SampleConfig(length=60, n=2)
+    prompts = ("the cat", "a mat", "no")
+    alone = [list(trained.stream(prompt, config)) for prompt in prompts]
+    streams = [trained.stream(prompt, config) for prompt in prompts]
+    in_turns = [list(steps) for steps in zip(*zip(*streams, strict=True), strict=True)]
+    assert in_turns == alone
+    dropped = trained.stream("the", config)
+    next(dropped)
+    assert list(trained.stream(prompts[0], config)) == alone[0]
+    del dropped
+    assert list(trained.stream(prompts[0], config)) == alone[0]
+
+
+def test_threads_that_share_a_model_get_what_one_gets_alone(trained: TrainedGPT) -> None:
+    def answers(number: int) -> tuple[Any, ...]:
+        text = TEXT[number : number + 12]
+        weights = trained.attention(text).stage("weights", 1, 0)
+        return trained.generate(text, length=40, seed=number), weights.tolist(), trained.score(TEXT)
+
+    expected = [answers(number) for number in range(24)]
+    fresh = TrainedGPT(trained.stored)
+    for model in (trained, fresh):  # one whose decoder is there, and one that makes it meanwhile
+        trained = model
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(answers, range(24))) == expected
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
+    if used:
+        samples = trained.stream("the", SampleConfig(length=9))
+        next(samples)
+    for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
+        assert other.generate("the cat", length=20) == trained.generate("the cat", length=20)
+        assert other.stored.sha256 == trained.stored.sha256
