@@ -106,10 +106,6 @@ class Reader:
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
         return x if self._added is None else x + self._added[start:end]
 
-    def added(self, length: int) -> Array | None:
-        """(length, C) what positions add to the embeddings, if anything."""
-        return None if self._added is None else self._added[:length]
-
     def block(
         self,
         x: Array,

@@ -13,12 +13,14 @@ from functools import cached_property
 
 import numpy as np
 
+from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError, TextError
 from gpt.lesson import MOST_ROWS, Lesson, Step, Table
-from gpt.reading.exact import Exact, close
+from gpt.reading.exact import Exact
 from gpt.reading.inspector import AttentionMap
-from gpt.reading.reader import Array, Reader, ngram_rows, softmax
+from gpt.reading.reader import Array, Reader, softmax
+from gpt.reading.rounding import held
 from gpt.reading.walk_grams import gram_step
 from gpt.reading.walk_layer import LayerWalk, by_character
 from gpt.vocabulary import Vocabulary
@@ -100,44 +102,39 @@ class _Path:
 
     def _embedding(self) -> Step:
         config, ids = self.reader.config, self.attention.ids
-        tokens = self._exact.weight("token_embedding.weight")[ids]  # (T, C)
+        made = self._exact.embed(ids)
         characters = tuple(self.attention.text)
         tables = [
             Table("ids", ids, (), characters, numbered=True, digits=0),
-            self._rows("token embeddings", tokens, "token_embedding.weight, the rows of the ids"),
+            self._rows(
+                "token embeddings", made.tokens, "token_embedding.weight, the rows of the ids"
+            ),
         ]
         told = "Each character has an id, its place in the vocabulary, and a row of its own."
-        total = tokens
-        if config.ngram > 1:
-            places = ngram_rows(config, ids[None])[0]  # (T, N)
-            added = self._exact.weight("ngram_embedding.weight")[places].sum(axis=1)
+        if made.rows is not None and made.grams is not None:
             orders = tuple(f"last {order}" for order in range(2, config.ngram + 1))
             tables += [
-                Table("rows of n-grams", places, characters, orders, numbered=True, digits=0),
-                self._rows("n-gram embeddings", added, "ngram_embedding.weight, rows summed"),
+                Table("rows of n-grams", made.rows, characters, orders, numbered=True, digits=0),
+                self._rows("n-gram embeddings", made.grams, "ngram_embedding.weight, rows summed"),
             ]
-            total = total + added
             told += " So have its last characters together: their rows are added."
-        positions = self.reader.added(len(ids))
-        if positions is not None:
-            learned = config.position == "learned"
+        if made.positions is not None:
             source = "sines and cosines of the position"
-            if learned:
+            if config.position == "learned":
                 source = f"position.weight, rows 0–{self._last}"
-            tables.append(self._rows("positions", positions, source))
-            total = total + positions.astype(np.float64)
+            tables.append(self._rows("positions", made.positions, source))
             told += " So has each position."
         else:
             told += " Positions enter later, where queries and keys are turned."
         stream = self.attention.layers[0].stream
         parts = ("token", *(["n-gram"] if config.ngram > 1 else []))
-        parts += ("position",) if positions is not None else ()
+        parts += ("position",) if made.positions is not None else ()
         return Step(
             "Characters become rows",
             f"{told} What comes out is the stream that runs through all layers.",
             f"stream = {' + '.join(parts)}",
             (*tables, self._rows("stream", stream)),
-            checks=(close("stream", stream, total),),
+            checks=(Check("stream", *held(stream, made.stream, made.reach)),),
         )
 
     def _before(self) -> Step:
@@ -162,10 +159,10 @@ class _Path:
                 tables=(Table("stream of the last character", depths, names),),
                 notice="gptx attn --view lens tells what each depth would say next.",
             )
-        final = self._exact.norm(layers[-1].output, "norm")[-1]  # (C,)
         output = "token_embedding.weight" if config.tied else "lm_head.weight"
-        logits = self._exact.weight(output) @ final  # (vocab_size,)
-        found = self.reader.logits(self.reader.final_norm(layers[-1].output[None]))[0, -1]
+        normed, every, reach = self._exact.last(layers[-1].output)  # (T, C), (T, vocab_size)
+        found = self.reader.logits(self.reader.final_norm(layers[-1].output[None]))[0]
+        logits = every[-1]
         chances = softmax(logits)
         order = np.argsort(-logits, kind="stable")[:LIKELIEST]
         likeliest = tuple(self.vocabulary.characters[each] for each in order.tolist())
@@ -175,12 +172,12 @@ class _Path:
             "the vocabulary: the logits. Softmax makes chances of them. The likeliest:",
             f"logits = norm(stream[{self._last}]) · Wᵀ    chances = softmax(logits)",
             (
-                Table("last row, normed", final, source=self._exact.gains("norm")),
+                Table("last row, normed", normed[-1], source=self._exact.gains("norm")),
                 Table(f"rows of {output}", order, (), likeliest, digits=0),
                 Table("logits", logits[order], (), likeliest),
                 Table("chances", chances[order], (), likeliest),
             ),
             f"Greedy sampling writes the first; its chance is {chances[order[0]]:.4f}. gptx next "
             "shows what temperature and filters make of it.",
-            (close("logits", found, logits), *self.attention.checks),
+            (Check("logits", *held(found, every, reach)), *self.attention.checks),
         )

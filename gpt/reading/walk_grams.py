@@ -1,54 +1,27 @@
 """Which row of the n-gram table belongs to some last characters: the rule, and a row worked out.
 
-Counted here in whole numbers of Python, character by character, and held to what the reader looks
-up. Knows no weights.
+Worked out in whole numbers, character by character, and held to what the reader looks up. Knows no
+weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.lesson import Step, Table
+from gpt.reading.exact_grams import HASH, MODULUS, Order, gram_orders, gram_rows
 from gpt.reading.reader import ngram_rows
 from gpt.vocabulary import Ids
-
-HASH, MODULUS = 1_000_003, 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Order:
-    """The table of the last `order` characters: its base, how many rows, and which is its first."""
-
-    order: int
-    base: int
-    rows: int
-    first: int
-
-    def sums(self, codes: Sequence[int]) -> Iterator[tuple[str, int]]:
-        """Each step from the last character backwards, written out, and what comes of it."""
-        total = codes[-1]
-        for code in codes[-2 : -self.order - 1 : -1]:
-            written = f"{total} × {self.base} + {code}"
-            product = total * self.base + code
-            total = product % MODULUS
-            yield f"({written}) mod {MODULUS}" if product > total else written, total
-
-    def row(self, codes: Sequence[int]) -> int:
-        """`order` codes -> a row of the whole table."""
-        *_, (_, total) = self.sums(codes)
-        return total % self.rows + self.first
 
 
 def gram_step(config: ModelConfig, ids: Ids) -> Step:
     """How the rows of a text's n-grams are counted, of (T,) ids."""
-    orders, T = _orders(config), len(ids)
-    found = ngram_rows(config, ids[None])[0]  # (T, N)
-    counted = [[each.row(_codes(ids, at, each)) for each in orders] for at in range(T)]
+    orders = gram_orders(config)
+    differ = ngram_rows(config, ids[None])[0] != gram_rows(config, ids)  # (T, N)
     return Step(
         "Which rows n-grams have",
         "A character’s code is its id + 1; before the text it is 0. Begin with the code of the "
@@ -67,17 +40,18 @@ def gram_step(config: ModelConfig, ids: Ids) -> Step:
             ),
         ),
         _written_out(ids, orders),
-        (Check("rows of n-grams", float(np.abs(found - np.array(counted)).max()), 0.0),),
+        (Check("rows of n-grams", float(differ.sum()), 0.0),),
     )
 
 
-def _orders(config: ModelConfig) -> list[Order]:
-    """One for the last 2, 3 … N characters; their rows lie one after the other."""
-    kinds, first, orders = config.vocab_size + 1, 0, []
-    for order, rows in enumerate(config.ngram_tables, start=2):
-        orders.append(Order(order, kinds if kinds**order <= rows else HASH, rows, first))
-        first += rows
-    return orders
+def _sums(order: Order, codes: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """Each step from the last character backwards, written out, and what comes of it."""
+    total = codes[-1]
+    for code in codes[-2 : -order.order - 1 : -1]:
+        written = f"{total} × {order.base} + {code}"
+        product = total * order.base + code
+        total = product % MODULUS
+        yield f"({written}) mod {MODULUS}" if product > total else written, total
 
 
 def _codes(ids: Ids, at: int, order: Order) -> list[int]:
@@ -103,8 +77,8 @@ def _written_out(ids: Ids, orders: list[Order]) -> str:
     told = []
     for each in shown:
         codes = _codes(ids, last, each)
-        steps = "; ".join(f"{written} = {total}" for written, total in each.sums(codes))
-        *_, (_, total) = each.sums(codes)
+        sums = list(_sums(each, codes))
+        steps, total = "; ".join(f"{written} = {total}" for written, total in sums), sums[-1][1]
         told.append(
             f"Last {each.order} of position {last}, codes {', '.join(map(str, codes[::-1]))}: "
             f"{steps}; ({total} mod {each.rows}) + {each.first} = {each.row(codes)}."

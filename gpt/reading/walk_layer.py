@@ -1,7 +1,7 @@
 """One layer and one of its heads, stage by stage: the middle of a walk through a model.
 
-Each stage is computed again in float64 from the stage before it and the named weights, and held to
-what the reader computed. Tensor names: T time, C n_embd, D head_size.
+Each stage is computed again in float64 from the stage before it and the named weights (exact.py),
+and held to what the reader computed. Tensor names: T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from gpt.checks import Check
 from gpt.lesson import Step, Table
-from gpt.reading.exact import Exact, close, turned, unit
-from gpt.reading.reader import ACTIVATIONS, Array, Reader, Stages, softmax
+from gpt.reading.exact import Exact
+from gpt.reading.exact import Layer as ExactLayer
+from gpt.reading.reader import Array, Reader, Stages
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -57,6 +58,16 @@ class LayerWalk:
     def _exact(self) -> Exact:
         return Exact(self.reader)
 
+    @cached_property
+    def _again(self) -> ExactLayer:
+        return self._exact.layer(self.layer, self.stages.stream, self.stages)
+
+    @cached_property
+    def _checks(self) -> dict[str, Check]:
+        """Name of a stage -> how far all heads are from what float64 makes of it."""
+        held = self._again.held(self.stages).items()
+        return {name: Check(name, error, bound) for name, (error, bound) in held}
+
     @property
     def _last(self) -> int:
         return len(self.text) - 1
@@ -74,27 +85,24 @@ class LayerWalk:
 
     def _normed(self) -> Step:
         name = self._block + "norm1"
-        normed = self._exact.norm(self.stages.stream, name)
         return Step(
             "Normalise",
             "Rows of the stream grow from layer to layer. Before a layer looks at them, each is "
             "brought to one scale.",
             NORM_FORMULA[self.reader.config.norm],
-            (self._rows("normed", normed, self._exact.gains(name)),),
+            (self._rows("normed", self._again.normed, self._exact.gains(name)),),
         )
 
     def _queries(self) -> Iterator[Step]:
         config, stages = self.reader.config, self.stages
-        size, width = config.head_size, config.n_embd
+        size, width, made = config.head_size, config.n_embd, self._again.first[:, self.head]
+        checks = tuple(self._checks[name] for name in "qkv")
         qkv = f"{self._block}attention.qkv.weight"
-        normed = self._exact.norm(stages.stream, self._block + "norm1")
-        made: list[Array] = []
         tables = []
         for part, name in enumerate(("q", "k", "v")):
             first = part * width + self.head * size
-            made.append(normed @ self._exact.weight(qkv)[first : first + size].T)  # (T, D)
             rows = f"{qkv}, rows {first}–{first + size - 1}"
-            tables.append(self._rows(name, made[-1], rows))
+            tables.append(self._rows(name, made[part], rows))
         first = self.head * size
         yield Step(
             f"Queries, keys and values of head {self.head}",
@@ -105,18 +113,15 @@ class LayerWalk:
             tuple(tables),
             f"q[{self._last}, 0] = normed[{self._last}] · {qkv}[{first}] = "
             f"{made[0][self._last, 0]:.4f}",
-            () if config.qk_norm or config.position == "rotary" else self._held(*made),
+            () if config.qk_norm or config.position == "rotary" else checks,
         )
         if not config.qk_norm and config.position != "rotary":
             return
-        q, k, v = made
         told, parts = [], []
         if config.qk_norm:
-            q, k = unit(q), unit(k)
             told.append("Queries and keys are brought to one length, so that scores cannot grow.")
             parts.append("x / √(mean(x²) + 0.00001)")
         if config.position == "rotary":
-            q, k = turned(q), turned(k)
             told.append(
                 "Each pair of columns is turned by an angle that grows with the position. A score "
                 "then depends on the distance of two characters (Su et al. 2021)."
@@ -130,18 +135,13 @@ class LayerWalk:
                 self._rows("q as it meets k", stages.q[self.head]),
                 self._rows("k as it meets q", stages.k[self.head]),
             ),
-            checks=self._held(q, k, v),
+            checks=checks,
         )
 
-    def _held(self, q: Array, k: Array, v: Array) -> tuple[Check, ...]:
-        stages, head = self.stages, self.head
-        pairs = ((stages.q[head], q), (stages.k[head], k), (stages.v[head], v))
-        return tuple(close(name, *pair) for name, pair in zip("qkv", pairs, strict=True))
-
     def _looking(self) -> Iterator[Step]:
-        stages, head, T = self.stages, self.head, self._last + 1
-        q, k = stages.q[head].astype(np.float64), stages.k[head].astype(np.float64)
-        scores, size = q @ k.T, q.shape[1]
+        stages, head, size = self.stages, self.head, self.reader.config.head_size
+        again = self._again.stages
+        scores, scaled, weights = again.scores[head], again.scaled[head], again.weights[head]
         key = int(stages.weights[head, self._last].argmax())
         where = f"[{self._last}, {key}]"
         yield Step(
@@ -150,9 +150,8 @@ class LayerWalk:
             "scores = q · kᵀ",
             (self._square("scores", stages.scores[head]),),
             f"scores{where} = q[{self._last}] · k[{key}] = {scores[self._last, key]:.4f}",
-            (close("scores", stages.scores[head], scores),),
+            (self._checks["scores"],),
         )
-        scaled = scores / size**0.5
         yield Step(
             "Scale",
             f"A score is a sum of {size} products and spreads √{size} times as wide as one.",
@@ -160,19 +159,16 @@ class LayerWalk:
             (self._square("scaled", stages.scaled[head]),),
             f"scaled{where} = {scores[self._last, key]:.4f} / {size**0.5:.4f} = "
             f"{scaled[self._last, key]:.4f}",
-            (close("scaled", stages.scaled[head], scaled),),
+            (self._checks["scaled"],),
         )
-        allowed = np.tri(T, dtype=bool)
-        masked = np.where(allowed, scaled, -np.inf)
-        hidden = bool(np.isneginf(stages.masked[head][~allowed]).all())
         yield Step(
             "Mask",
             "No character may look at those after it: they are what the model learns to foretell.",
             "masked[i, j] = −∞ for j > i",
             (self._square("masked", stages.masked[head]),),
-            checks=(Check("above the diagonal −∞", 0.0 if hidden else 1.0, 0.0),),
+            checks=(self._checks["masked"],),
         )
-        weights = softmax(masked)
+        sums = stages.weights.sum(axis=-1, dtype=np.float64)  # (H, T)
         yield Step(
             "Softmax",
             "Exponentials, divided by their sum, row by row: how much each character takes of each "
@@ -181,22 +177,18 @@ class LayerWalk:
             (self._square("weights", stages.weights[head]),),
             f"The last character takes most of position {key}: weights{where} = "
             f"{weights[self._last, key]:.4f}",
-            (
-                close("weights", stages.weights[head], weights, float(np.abs(scaled).max())),
-                close("rows sum to 1", stages.weights[head].sum(axis=-1), np.ones(T)),
-            ),
+            (self._checks["weights"], Check("rows sum to 1", float(np.abs(sums - 1).max()), 1e-6)),
         )
 
     def _joining(self) -> Iterator[Step]:
         config, stages, head = self.reader.config, self.stages, self.head
-        size, width = config.head_size, config.n_embd
-        context = stages.weights[head].astype(np.float64) @ stages.v[head]
+        size, width, context = config.head_size, config.n_embd, self._again.stages.context[head]
         yield Step(
             "Context",
             "The values, mixed by the weights.",
             "context = weights · v",
             (self._rows("context", stages.context[head]),),
-            checks=(close("context", stages.context[head], context),),
+            checks=(self._checks["context"],),
         )
         first, last = head * size, (head + 1) * size - 1
         joined = stages.concat[:, first : last + 1]
@@ -206,11 +198,10 @@ class LayerWalk:
             f"{width} columns. This head’s are {first}–{last}.",
             "concat = [head 0 | head 1 | …]",
             (self._rows(f"concat, columns {first}–{last}", joined),),
-            checks=(close("this head’s columns", joined, context),),
+            checks=(self._checks["concat"],),
         )
         name = f"{self._block}attention.proj"
         bias = f" and {name}.bias" if f"{name}.bias" in self.reader.tensors else ""
-        proj = self._exact.apply(stages.concat, name)
         own = context @ self._exact.weight(f"{name}.weight")[:, first : last + 1].T  # (T, C)
         yield Step(
             "Projection",
@@ -221,26 +212,19 @@ class LayerWalk:
                 self._rows("proj", stages.proj, f"{name}.weight{bias}"),
                 self._rows(f"of it by head {head}", own, f"{name}.weight, columns {first}–{last}"),
             ),
-            checks=(close("proj", stages.proj, proj),),
+            checks=(self._checks["proj"],),
         )
-        residual = stages.stream.astype(np.float64) + proj
         yield Step(
             "Residual",
             "Nothing is replaced: what attention found is added to the stream.",
             "residual = stream + proj",
             (self._rows("residual", stages.residual),),
-            checks=(close("residual", stages.residual, residual),),
+            checks=(self._checks["residual"],),
         )
 
     def _feeding(self) -> Step:
-        config, stages = self.reader.config, self.stages
+        config = self.reader.config
         up, down = f"{self._block}feed_forward.up", f"{self._block}feed_forward.down"
-        hidden = self._exact.apply(
-            self._exact.norm(stages.residual, f"{self._block}norm2"), up
-        )  # (T, 4C)
-        active = hidden.copy()
-        ACTIVATIONS[config.activation](active, None)
-        output = stages.residual + self._exact.apply(active, down)
         return Step(
             "Feed-forward",
             f"Now each character by itself: normalised again, {config.n_embd} numbers become "
@@ -250,9 +234,9 @@ class LayerWalk:
             f"active = {ACTIVATION_FORMULA[config.activation]}    "
             "output = residual + active · W_downᵀ",
             (
-                self._rows("hidden", hidden, f"{up}.weight"),
-                self._rows("active", active),
-                self._rows("output", stages.output, f"{down}.weight"),
+                self._rows("hidden", self._again.hidden, f"{up}.weight"),
+                self._rows("active", self._again.active),
+                self._rows("output", self.stages.output, f"{down}.weight"),
             ),
-            checks=(close("output", stages.output, output),),
+            checks=(self._checks["output"],),
         )
