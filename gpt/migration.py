@@ -6,6 +6,8 @@ queries and keys change places. A migrated model computes what it always did, an
 it.
 Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
 Schema 3 (gptx 0.2): a text was named by its SHA-256, which nothing but its place said.
+Schema 4 (gptx 0.3 before its release): a model file had no digest of its own, and its probe was one
+row of characters with all their logits, in float32.
 Knows no torch.
 """
 
@@ -18,8 +20,9 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig
 
-SCHEMA = 4
+SCHEMA = 5
 SEALED_SINCE = 3  # the schema from which on a manifest has a checksum
+DIGEST_SINCE = 5  # and a model file
 
 
 def migrate(

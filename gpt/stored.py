@@ -1,7 +1,8 @@
 """A model file (safetensors): read whole, held against its own config, and only then believed.
 
 Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
-infinite. Reads with numpy; knows no torch.
+infinite. The file carries a digest of all its bytes, so that it can be believed alone. Reads with
+numpy; knows no torch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gpt import files
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.manifest import read_json_object
-from gpt.migration import SCHEMA, migrate, migrate_model
+from gpt.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
 
 HEADER_LIMIT = 10 * 2**20  # bytes
@@ -29,26 +30,71 @@ LARGEST_MODEL = 2**36  # bytes
 Tensors = dict[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 
+BLANK = "0" * 64  # stands in the file's header where its digest will be
+
 _DTYPES = ("F64", "F32", "I32")  # safetensors' names
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Ids, and the logits that torch computed for them at saving.
+
+    ids: (R, L), each row a text of its own. logits: (P, K), P = R·L; of position p the K characters
+    from p·K on, where the first follows the last. exact: in float64, as files have them since they
+    carry a digest; before, in float32.
+    """
+
+    ids: npt.NDArray[np.int32]
+    logits: npt.NDArray[np.float32]
+    exact: bool
+
+    def of(self, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(R, L, vocab_size) -> (P, K), those that are stored."""
+        return pick(logits, self.logits.shape[1])
+
+
+def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """(R, L, vocab_size) -> (P, count), the logits that a probe keeps of each position."""
+    flat = logits.reshape(-1, logits.shape[-1])
+    columns = np.arange(len(flat) * count).reshape(-1, count) % flat.shape[1]
+    return np.take_along_axis(flat, columns, axis=1)
 
 
 @dataclass(frozen=True)
 class StoredModel:
     """A model file's content: enough to run the model, and to prove that it runs right.
 
-    probe_ids (P,) is a short text, probe_logits (P, vocab_size) what torch computed for it at
-    saving. excerpt is the start of the validation split.
+    excerpt is the start of the validation split. vouched: whether a digest, its own or the
+    manifest's, says that every byte is as it was written.
     """
 
     config: ModelConfig
     vocabulary: Vocabulary
     tensors: Tensors
-    probe_ids: npt.NDArray[np.int32]
-    probe_logits: npt.NDArray[np.float32]
+    probe: Probe
     excerpt: str
     step: int
     sha256: str
     source: Path
+    vouched: bool = True
+
+
+def sealed(data: bytes) -> bytes:
+    """A model file whose header has BLANK, with its digest there: BLAKE3 of all bytes as given."""
+    from blake3 import blake3
+
+    place = data.index(BLANK.encode())
+    return data[:place] + blake3(data).hexdigest().encode() + data[place + len(BLANK) :]
+
+
+def _is_sealed(data: bytes, digest: str) -> bool:
+    from blake3 import blake3
+
+    place, view = data.find(digest.encode()), memoryview(data)
+    found = blake3(view[:place])
+    for part in (BLANK.encode(), view[place + len(BLANK) :]):  # a large file is not copied
+        found.update(part)
+    return found.hexdigest() == digest
 
 
 def read_header(data: bytes, source: Path) -> dict[str, Any]:
@@ -89,6 +135,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
     """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
 
+    Alone, its own digest must be right; files of older releases have none, and are not vouched for.
     Raises CheckpointError when it is missing, damaged, not ours, or of a newer schema.
     """
     data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
@@ -104,13 +151,19 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         schema = int(about["schema"])
         if schema > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
+        own = schema >= DIGEST_SINCE or "digest" in about
+        if own and not recorded and not _is_sealed(data, about["digest"]):
+            raise ValueError("it is not as it was written")
         config = ModelConfig(**migrate_model(about["config"], schema))
         vocabulary = Vocabulary(about["characters"])
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
-        probe_length = header["probe.ids"]["shape"][0]
-        if not 1 <= probe_length <= config.block_size:
+        shape, (_, kept) = header["probe.ids"]["shape"], header["probe.logits"]["shape"]
+        rows, length = shape if schema >= DIGEST_SINCE else (1, *shape)
+        if rows < 1 or not 1 <= length <= config.block_size:
             raise ValueError("the probe is longer than the context")
+        if not 1 <= kept <= config.vocab_size:
+            raise ValueError("the probe has more logits than there are characters")
         excerpt, step = str(about["excerpt"]), int(about["step"])
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
@@ -118,15 +171,15 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
         raise CheckpointError(f"damaged: {path} is smaller than its model")
     shapes = config.shapes()
-    probe = {"probe.ids": (probe_length,), "probe.logits": (probe_length, config.vocab_size)}
-    tensors = unpack(data, header, shapes | probe, path)
-    probe_ids, probe_logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
+    expected = {"probe.ids": tuple(shape), "probe.logits": (rows * length, kept)}
+    tensors = unpack(data, header, shapes | expected, path)
+    ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
-    if probe_ids.dtype.kind != "i" or probe_ids.min() < 0 or probe_ids.max() >= config.vocab_size:
+    if ids.dtype.kind != "i" or ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
     tensors = migrate(tensors, config, schema)
-    return StoredModel(
-        config, vocabulary, tensors, probe_ids, probe_logits, excerpt, step, digest, path
-    )
+    probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
+    vouched = bool(recorded) or own
+    return StoredModel(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched)

@@ -32,7 +32,7 @@ def test_a_root_a_run_a_step_and_a_file_alone_open_the_same_model(
         for path in (place, str(place)):
             model = gpt.load(path)
             assert (model.stored.sha256, model.stored.step) == (best, 12)
-            assert model.probe_error <= 1e-4
+            assert model.proof.passed
 
 
 def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:

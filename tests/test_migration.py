@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from conftest import TEXT, corpus_of
 
+import gpt
 from gpt import stored as stored_module
+from gpt.commands.common import origin, tell_if_unvouched
+from gpt.errors import CheckpointError
 from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint, Run
+from gpt.run import MODEL, Checkpoint, Run
 from gpt.training.digests import algorithm_of
 from gpt.training.trainer import Evaluated, Trainer
 
@@ -37,6 +40,39 @@ def test_a_model_of_any_release_opens_and_says_what_it_said(schema: int) -> None
     assert checkpoint.manifest.schema == schema
     model = TrainedGPT(checkpoint.model())
     assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
+
+
+def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for schema in KNOWN:
+        alone = tmp_path / f"{schema}.safetensors"
+        shutil.copy(golden(schema) / MODEL, alone)
+        model = gpt.load(alone)
+        assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
+        assert not model.stored.vouched
+        assert repr(model).endswith("15 characters, without a digest>")
+        assert origin(model)["vouched"] is False
+        tell_if_unvouched(model.stored)
+        told = capsys.readouterr().err
+        assert f"note: {alone} is of an older gptx and has no digest" in " ".join(told.split())
+        in_its_run = Checkpoint.open(golden(schema)).model()
+        assert in_its_run.vouched
+        assert origin(TrainedGPT(in_its_run))["vouched"] is True
+        tell_if_unvouched(in_its_run)
+        assert capsys.readouterr().err == ""
+
+
+def test_a_digest_in_an_older_model_must_be_right_all_the_same(tmp_path: Path) -> None:
+    data = (golden(4) / MODEL).read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = data[8:end].replace(
+        b'\\"step\\"', b'\\"digest\\": \\"' + b"0" * 64 + b'\\", \\"step\\"'
+    )
+    alone = tmp_path / "m.safetensors"
+    alone.write_bytes(len(header).to_bytes(8, "little") + header + data[end:])
+    with pytest.raises(CheckpointError, match="not as it was written"):
+        gpt.load(alone)
 
 
 def test_without_its_migration_the_probe_refuses_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

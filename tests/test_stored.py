@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import struct
 import tarfile
 import zipfile
@@ -24,6 +25,7 @@ from gpt import stored
 from gpt.config import MOST_LAYERS, ModelConfig
 from gpt.errors import CheckpointError
 from gpt.migration import SCHEMA
+from gpt.reading.trained import TrainedGPT
 from gpt.run import MODEL, STATE, Checkpoint
 from gpt.stored import HEADER_LIMIT, read_header, read_model
 
@@ -39,9 +41,11 @@ def parts(data: bytes) -> tuple[Header, bytes]:
 
 
 def joined(header: Header | bytes, body: bytes) -> bytes:
-    """The file again, around a header of whatever kind."""
+    """The file again, around a header of whatever kind, with a digest that is right."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + body
+    data = len(text).to_bytes(8, "little") + text + body
+    digest = re.search(rb'digest\\": \\"([0-9a-f]{64})', text)
+    return stored.sealed(data.replace(digest[1], stored.BLANK.encode())) if digest else data
 
 
 def refused(folder: Path, data: bytes, message: str) -> None:
@@ -60,9 +64,17 @@ def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> N
     assert found.config == tiny.manifest.model
     assert found.vocabulary.characters == tiny.manifest.characters
     assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
-    assert found.probe_logits.shape == (len(found.probe_ids), len(found.vocabulary))
-    assert found.vocabulary.decode(found.probe_ids) == found.excerpt[: len(found.probe_ids)]
-    assert (found.step, found.source) == (12, tiny.path / MODEL)
+    assert (found.step, found.source, found.vouched) == (12, tiny.path / MODEL, True)
+    assert found.probe.logits.shape == (found.probe.ids.size, len(found.vocabulary))
+    assert found.probe.exact
+
+
+def test_the_probe_keeps_of_each_position_other_characters() -> None:
+    probe = stored.Probe(np.zeros((2, 3), np.int32), np.zeros((6, 2), np.float32), exact=True)
+    logits = np.arange(2 * 3 * 5).reshape(2, 3, 5)
+    columns = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4], [0, 1]]
+    assert (probe.of(logits) % 5).tolist() == columns
+    assert (probe.of(logits) // 5).tolist() == [[n, n] for n in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +114,52 @@ def test_every_byte_flipped_and_every_cut_is_found(smallest: Checkpoint, name: s
     smallest.verify()
 
 
+def test_a_digest_is_of_every_bit(smallest: Checkpoint) -> None:
+    whole = (smallest.path / MODEL).read_bytes()
+    digest = json.loads(parts(whole)[0]["__metadata__"]["gptx"])["digest"]
+    assert stored._is_sealed(whole, digest)
+    damaged = bytearray(whole)
+    for place in range(len(whole)):
+        for bit in range(8):
+            damaged[place] ^= 1 << bit
+            assert not stored._is_sealed(bytes(damaged), digest), (place, bit)
+            damaged[place] ^= 1 << bit
+    for length in range(len(whole)):
+        assert not stored._is_sealed(whole[:length], digest)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_any_flipped_bit_of_a_model_that_is_alone_is_found(
+    tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole = (tiny.path / MODEL).read_bytes()
+    header, body = parts(whole)
+    start = len(whole) - len(body)
+    name = data.draw(st.sampled_from(["", *sorted(header.keys() - {"__metadata__"})]))
+    first, end = header[name]["data_offsets"] if name else (-start, 0)
+    place = data.draw(st.integers(start + first, start + end - 1))
+    damaged = bytearray(whole)
+    damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError) as caught:
+        read_model(path)
+    assert caught.value.exit_code == 4
+
+
+def test_a_changed_weight_that_no_probe_sees_is_found(tmp_path: Path) -> None:
+    fresh = train_tiny(tmp_path / "run", {"steps": 1}, ngram=3, ngram_rows=4000)
+    header, body = parts((fresh.path / MODEL).read_bytes())
+    place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # of a row that never occurs
+    changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+    path = tmp_path / MODEL
+    path.write_bytes(joined(header, changed))
+    TrainedGPT(read_model(path))  # no probe sees it, where the digest is made to fit
+    whole = (fresh.path / MODEL).read_bytes()
+    refused(tmp_path, whole[: -len(body)] + changed, "not as it was written")
+
+
 def raw(text: str) -> Edit:
     """Puts a text where the header tells about the model."""
     return lambda header: header.update(__metadata__={"gptx": text})
@@ -138,6 +196,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "another program's": (lambda h: h.update(__metadata__={"format": "pt"}), "not a gptx"),
     "newer": (about(schema=SCHEMA + 1), "newer gptx; upgrade gptx"),
     "no schema": (about(schema=None), "damaged"),
+    "no digest": (about(digest=None), "damaged"),
+    "a digest that is no text": (about(digest=64), "damaged"),
+    "a digest that is short": (about(digest="0"), "not as it was written"),
     "no step": (about(step="soon"), "damaged"),
     "no excerpt": (about(excerpt=None), "damaged"),
     "no config": (about(config=None), "damaged"),
@@ -167,6 +228,10 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "one layer too few": (config(n_layer=1), r"unknown tensor 'blocks\.1"),
     "probe too long": (config(block_size=15), "probe is longer than the context"),
     "probe of no shape": (tensor("probe.ids", shape=[]), "damaged"),
+    "probe of one row": (tensor("probe.ids", shape=[16]), "damaged"),
+    "probe of no rows": (tensor("probe.ids", shape=[0, 16]), "damaged"),
+    "probe of too many logits": (tensor("probe.logits", shape=[16, 16]), "more logits than"),
+    "probe of too few logits": (tensor("probe.logits", shape=[15, 15]), "not have the shape"),
     "probe of fractions": (tensor("probe.ids", dtype="F32"), "probe has unknown ids"),
 }
 

@@ -41,9 +41,14 @@ class Opened:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Which checkpoint an answer came from, for programs."""
+        """Which checkpoint an answer came from, for programs; `vouched`: by a digest."""
         stored = self.model.stored
-        return {"run": self.name, "step": stored.step, "checkpoint": stored.sha256}
+        return {
+            "run": self.name,
+            "step": stored.step,
+            "checkpoint": stored.sha256,
+            "vouched": stored.vouched,
+        }
 
     def splits(self, data: Path) -> tuple[Ids, Ids]:
         """What the run was trained and validated on.
@@ -79,10 +84,20 @@ def open_run(
         check(saved.stored)
     if run is None and len(all_runs(checkpoints)) > 1:
         console.say(f"run: {saved.name}, the newest (--run takes another)")
+    tell_if_unvouched(saved.stored)
     if device == "auto":
         large = saved.stored.config.parameters() * characters >= TORCH_PAYS
         device = "auto" if large else "cpu"
     return Opened(saved.name, open_model(saved.stored, device), saved.manifest)
+
+
+def tell_if_unvouched(stored: StoredModel) -> None:
+    """One line about a model file alone that an older release wrote: nothing shows its damage."""
+    if not stored.vouched:
+        console.say(
+            f"note: {stored.source} was written by an older gptx and has no digest: a changed "
+            "number in it cannot be noticed; in its run's folder, the manifest has one"
+        )
 
 
 def one_text(given: dict[str, str | Path | None]) -> str | None:

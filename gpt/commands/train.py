@@ -164,6 +164,7 @@ def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
 def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float | None) -> None:
     """A new run."""
     from gpt.progress import working
+    from gpt.reading.proof import prove_tensors
     from gpt.run import Run, check_run_name, discard_if_empty, new_run
     from gpt.training.finding import read_corpus
     from gpt.training.plan import make_plan, usable_device
@@ -200,7 +201,8 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
                 stack.enter_context(folder.lock())
                 corpus = [printable(name) for name in order.corpus] or None
                 folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
-            trainer = Trainer(folder or Run(Path()), read, plan.manifest, device, ranks)
+            run_of = folder or Run(Path())
+            trainer = Trainer(run_of, read, plan.manifest, device, ranks, prove_tensors)
             run_training(trainer, order.as_json)
     finally:
         if folder is not None:
@@ -216,6 +218,7 @@ def _go_on(
 ) -> None:
     """The interrupted run, or the named one, or the newest."""
     from gpt.progress import working
+    from gpt.reading.proof import prove_tensors
     from gpt.training.finding import find_corpus
     from gpt.training.plan import resume_plan, usable_device
     from gpt.training.sharing import shared_checkpoint, shared_corpus
@@ -258,7 +261,14 @@ def _go_on(
                 console.say("this run has done all its steps; train longer with --steps N")
         if not order.dry_run:
             trainer = Trainer.resume(
-                folder, read, checkpoint, plan.manifest.train, device, ranks, plan.baseline
+                folder,
+                read,
+                checkpoint,
+                plan.manifest.train,
+                device,
+                ranks,
+                prove_tensors,
+                plan.baseline,
             )
             run_training(trainer, order.as_json)
 

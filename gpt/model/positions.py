@@ -18,6 +18,16 @@ ROTARY_BASE = 10_000.0
 class Position(nn.Module):
     """Positions that do nothing; the kinds below override one half."""
 
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        for name, table in self.tables(config).items():
+            self.register_buffer(name, table.to(torch.get_default_dtype()), persistent=False)
+
+    @staticmethod
+    def tables(config: ModelConfig) -> dict[str, Tensor]:
+        """The fixed numbers of this kind, by the names of its buffers, in float64."""
+        return {}
+
     def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
         return x
@@ -33,7 +43,7 @@ class Learned(Position):
     """A trained vector for each of the block_size positions, added (GPT-2)."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.weight = nn.Parameter(torch.zeros(config.block_size, config.n_embd))
 
     def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
@@ -48,14 +58,13 @@ class Sinusoidal(Position):
 
     table: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
+    @staticmethod
+    def tables(config: ModelConfig) -> dict[str, Tensor]:
         pairs = torch.arange(0, config.n_embd, 2, dtype=torch.float64) / config.n_embd
         times = torch.arange(config.block_size, dtype=torch.float64)
         angles = torch.outer(times, 10_000.0**-pairs)  # (T, C/2)
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (T, C)
-        table = table[:, : config.n_embd].to(torch.get_default_dtype())
-        self.register_buffer("table", table, persistent=False)
+        return {"table": table[:, : config.n_embd]}
 
     def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         return x + (self.table[: x.shape[1]] if at is None else self.table[at])
@@ -70,14 +79,13 @@ class Rotary(Position):
 
     turns: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
+    @staticmethod
+    def tables(config: ModelConfig) -> dict[str, Tensor]:
         half = config.head_size // 2
         frequencies = ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
         times = torch.arange(config.block_size, dtype=torch.float64)
         angles = torch.outer(times, frequencies)  # (T, D/2)
-        turns = torch.stack((angles.cos(), angles.sin()), dim=-1).to(torch.get_default_dtype())
-        self.register_buffer("turns", turns, persistent=False)  # (T, D/2, 2)
+        return {"turns": torch.stack((angles.cos(), angles.sin()), dim=-1)}  # (T, D/2, 2)
 
     def rotate(
         self, queries: Tensor, keys: Tensor, at: Tensor | None = None

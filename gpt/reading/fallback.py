@@ -23,26 +23,26 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Probe:
-    """(P,) ids, the (P, vocab_size) logits that torch computed for them at saving, and how far a
-    device may be from them.
+class Trial:
+    """(P,) ids and the (P, vocab_size) logits that numpy computes for them, which the checkpoint's
+    probe has proven. allowed: how far a device may be from them, if it is so far away.
     """
 
     ids: Integers
     logits: Floats
-    tolerance: float
+    allowed: Callable[[float], float]
 
 
 class FallbackDecoder:
     """Decodes B streams on a device until that fails, then with numpy. `start` fixes B."""
 
     def __init__(
-        self, open_device: Callable[[], DrawingDecoder], numpys: Decoder, probe: Probe
+        self, open_device: Callable[[], DrawingDecoder], numpys: Decoder, trial: Trial
     ) -> None:
         self.config = numpys.config
         self._open: Callable[[], DrawingDecoder] | None = open_device  # None: the device failed
         self._device: DrawingDecoder | None = None
-        self._numpys, self._probe = numpys, probe
+        self._numpys, self._trial = numpys, trial
         self._proven_streams = 0
         self._proven_draws: SampleConfig | None = None
         self._text = np.empty((0, self.config.block_size), np.int64)  # (B, S) what was given
@@ -116,13 +116,13 @@ class FallbackDecoder:
         self._length = end
 
     def _prove(self, device: DrawingDecoder, streams: int) -> None:
-        """Raises ArithmeticError unless every stream gets the probe's logits, read and stepped."""
-        probe, half = self._probe, max(1, len(self._probe.ids) // 2)
-        ids = np.tile(probe.ids, (streams, 1))  # (B, P)
-        for end in range(half, len(probe.ids) + 1):
+        """Raises ArithmeticError unless every stream gets the trial's logits, read and stepped."""
+        trial, half = self._trial, max(1, len(self._trial.ids) // 2)
+        ids = np.tile(trial.ids, (streams, 1))  # (B, P)
+        for end in range(half, len(trial.ids) + 1):
             logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
-            error = float(np.abs(logits - probe.logits[end - 1]).max())
-            if not error <= probe.tolerance:
+            error = float(np.abs(logits - trial.logits[end - 1]).max())
+            if not error <= trial.allowed(error):
                 raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
         self._proven_streams, self._proven_draws = streams, None
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.devices import physical_memory
 from gpt.errors import CheckpointError, OutOfMemory
 from gpt.reading.decoding import stream_bytes
-from gpt.reading.inspector import PROBE_TOLERANCE, AttentionMap, inspect
+from gpt.reading.inspector import AttentionMap, inspect
 from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.proof import prove
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
 from gpt.run import step_folder
@@ -36,7 +35,8 @@ class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device, when the first text is asked for.
-    probe_error: the largest difference between its logits and those torch gave at saving.
+    probe_error: the largest difference between its logits and those torch gave at saving; proof
+    says how large it may be.
     """
 
     def __init__(
@@ -47,13 +47,12 @@ class TrainedGPT:
         self.reader = Reader(stored.config, stored.tensors)
         self._open_device = open_device
         self._decoder_free = threading.Lock()
-        with np.errstate(all="ignore"):  # whatever overflows fails the comparison
-            logits = self.reader.logits(self.reader.forward(stored.probe_ids[None]))[0]
-            self.probe_error = float(np.abs(logits - stored.probe_logits).max())
-        if not self.probe_error <= PROBE_TOLERANCE:
+        self.proof = prove(self.reader, stored.probe)
+        self.probe_error = self.proof.error
+        if not self.proof.passed:
             raise CheckpointError(
                 f"damaged: {stored.source} computes other logits than torch did at saving "
-                f"(by {self.probe_error:.1e})"
+                f"(by {self.proof.error:.1e}, at most {self.proof.bound:.1e} is rounding)"
             )
 
     def __repr__(self) -> str:
@@ -62,7 +61,8 @@ class TrainedGPT:
         return (
             f"<TrainedGPT {path.parent.parent.name if of_run else path.name} step "
             f"{self.stored.step}: {config.n_layer} layers × {config.n_head} heads × "
-            f"{config.head_size}, {len(self.vocabulary)} characters>"
+            f"{config.head_size}, {len(self.vocabulary)} characters"
+            f"{'' if self.stored.vouched else ', without a digest'}>"
         )
 
     @cached_property
@@ -70,10 +70,13 @@ class TrainedGPT:
         """numpy's with a KV cache, or a device's with numpy's behind it."""
         if self._open_device is None:
             return self._numpys
-        from gpt.reading.fallback import FallbackDecoder, Probe
+        from gpt.reading.fallback import FallbackDecoder, Trial
+        from gpt.reading.proof import promised
 
-        probe = Probe(self.stored.probe_ids, self.stored.probe_logits, PROBE_TOLERANCE)
-        return FallbackDecoder(self._open_device, self._numpys.twin(), probe)
+        ids = self.stored.probe.ids[:1]
+        logits = self.reader.logits(self.reader.forward(ids))
+        trial = Trial(ids[0], logits[0], partial(promised, self.reader, ids, logits))
+        return FallbackDecoder(self._open_device, self._numpys.twin(), trial)
 
     @cached_property
     def _numpys(self) -> ParallelDecoder:
@@ -176,7 +179,7 @@ class TrainedGPT:
         ids = self.vocabulary.encode(text, unknown)
         if window == "last":
             ids = ids[-self.config.block_size :]
-        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.probe_error)
+        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
 
     def following(self, text: str, *, unknown: str = "error", **options: Any) -> Following:
         """What may come after the text, and what SampleConfig's filters leave of it.

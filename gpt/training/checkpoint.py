@@ -6,34 +6,49 @@ What the bytes become on disk, and whether they may be believed, is run.py's bus
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
 import safetensors.numpy
 import torch
+from torch.func import functional_call
 
+from gpt.checks import Check
+from gpt.config import ModelConfig
+from gpt.errors import NumericsError
 from gpt.migration import SCHEMA
 from gpt.model import GPT
 from gpt.run import Checkpoint
-from gpt.stored import StoredModel, Tensors
+from gpt.stored import BLANK, Probe, StoredModel, Tensors, pick, sealed
 from gpt.training.optim import Optimizer, moments
 from gpt.training.ranks import placed, whole
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_LENGTH = 64  # characters
-PROBE_NUMBERS = 2**20  # logits, so that a large vocabulary does not swell every checkpoint
+PROBE_POSITIONS = 512  # whoever opens a model waits for them
+PROBE_NUMBERS = 2**14  # logits, so that a large vocabulary does not swell every checkpoint
+#: Whether numpy computes a probe's logits from these tensors: who reads models gives it.
+Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
-def model_bytes(model: GPT, vocabulary: Vocabulary, excerpt: str, step: int) -> bytes:
-    """A model file that can be shared alone: weights, config, vocabulary, and a probe.
+def model_bytes(
+    model: GPT, vocabulary: Vocabulary, excerpt: str, step: int, prove: Prove | None = None
+) -> bytes:
+    """A model file that can be shared alone: weights, config, vocabulary, a probe and a digest.
 
-    The probe is the start of `excerpt` with the float32 logits that torch computes for it now.
+    Raises NumericsError if the file would not open: if `prove` computes other logits.
     """
-    length = min(model.config.block_size, PROBE_LENGTH, max(1, PROBE_NUMBERS // len(vocabulary)))
-    ids = vocabulary.encode(excerpt[:length]).astype(np.int32)
-    tensors: Tensors = {"probe.ids": ids, "probe.logits": probe_logits(model, ids)}
-    tensors |= {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
+    probe = probe_of(model, vocabulary.encode(excerpt))
+    tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
+    check = prove(model.config, tensors, probe) if prove else None
+    if check and not check.passed:
+        raise NumericsError(
+            f"numpy computes other logits than torch at step {step:,} (by {check.error:.1e}, at "
+            f"most {check.bound:.1e} is rounding), so no checkpoint of it would open; nothing was "
+            "saved. Try another version of numpy or torch"
+        )
     about = {
+        "digest": BLANK,  # first, so that nothing before it looks the same
         "schema": SCHEMA,
         "config": asdict(model.config),
         "characters": vocabulary.characters,
@@ -42,18 +57,46 @@ def model_bytes(model: GPT, vocabulary: Vocabulary, excerpt: str, step: int) -> 
     }
     # One entry: safetensors writes several in no fixed order, and equal models get equal bytes.
     metadata = {"gptx": json.dumps(about, ensure_ascii=False)}
-    return safetensors.numpy.save(tensors, metadata)
+    tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
+    return sealed(safetensors.numpy.save(tensors, metadata))
+
+
+def probe_of(model: GPT, text: Ids) -> Probe:
+    """A text's start, then every character of the vocabulary, in rows as long as the context.
+
+    As far as PROBE_POSITIONS and PROBE_NUMBERS allow; of more characters, ones at equal distances.
+    """
+    config = model.config
+    length = min(config.block_size, PROBE_POSITIONS)
+    rows = min(-(-config.vocab_size // length), PROBE_POSITIONS // length)
+    count = min(config.vocab_size, rows * length)
+    every = np.linspace(0, config.vocab_size - 1, count).astype(np.int32)
+    start = np.resize(text.astype(np.int32), rows * length - count)
+    ids = np.concatenate((start, every)).reshape(rows, length)
+    kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
+    return Probe(ids, pick(exact_logits(model, ids), kept).astype(np.float32), exact=True)
 
 
 @torch.no_grad()
-def probe_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """(P,) ids -> (P, vocab_size) logits, without dropout."""
+def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """(R, L) ids -> (R, L, vocab_size) logits in float64, on the CPU and without dropout."""
+    tokens = torch.from_numpy(ids.astype(np.int64))
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name == "ngram_embedding.weight":  # a large table, of which few rows are needed
+            rows = model.ngram_embedding.rows(tokens).unique()  # type: ignore[union-attr]
+            state[name] = torch.from_numpy(np.zeros(tensor.shape))
+            state[name][rows] = tensor.detach()[rows.to(tensor.device)].cpu().double()
+        else:
+            moved = tensor.detach().cpu()
+            state[name] = moved.double() if moved.is_floating_point() else moved
+    tables = model.position.tables(model.config).items()
+    state |= {f"position.{name}": table for name, table in tables}
     was_training = model.training
     model.eval()
-    device = model.token_embedding.weight.device
-    logits = model(torch.from_numpy(ids.astype(np.int64))[None].to(device))[0]
+    logits: torch.Tensor = functional_call(model, state, tokens)
     model.train(was_training)
-    return _numpy(logits.float())
+    return logits.numpy()
 
 
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:

@@ -20,7 +20,14 @@ from gpt.manifest import Baseline, Manifest
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.average import Average
-from gpt.training.checkpoint import gathered, load_gpt, model_bytes, restore_state, state_bytes
+from gpt.training.checkpoint import (
+    Prove,
+    gathered,
+    load_gpt,
+    model_bytes,
+    restore_state,
+    state_bytes,
+)
 from gpt.training.corpus import Corpus
 from gpt.training.evaluation import evaluate
 from gpt.training.feeding import kept_near
@@ -93,7 +100,7 @@ class Trainer:
     """Trains one model on one corpus into one run, from a manifest that says where it stands.
 
     Of several ranks each has a trainer, and all must do the same; only the first touches the run.
-    Raises ConfigError.
+    prove: tries before each save whether the model will open. Raises ConfigError.
     """
 
     def __init__(
@@ -103,7 +110,9 @@ class Trainer:
         manifest: Manifest,
         device: str,
         ranks: Ranks = ONE,
+        prove: Prove | None = None,
     ) -> None:
+        self.prove = prove
         self.run, self.corpus, self.manifest, self.device = run, corpus, manifest, device
         self.config, self.ranks = manifest.train, ranks
         check_ranks(self.config, ranks)
@@ -142,6 +151,7 @@ class Trainer:
         config: TrainConfig,
         device: str,
         ranks: Ranks = ONE,
+        prove: Prove | None = None,
         baseline: Baseline | None = None,
     ) -> Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError.
@@ -152,7 +162,7 @@ class Trainer:
         """
         manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
         manifest = replace(manifest, baseline=manifest.baseline or baseline)
-        trainer = cls(run, corpus, manifest, device, ranks)
+        trainer = cls(run, corpus, manifest, device, ranks, prove)
         ranks.forget(trainer.model)
         trainer.model = load_gpt(checkpoint.model(), device)
         trainer._prepare()
@@ -269,7 +279,7 @@ class Trainer:
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if self.ranks.first:
             excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
-            stored = model_bytes(model, vocabulary, excerpt, manifest.step)
+            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove)
             checkpoint = self.run.commit(manifest, {MODEL: stored, STATE: state})
         self._saved_step = manifest.step
         if self.ranks.first:

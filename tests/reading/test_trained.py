@@ -34,6 +34,7 @@ def trained(stored: StoredModel) -> TrainedGPT:
 
 def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> None:
     assert 0 < trained.probe_error < 1e-5
+    assert trained.probe_error == trained.proof.error <= trained.proof.bound < 1e-3
     assert repr(trained) == "<TrainedGPT tiny step 12: 2 layers × 2 heads × 8, 15 characters>"
 
 
@@ -46,7 +47,7 @@ def test_a_model_that_computes_other_logits_does_not_open(
     stored: StoredModel, name: str, value: float
 ) -> None:
     tensors = {**stored.tensors, name: stored.tensors[name].copy()}
-    tensors[name][stored.probe_ids[0] % len(tensors[name])] += value
+    tensors[name][stored.probe.ids[0, 0] % len(tensors[name])] += value
     with pytest.raises(
         CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
     ):

@@ -12,13 +12,21 @@ import torch
 from conftest import TEXT, TINY
 from torch import Tensor
 
+from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
-from gpt.errors import CheckpointError
+from gpt.errors import CheckpointError, NumericsError
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, Checkpoint, Run
-from gpt.stored import read_model
+from gpt.stored import Probe, read_model
 from gpt.training import checkpoint as module
-from gpt.training.checkpoint import load_gpt, model_bytes, probe_logits, restore_state, state_bytes
+from gpt.training.checkpoint import (
+    exact_logits,
+    load_gpt,
+    model_bytes,
+    probe_of,
+    restore_state,
+    state_bytes,
+)
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
@@ -112,24 +120,87 @@ def test_moments_of_another_model_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("block_size", "numbers", "length"),
-    [(16, 2**20, 16), (100, 2**20, 64), (100, 30, 2), (9, 1, 1)],
+    ("block_size", "positions", "numbers", "rows", "length", "kept"),
+    [
+        (16, 512, 2**14, 1, 16, 15),
+        (100, 512, 2**14, 1, 100, 15),
+        (9, 512, 2**14, 2, 9, 15),
+        (100, 60, 2**14, 1, 60, 15),
+        (16, 512, 50, 1, 16, 3),
+        (4, 8, 1, 2, 4, 1),
+    ],
 )
-def test_the_probe_is_as_long_as_context_and_vocabulary_allow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size: int, numbers: int, length: int
+def test_the_probe_covers_positions_and_characters_as_far_as_it_may(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block_size: int,
+    positions: int,
+    numbers: int,
+    rows: int,
+    length: int,
+    kept: int,
 ) -> None:
+    monkeypatch.setattr(module, "PROBE_POSITIONS", positions)
     monkeypatch.setattr(module, "PROBE_NUMBERS", numbers)
     model, _ = trained(0, block_size=block_size)
     (tmp_path / "m").write_bytes(model_bytes(model, VOCABULARY, TEXT, 7))
     stored = read_model(tmp_path / "m")
-    assert (VOCABULARY.decode(stored.probe_ids), stored.step) == (TEXT[:length], 7)
-    assert stored.probe_logits.tobytes() == probe_logits(model, stored.probe_ids).tobytes()
+    probe = stored.probe
+    assert (probe.ids.shape, probe.logits.shape, stored.step) == (
+        (rows, length),
+        (rows * length, kept),
+        7,
+    )
+    text = VOCABULARY.decode(probe.ids.reshape(-1))
+    if positions >= len(VOCABULARY):
+        assert set(text) == set(VOCABULARY.characters)
+    every = min(rows * length, len(VOCABULARY))
+    assert TEXT.startswith(text[: rows * length - every])
+    exact = probe.of(exact_logits(model, probe.ids)).astype(np.float32)
+    assert probe.logits.tobytes() == exact.tobytes()
+
+
+def test_of_a_large_vocabulary_characters_at_equal_distances_are_probed() -> None:
+    model = GPT(ModelConfig(vocab_size=20_000, **TINY))
+    probe = probe_of(model, np.arange(9))
+    assert probe.ids.shape == (32, 16)
+    assert np.diff(probe.ids.reshape(-1)).min() >= 39
+    assert (probe.ids[0, 0], probe.ids[-1, -1]) == (0, 19_999)
+    assert probe.logits.shape == (512, 32)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_probe_is_without_dropout_and_leaves_the_model_as_it_was(training: bool) -> None:
-    model, _ = trained(dropout=0.5)
+    model, _ = trained(dropout=0.5, ngram=2, ngram_rows=9)
     model.train(training)
-    ids = np.arange(8)
-    assert np.array_equal(probe_logits(model, ids), probe_logits(model, ids))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ids = np.arange(8)[None]
+    logits = exact_logits(model, ids)
+    assert logits.dtype == np.float64
+    assert np.array_equal(logits, exact_logits(model, ids))
     assert model.training == training
+    assert same(model.state_dict(), before)
+
+
+@pytest.mark.parametrize("error", [1.1, float("nan")])
+def test_what_numpy_computes_otherwise_is_not_written(error: float) -> None:
+    model, _ = trained(0)
+    with pytest.raises(NumericsError, match=r"numpy computes other logits .* step 1,234 .*nothing"):
+        model_bytes(model, VOCABULARY, TEXT, 1234, lambda *_: Check("", error, 1.0))
+
+
+def test_what_is_tried_is_what_is_written(tmp_path: Path) -> None:
+    model, _ = trained(0)
+    tried = list[Any]()
+
+    def prove(config: ModelConfig, tensors: dict[str, Any], probe: Probe) -> Check:
+        tried.append((config, dict(tensors), probe))
+        return Check("", 1.0, 1.0)
+
+    (tmp_path / "m").write_bytes(model_bytes(model, VOCABULARY, TEXT, 7, prove))
+    stored, ((config, tensors, probe),) = read_model(tmp_path / "m"), tried
+    assert config == stored.config
+    assert tensors.keys() == stored.tensors.keys()
+    assert all(np.array_equal(tensors[name], stored.tensors[name]) for name in tensors)
+    assert np.array_equal(probe.ids, stored.probe.ids)
+    assert np.array_equal(probe.logits, stored.probe.logits)

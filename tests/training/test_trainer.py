@@ -16,9 +16,13 @@ from conftest import TEXT, corpus_of, manifest_of, train_tiny
 
 import gpt
 from gpt import files
+from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
+from gpt.reading.proof import prove_tensors
+from gpt.reading.trained import TrainedGPT
 from gpt.run import MODEL, STATE, Run, new_run
+from gpt.stored import Probe, Tensors
 from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.corpus import Corpus, encode
@@ -373,3 +377,32 @@ def test_a_model_learns_its_text(tmp_path: Path) -> None:
     assert checkpoint.manifest.val_loss < 0.2 * math.log(len(checkpoint.manifest.characters))
     text = gpt.load(checkpoint.path).generate("the cat sat on the", length=4, temperature=0)
     assert text[18:] in {" mat", " cat", " rat"}
+
+
+def test_a_step_that_numpy_computes_otherwise_is_not_saved_and_what_was_saved_opens(
+    tmp_path: Path,
+) -> None:
+    trainer = new_trainer(tmp_path)
+    trainer.prove = lambda *_: Check("", float(trainer.manifest.step >= 12), 0.5)
+    with pytest.raises(NumericsError, match=r"numpy computes other logits than torch at step 12 "):
+        finish(trainer)
+    assert [path.name for path in trainer.run.step_paths()] == ["step-00000000", "step-00000006"]
+    assert TrainedGPT(trainer.run.model("last")).stored.step == 6
+
+
+def test_every_save_of_a_run_is_tried_also_when_it_goes_on(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def prove(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
+        steps.append(trainer.manifest.step)
+        return prove_tensors(config, tensors, probe)
+
+    trainer = new_trainer(tmp_path)
+    trainer.prove = prove
+    finish(trainer, stop_after=8)
+    assert steps == [0, 6, 8]
+    checkpoint, _ = trainer.run.last_valid()
+    config = checkpoint.manifest.train
+    trainer = Trainer.resume(trainer.run, trainer.corpus, checkpoint, config, "cpu", prove=prove)
+    finish(trainer)
+    assert steps == [0, 6, 8, 12, 18, 24, 30]
