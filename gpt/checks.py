@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold: `error` is at most `bound`."""
+    """One thing that must hold: `error` is at most `bound`. group: what several are parts of."""
 
     name: str
     error: float
     bound: float
+    group: str = ""
 
     @property
     def passed(self) -> bool:

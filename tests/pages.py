@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.reading.inspector import inspect
 from gpt.reading.lens import look
@@ -42,7 +43,7 @@ def random_subject(
     }
     reader = Reader(config, tensors)
     ids = np.array([characters.index(character) for character in text])
-    attention = inspect(reader, text, ids, 0.0)
+    attention = inspect(reader, text, ids, Check("logits = torch's at saving", 0.0, 1e-4))
     values = np.stack([layer.weights[:, :, 0].mean(axis=-1) for layer in attention.layers])
     measures = [
         Measure("sink", "sink", "Weight on the first.", values, values / 50, 0.4, 32),

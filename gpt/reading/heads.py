@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt.errors import TextError
 from gpt.reading.ablation import Ablation, ablate
-from gpt.reading.inspector import AttentionMap, inspect
+from gpt.reading.inspector import AttentionMap, look
 from gpt.reading.measures import Measure, induction, measure
 from gpt.reading.reader import Reader
 from gpt.vocabulary import Ids
@@ -63,7 +63,7 @@ def survey(
 
     def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
         for number, window in enumerate(windows):
-            yield inspect(reader, "", window[:-1], 0.0)
+            yield AttentionMap("", window[:-1], look(reader, window[:-1]), ())
             done(2 * (number + 1) / len(windows) / work)
 
     measures = measure(reader, maps())

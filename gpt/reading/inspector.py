@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, SupportsIndex
 
@@ -12,10 +12,11 @@ import numpy as np
 from gpt.checks import Check
 from gpt.config import Stage
 from gpt.errors import TextError
+from gpt.reading.exact import Exact
+from gpt.reading.proof import promised
 from gpt.reading.reader import Array, Reader, Stages
+from gpt.reading.rounding import Held, held, worst
 from gpt.vocabulary import Ids
-
-PROBE_TOLERANCE = 1e-4  # logits, numpy against torch
 
 #: Stages that belong to a layer, not to one of its heads.
 LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
@@ -84,10 +85,17 @@ def _number(what: str, number: SupportsIndex, count: int) -> int:
     return at
 
 
-def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> AttentionMap:
+def look(reader: Reader, ids: Ids) -> tuple[Stages, ...]:
+    """(T,) ids -> every layer's stages, unchecked."""
+    kept: list[Stages] = []
+    reader.forward(ids[None], keep=kept)
+    return tuple(kept)
+
+
+def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
-    probe_error is what the checkpoint's probe gave at opening. Raises TextError for other lengths.
+    proof: what the checkpoint's probe gave at opening. Raises TextError for other lengths.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -96,85 +104,55 @@ def inspect(reader: Reader, text: str, ids: Ids, probe_error: float) -> Attentio
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
             "shorten it, or use --window last"
         )
-    kept: list[Stages] = []
-    reader.forward(ids[None], keep=kept)
-    checks = (
-        _worst("rows sum to 1", [(_row_sum_error(stages), 1e-6) for stages in kept]),
-        _worst("above the diagonal exactly 0", [(_above_diagonal(stages), 0.0) for stages in kept]),
-        _worst("scores, scaled, masked", [(_score_error(stages), 1e-5) for stages in kept]),
-        _worst("q·k again in float64", [_recomputed(stages) for stages in kept]),
-        _worst("weights·v = context", [_context(stages) for stages in kept]),
-        _worst("concat·W = proj", [_projected(reader, n, s) for n, s in enumerate(kept)]),
-        _worst("residual = stream + proj", [_added(stages) for stages in kept]),
-        Check("logits = torch's at saving", probe_error, PROBE_TOLERANCE),
-    )
-    return AttentionMap(text, ids, tuple(kept), checks)
+    layers = look(reader, ids)
+    checks = [
+        Check("rows sum to 1", *worst((_row_sum_error(layer), 1e-6) for layer in layers)),
+        Check("above the diagonal exactly 0", *worst((_above(layer), 0.0) for layer in layers)),
+        *recomputed(reader, ids, layers),
+    ]
+    return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks))
+
+
+#: Name of a check -> the stages that it covers, each recomputed from the stage before it.
+AGAIN: dict[str, tuple[str, ...]] = {
+    "q, k, v": ("q", "k", "v"),
+    "scores": ("scores", "scaled", "masked"),
+    "weights": ("weights",),
+    "context": ("context", "concat"),
+    "proj": ("proj",),
+    "residual": ("residual",),
+    "output": ("output",),
+}
+IN_FLOAT64 = "again in float64"
+
+
+def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[Check]:
+    """Every stage again in float64 from the stage before it, and the logits from the ids on."""
+    exact = Exact(reader)
+    first = exact.embed(ids)
+    results = {name: list[Held]() for name in ("stream", *AGAIN)}
+    results["stream"].append(held(layers[0].stream, first.stream, first.reach))
+    stream = first.stream  # the whole way again, beside the stages
+    for number, layer in enumerate(layers):
+        again = exact.layer(number, layer.stream, layer).held(layer)
+        for name, stages in AGAIN.items():
+            results[name] += [again[stage] for stage in stages]
+        if number:
+            results["stream"].append(held(layer.stream, layers[number - 1].output, 0.0))
+        stream = exact.layer(number, stream).stages.output
+    for name, found in results.items():
+        yield Check(name, *worst(found), IN_FLOAT64)
+    logits = reader.logits(reader.final_norm(layers[-1].output[None]))[0]  # (T, vocab_size)
+    _, expected, reach = exact.last(layers[-1].output)
+    yield Check("logits", *held(logits, expected, reach), IN_FLOAT64)
+    error = float(np.abs(logits - exact.last(stream)[1]).max())
+    bound = promised(reader, ids[None], logits[None], error)
+    yield Check("logits end to end", error, bound, IN_FLOAT64)
 
 
 def _row_sum_error(stages: Stages) -> float:
     return float(np.abs(stages.weights.sum(axis=-1, dtype=np.float64) - 1).max())
 
 
-def _above_diagonal(stages: Stages) -> float:
+def _above(stages: Stages) -> float:
     return float(np.abs(np.triu(stages.weights, k=1)).max())
-
-
-def _score_error(stages: Stages) -> float:
-    """scores = q·k, scaled = scores/√D, masked = scaled or −inf; relative to the largest."""
-    T, size = stages.q.shape[1:]
-    exact = stages.q.astype(np.float64) @ stages.k.astype(np.float64).swapaxes(1, 2)  # (H, T, T)
-    allowed = np.tri(T, dtype=bool)
-    masked = np.where(allowed, stages.masked, 0.0) - np.where(allowed, exact / np.sqrt(size), 0.0)
-    differences = (stages.scores - exact, stages.scaled - exact / np.sqrt(size), masked)
-    error = np.max([np.abs(difference).max() for difference in differences])
-    forgotten = not np.isneginf(stages.masked[:, ~allowed]).all()
-    return float(np.inf if forgotten else error / max(1.0, float(np.abs(exact).max())))
-
-
-def _recomputed(stages: Stages) -> tuple[float, float]:
-    """Weights row by row in float64, by log-sum-exp over the allowed keys only."""
-    q, k = stages.q.astype(np.float64), stages.k.astype(np.float64)  # (H, T, D)
-    error = np.float64(0.0)  # np.maximum keeps a NaN, max() may lose it
-    for row in range(q.shape[1]):
-        scores = (k[:, : row + 1] @ q[:, row, :, None])[..., 0] / np.sqrt(q.shape[2])  # (H, row+1)
-        expected = np.exp(scores - np.logaddexp.reduce(scores, axis=-1)[:, None])
-        error = np.maximum(error, np.abs(stages.weights[:, row, : row + 1] - expected).max())
-    tight = stages.q.dtype == np.float64
-    largest = float(np.abs(stages.scaled).max())
-    return float(error), 1e-12 * max(1.0, largest) if tight else max(1e-6, 1.2e-7 * largest)
-
-
-def _context(stages: Stages) -> tuple[float, float]:
-    v = stages.v.astype(np.float64)
-    expected = stages.weights.astype(np.float64) @ v
-    joined = stages.context.swapaxes(0, 1).reshape(stages.concat.shape)
-    differences = (stages.context - expected, stages.concat - joined)
-    error = np.max([np.abs(difference).max() for difference in differences])
-    return float(error), 1e-6 * max(1.0, float(np.abs(v).max()))
-
-
-def _projected(reader: Reader, layer: int, stages: Stages) -> tuple[float, float]:
-    """The heads' contexts, each through its own rows of the projection, summed in float64."""
-    weight, bias = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
-    heads, _, size = stages.context.shape
-    slices = weight.astype(np.float64).T.reshape(heads, size, -1)  # (H, D, C)
-    expected = (stages.context.astype(np.float64) @ slices).sum(axis=0)
-    expected = expected if bias is None else expected + bias
-    largest = float(np.abs(expected).max())
-    return float(np.abs(stages.proj - expected).max()), 1e-5 * max(1.0, largest)
-
-
-def _added(stages: Stages) -> tuple[float, float]:
-    expected = stages.stream.astype(np.float64) + stages.proj
-    largest = float(np.abs(expected).max())
-    return float(np.abs(stages.residual - expected).max()), 1e-6 * max(1.0, largest)
-
-
-def _worst(name: str, results: list[tuple[float, float]]) -> Check:
-    """The layer that comes nearest to its bound or exceeds it by most; a NaN before all."""
-
-    def badness(result: tuple[float, float]) -> float:
-        error, bound = result
-        return math.inf if math.isnan(error) else error / bound if bound else error
-
-    return Check(name, *max(results, key=badness))

@@ -129,14 +129,15 @@ _IN_ASCII = str.maketrans(
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """What was proven about the numbers above, and how tightly."""
+    """What was proven about the numbers above, and how tightly; a group is named at its first."""
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     items = [
-        check.name
+        (f"{check.group}: " if check.group and check.group != before else "")
+        + check.name
         + (f" ±{check.error:.0e}" if check.passed and check.error else "")
         + ("" if check.passed else f" (error {check.error:.1g}, allowed {check.bound:.1g})")
-        for check in results
+        for check, before in zip(results, ["", *(each.group for each in results[:-1])], strict=True)
     ]
     items[-1] = f"{items[-1]} {good if passed else bad}"
     items[0] = f"checks: {items[0]}"  # after the last: there may be only one

@@ -13,19 +13,25 @@ import pytest
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import TextError
+from gpt.reading import reader as reader_module
 from gpt.reading.inspector import LAYER_STAGES, inspect
 from gpt.reading.reader import Array, Cache, Reader, Stages
 from gpt.reading.trained import TrainedGPT
 from gpt.run import Checkpoint
 
-SUM, DIAGONAL, SCORES, AGAIN, CONTEXT, OUTPUT, ADDED, PROBE = (
+SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (
     "rows sum to 1",
     "above the diagonal exactly 0",
-    "scores, scaled, masked",
-    "q·k again in float64",
-    "weights·v = context",
-    "concat·W = proj",
-    "residual = stream + proj",
+    "stream",
+    "q, k, v",
+    "scores",
+    "weights",
+    "context",
+    "proj",
+    "residual",
+    "output",
+    "logits",
+    "logits end to end",
     "logits = torch's at saving",
 )
 Damage = Callable[[Array], None]
@@ -64,30 +70,21 @@ def at(place: tuple[int, ...], value: float) -> Damage:
     return damage
 
 
-def failed(reader: Reader, trained: TrainedGPT, probe_error: float = 0.0) -> set[str]:
+def failed(reader: Reader, trained: TrainedGPT) -> set[str]:
     """The names of the checks that do not pass."""
     ids = trained.vocabulary.encode("the cat")
-    return {
-        check.name
-        for check in inspect(reader, "the cat", ids, probe_error).checks
-        if not check.passed
-    }
+    return {check.name for check in inspect(reader, "the cat", ids).checks if not check.passed}
 
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
 def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attention(text)
     assert [check.name for check in attention.checks] == [
-        SUM,
-        DIAGONAL,
-        SCORES,
-        AGAIN,
-        CONTEXT,
-        OUTPUT,
-        ADDED,
-        PROBE,
+        *(SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT),
+        *(LOGITS, WAY, PROBE),
     ]
     assert all(check.passed for check in attention.checks)
+    assert {check.name: check.bound for check in attention.checks}[WEIGHTS] < 1e-6
     assert attention.checks[1].error == attention.checks[1].bound == 0.0
     assert attention.checks[-1].error == trained.probe_error > 0
     assert (attention.text, len(attention.ids)) == (text, len(text))
@@ -97,17 +94,18 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
 @pytest.mark.parametrize(
     ("stage", "damage", "noticed"),
     [
-        ("weights", at((0, 3, 3), 1.5e-6), {SUM, AGAIN}),
+        ("weights", at((0, 3, 3), 1.5e-6), {SUM, WEIGHTS}),
         ("weights", at((0, 3, 4), 1e-30), {DIAGONAL}),
-        ("q", at((1, 4, 0), 0.1), {SCORES, AGAIN}),
-        ("k", at((1, 2, 0), 0.1), {SCORES, AGAIN}),
-        ("v", at((0, 1, 2), 0.1), {CONTEXT}),
-        ("context", at((1, 6, 1), 1e-3), {CONTEXT, OUTPUT}),
-        ("concat", at((6, 1), 1e-3), {CONTEXT}),
-        ("proj", at((6, 1), 1e-3), {OUTPUT, ADDED}),
-        ("residual", at((6, 1), 1e-3), {ADDED}),
-        ("stream", at((6, 1), 1e-3), {ADDED}),
+        ("q", at((1, 4, 0), 0.1), {QKV, SCORES, WEIGHTS}),
+        ("k", at((1, 2, 0), 0.1), {QKV, SCORES, WEIGHTS}),
+        ("v", at((0, 1, 2), 0.1), {QKV, CONTEXT}),
+        ("context", at((1, 6, 1), 1e-3), {CONTEXT}),
+        ("concat", at((6, 1), 1e-3), {CONTEXT, PROJ}),
+        ("proj", at((6, 1), 1e-3), {PROJ, RESIDUAL}),
+        ("residual", at((6, 1), 1e-3), {RESIDUAL, OUTPUT}),
+        ("stream", at((6, 1), 1e-3), {STREAM, QKV, RESIDUAL}),
         ("scores", at((0, 2, 1), 0.1), {SCORES}),
+        ("scaled", at((0, 2, 1), 0.1), {SCORES}),
         ("masked", at((0, 2, 1), 0.1), {SCORES}),
         ("masked", lambda stage: np.copyto(stage, -1e9, where=np.isinf(stage)), {SCORES}),
     ],
@@ -119,15 +117,84 @@ def test_each_check_notices_its_own_damage(
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("stage", ["q", "k", "v", "scores", "scaled", "weights", "context"])
+@pytest.mark.parametrize("stage", [field.name for field in fields(Stages)])
 @pytest.mark.filterwarnings("ignore")
 def test_a_nan_anywhere_fails_a_check(trained: TrainedGPT, layer: int, stage: str) -> None:
-    assert failed(Damaged(trained, layer, stage, at((0, 2, 1), float("nan"))), trained)
+    shape = getattr(trained.attention("the cat").layers[0], stage).shape
+    place = (0, 2, 1) if len(shape) == 3 else (2, 1)
+    assert failed(Damaged(trained, layer, stage, at(place, float("nan"))), trained)
 
 
-@pytest.mark.parametrize("probe_error", [1.1e-4, float("nan"), float("inf")])
-def test_a_failed_probe_is_told(trained: TrainedGPT, probe_error: float) -> None:
-    assert failed(trained.reader, trained, probe_error) == {PROBE}
+@pytest.mark.parametrize("layer", [0, 1])
+def test_an_output_is_held_by_the_layer_and_by_what_follows_it(
+    trained: TrainedGPT, layer: int
+) -> None:
+    damaged = Damaged(trained, layer, "output", at((6, 1), 1e-3))
+    # The next layer's stream is no longer it; after the last one there are logits.
+    expected = {OUTPUT, STREAM} if layer == 0 else {OUTPUT, WAY}
+    assert failed(damaged, trained) == expected
+
+
+#: How a reader may compute wrongly -> the checks that notice, besides the logits end to end.
+SLIPS: dict[str, tuple[str, Any, set[str]]] = {
+    "embeds another character": (
+        "embed",
+        lambda f: lambda self, ids, *a: f(self, (ids + 1) % 15, *a),
+        {STREAM},
+    ),
+    "projects another layer's": (
+        "linear",
+        lambda f: lambda self, name: f(self, name.replace("1.attention.proj", "0.attention.proj")),
+        {PROJ},
+    ),
+    "swaps the layers' q, k, v": (
+        "linear",
+        lambda f: lambda self, name: f(self, name.replace("1.attention.qkv", "0.attention.qkv")),
+        {QKV},
+    ),
+    "feeds another layer forward": (
+        "linear",
+        lambda f: (
+            lambda self, name: f(self, name.replace("1.feed_forward.up", "0.feed_forward.up"))
+        ),
+        {OUTPUT},
+    ),
+    "forgets the last norm": ("final_norm", lambda f: lambda self, x: x, {LOGITS}),
+    "gives larger logits": (
+        "logits",
+        lambda f: lambda self, x: f(self, x) * np.float32(1.001),
+        {LOGITS},
+    ),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_reader_that_computes_wrongly_is_noticed_where_it_does(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, slip: str
+) -> None:
+    method, change, noticed = SLIPS[slip]
+    monkeypatch.setattr(Reader, method, change(getattr(Reader, method)))
+    assert failed(Reader(trained.config, trained.stored.tensors), trained) == {*noticed, WAY}
+
+
+@pytest.mark.parametrize(
+    ("place", "noticed"), [("_turn", QKV), ("rms_norm", QKV), ("softmax", WEIGHTS)]
+)
+def test_a_part_of_the_reader_that_is_wrong_is_noticed(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, place: str, noticed: str
+) -> None:
+    right = getattr(reader_module, place)
+    monkeypatch.setattr(reader_module, place, lambda x, *rest: right(x * np.float32(1.01), *rest))
+    if place == "rms_norm":  # which does not change with a factor
+        monkeypatch.setattr(reader_module, place, lambda x: right(x) * np.float32(1.01))
+    assert {noticed, WAY} <= failed(Reader(trained.config, trained.stored.tensors), trained)
+
+
+@pytest.mark.parametrize("error", [1.1e-4, float("nan"), float("inf")])
+def test_a_failed_probe_is_told(trained: TrainedGPT, error: float) -> None:
+    ids = trained.vocabulary.encode("the cat")
+    found = inspect(trained.reader, "the cat", ids, Check(PROBE, error, 1e-4)).checks
+    assert [check.name for check in found if not check.passed] == [PROBE]
 
 
 def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
@@ -138,16 +205,16 @@ def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
 def test_a_float64_model_is_held_to_1e_12(trained: TrainedGPT) -> None:
     tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
     reader = Reader(trained.config, tensors)
-    attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"), 0.0)
+    attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
     assert all(check.passed for check in attention.checks)
-    assert attention.checks[3].bound < 1e-11
+    assert {check.name: check.bound for check in attention.checks}[WEIGHTS] <= 1e-12
 
 
 def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
     tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
     tensors["blocks.1.attention.qkv.weight"][: trained.config.n_embd] = 0
     reader = Reader(trained.config, tensors)
-    attention = inspect(reader, "the cat sat", trained.vocabulary.encode("the cat sat"), 0.0)
+    attention = inspect(reader, "the cat sat", trained.vocabulary.encode("the cat sat"))
     even = np.tri(11) / np.arange(1, 12)[:, None]
     for head in range(trained.config.n_head):
         np.testing.assert_allclose(attention.stage("weights", 1, head), even, rtol=0, atol=1e-7)
@@ -174,9 +241,7 @@ def test_a_head_built_to_look_one_back_looks_one_back() -> None:
     queries, keys, _ = np.split(tensors["blocks.0.attention.qkv.weight"], 3)
     queries[range(7), range(1, 8)] = 10  # rows are outputs: q[t − 1] = 10 · x[t]
     keys[range(8), range(8)] = 10
-    attention = inspect(
-        Reader(config, tensors), "abbabaab", np.array([0, 1, 1, 0, 1, 0, 0, 1]), 0.0
-    )
+    attention = inspect(Reader(config, tensors), "abbabaab", np.array([0, 1, 1, 0, 1, 0, 0, 1]))
     weights = attention.stage("weights", 0, 0)
     assert weights[0, 0] == 1
     assert np.diag(weights, k=-1).min() > 0.999

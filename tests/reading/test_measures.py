@@ -32,7 +32,7 @@ def reader() -> Reader:
 
 
 def map_of(reader: Reader, ids: np.ndarray) -> AttentionMap:  # type: ignore[type-arg]
-    return inspect(reader, "".join(chr(97 + n) for n in ids), ids, 0.0)
+    return inspect(reader, "".join(chr(97 + n) for n in ids), ids)
 
 
 def by_name(measures: list[Measure]) -> dict[str, Measure]:

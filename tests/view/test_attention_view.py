@@ -16,6 +16,8 @@ from gpt.checks import Check
 from gpt.config import Drawing, ModelConfig
 from gpt.reading.inspector import AttentionMap, inspect
 from gpt.reading.reader import Reader, Stages
+from gpt.reading.trained import TrainedGPT
+from gpt.run import Checkpoint
 from gpt.view.attention import heat, numbers, overview, render, top
 from gpt.view.lines import GLYPHS, Page, checks
 from gpt.view.selection import Selection, select
@@ -45,7 +47,7 @@ def map_of(text: str) -> AttentionMap:
         name: (2 * random.normal(size=shape)).astype(np.float32)
         for name, shape in config.shapes().items()
     }
-    return inspect(Reader(config, tensors), text, vocabulary.encode(text), 2e-6)
+    return inspect(Reader(config, tensors), text, vocabulary.encode(text))
 
 
 @pytest.fixture
@@ -354,3 +356,9 @@ def test_a_faint_picture_names_the_scale_that_shows_more() -> None:
     assert "faint: --scale row shows more" in drawn(attention, "heat", Page())[0]
     assert "faint" not in drawn(attention, "heat", Page(), head="1")[0]
     assert "faint" not in drawn(attention, "heat", Page(scale="row"))[0]
+
+
+def test_all_checks_of_a_trained_model_fit_four_lines(tiny: Checkpoint) -> None:
+    found = TrainedGPT(tiny.model()).attention("the cat")
+    assert all(check.passed for check in found.checks)
+    assert len(checks(found.checks, Page(width=80))) == 4

@@ -30,7 +30,7 @@ def map_of(seed: int, heads: int = 2) -> AttentionMap:
         name: random.normal(size=shape).astype(np.float32)
         for name, shape in config.shapes().items()
     }
-    return inspect(Reader(config, tensors), TEXT, vocabulary.encode(TEXT), 1e-6)
+    return inspect(Reader(config, tensors), TEXT, vocabulary.encode(TEXT))
 
 
 def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Look]:

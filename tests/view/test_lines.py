@@ -35,6 +35,13 @@ def test_one_check_is_announced_as_several_are_and_an_exact_one_shows_no_error()
     ]
 
 
+def test_a_group_of_checks_is_named_once() -> None:
+    results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
+    assert [line.plain for line in checks([*results, Check("d", 0, 0)], Page())] == [
+        "checks: a · again: b ±1e-07 · c ±2e-07 · d ✓"
+    ]
+
+
 def test_formulas_in_ascii() -> None:
     formula = "weights = softmax(Q · Kᵀ / √D × −∞), “Σ” ≤ x²"
     assert in_ascii(formula) == 'weights = softmax(Q * K^T / sqrt D x -inf), "sum " <= x^2'
