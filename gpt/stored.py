@@ -83,8 +83,9 @@ def sealed(data: bytes) -> bytes:
     """A model file whose header has BLANK, with its digest there: BLAKE3 of all bytes as given."""
     from blake3 import blake3
 
-    place = data.index(BLANK.encode())
-    return data[:place] + blake3(data).hexdigest().encode() + data[place + len(BLANK) :]
+    place, view = data.index(BLANK.encode()), memoryview(data)
+    digest = blake3(data).hexdigest().encode()
+    return b"".join((view[:place], digest, view[place + len(BLANK) :]))  # one copy
 
 
 def _is_sealed(data: bytes, digest: str) -> bool:

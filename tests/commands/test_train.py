@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from program import TINY, Gptx
 
+from gpt.checks import Check
 from gpt.manifest import Manifest
+from gpt.reading import proof
 from gpt.toml import from_toml
 from gpt.training.repeats import RECIPE
 from gpt.training.step import Measurement
@@ -30,6 +32,19 @@ def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, hom
     assert "bits = nats / ln 2" in answer.err
     kept = {path.name for path in (home / "told/told").iterdir()}
     assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
+
+
+def test_what_numpy_computes_otherwise_is_never_saved(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "prove_tensors", lambda *_: Check("", 1.0, 0.5))
+    new = gptx("train", "corpus.txt", *TINY, "--checkpoints", "odd")
+    assert (new.code, list((home / "odd").iterdir())) == (7, [])
+    assert "numpy computes other logits than torch at step 0 (by 1.0e+00" in new.err
+    again = gptx("train", "--resume", "--steps", "12")
+    assert again.code == 7
+    assert "at step 12 (by" in again.err
+    assert gptx("sample", "--length", "3", "--step", "last").code == 0
 
 
 def test_train_json_is_one_object(gptx: Gptx) -> None:
