@@ -12,7 +12,7 @@ from conftest import TEXT, corpus_of
 
 import gpt
 from gpt import stored as stored_module
-from gpt.commands.common import origin, tell_if_unvouched
+from gpt.commands.common import Opened, tell_if_unvouched
 from gpt.errors import CheckpointError
 from gpt.migration import SCHEMA, migrate, migrate_model
 from gpt.reading.trained import TrainedGPT
@@ -52,13 +52,13 @@ def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it
         assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
         assert not model.stored.vouched
         assert repr(model).endswith("15 characters, without a digest>")
-        assert origin(model)["vouched"] is False
+        assert Opened("alone", model, None).origin["vouched"] is False
         tell_if_unvouched(model.stored)
         told = capsys.readouterr().err
-        assert f"note: {alone} is of an older gptx and has no digest" in " ".join(told.split())
+        assert f"note: {alone} was written by an older gptx and has no digest" in " ".join(told.split())
         in_its_run = Checkpoint.open(golden(schema)).model()
         assert in_its_run.vouched
-        assert origin(TrainedGPT(in_its_run))["vouched"] is True
+        assert Opened("run", TrainedGPT(in_its_run), None).origin["vouched"] is True
         tell_if_unvouched(in_its_run)
         assert capsys.readouterr().err == ""
 

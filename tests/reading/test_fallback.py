@@ -11,7 +11,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.reading.decoding import CachedDecoder
-from gpt.reading.fallback import DRAWN, FallbackDecoder, Probe
+from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import Floats, Integers, draw, probabilities
@@ -36,8 +36,9 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
         for name, array in sorted(stored.tensors.items())
     }
     reader = Reader(stored.config, tensors)
-    logits = reader.logits(reader.forward(stored.probe_ids[None]))[0]
-    return TrainedGPT(replace(stored, tensors=tensors, probe_logits=logits))
+    probe = stored.probe
+    probe = replace(probe, logits=probe.of(reader.logits(reader.forward(probe.ids))))
+    return TrainedGPT(replace(stored, tensors=tensors, probe=probe))
 
 
 class Device:
@@ -181,9 +182,10 @@ def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
 
 def test_each_number_of_streams_is_proven_once(trained: TrainedGPT) -> None:
     stored, device = trained.stored, Device(trained)
-    length = len(stored.probe_ids)
-    probe = Probe(stored.probe_ids, stored.probe_logits, 1e-4)
-    decoder = FallbackDecoder(lambda: device, ParallelDecoder(trained.reader), probe)
+    ids, reader = stored.probe.ids[0], trained.reader
+    length = len(ids)
+    trial = Trial(ids, reader.logits(reader.forward(ids[None]))[0], lambda error: 1e-4)
+    decoder = FallbackDecoder(lambda: device, ParallelDecoder(reader), trial)
     proof = [*(length - length // 2) * ["step"]]
     for streams, proven in ((2, True), (2, False), (3, True), (2, True)):
         device.asked.clear()

@@ -210,9 +210,9 @@ def test_the_probe_of_a_model_on_a_device_is_the_cpus(
 ) -> None:
     """A device may round otherwise; what it trains must open all the same."""
     probed: list[Any] = []
-    real = checkpoint.probe_logits
+    real = checkpoint.exact_logits
     monkeypatch.setattr(
-        checkpoint, "probe_logits", lambda model, ids: probed.append(model) or real(model, ids)
+        checkpoint, "exact_logits", lambda model, ids: probed.append(model) or real(model, ids)
     )
     trainer = new_trainer(tmp_path, average=average)
     trainer.device = "cuda"
