@@ -185,6 +185,9 @@ class TrainConfig:
     """How a model learns. Everything here is stored with the run and repeated at resume."""
 
     steps: Annotated[int, "Optimizer steps."] = 2000
+    step_plan: Annotated[
+        str, "How --minutes planned the steps on the way, as FROM:STEPS pairs."
+    ] = ""
     batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
@@ -213,21 +216,29 @@ class TrainConfig:
     val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
     min_count: Annotated[int, "Characters that come less often become one; 0 = none do."] = 0
     replacement: Annotated[str, "The character that stands for them."] = "\ufffd"
-    eval_interval: Annotated[int, "Steps between evaluations; 0 = a tenth of the run."] = 0
-    eval_chars: Annotated[int, "Most validation characters to evaluate on; 0 = all."] = 0
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = as --evaluations says."] = 0
+    evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
+    eval_chars: Annotated[
+        int, "Most validation characters an evaluation reads, evenly distributed; 0 = all."
+    ] = 0
+    eval_part: Annotated[
+        int, "The same for all evaluations but the last; 0 = as --eval-chars says."
+    ] = 0
     patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
     seed: Annotated[int, "Of initialisation, batches and dropout."] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("steps", "batch_size"):
+        for name in ("steps", "batch_size", "evaluations"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         for name in ("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
-        for name in ("micro_batch_size", "eval_interval", "eval_chars", "patience"):
+        for name in ("micro_batch_size", "eval_interval", "eval_chars", "eval_part", "patience"):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
+        ends = self.horizons[-1][1] == self.steps
+        require(ends, "step_plan", f"its last number is not --steps {self.steps}")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above --learning-rate {self.learning_rate}")
@@ -265,9 +276,9 @@ class TrainConfig:
         return None if self.split == "last" or self.every else self.split
 
     @property
-    def evaluate_every(self) -> int:
-        """Steps between evaluations, with 0 resolved to a tenth of the run."""
-        return self.eval_interval or -(-self.steps // 10)
+    def horizons(self) -> tuple[tuple[int, int], ...]:
+        """(from_step, steps) …: from which step on which number of steps was planned."""
+        return parse_step_plan(self.step_plan) or ((0, self.steps),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,6 +328,18 @@ def unescaped(text: str, option: str) -> str:
     lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
     require(not lone, option, f"{lone!a} is no character")
     return result
+
+
+@cache  # the learning rate asks at every step
+def parse_step_plan(text: str) -> tuple[tuple[int, int], ...]:
+    """ "0:900 120:800" -> ((0, 900), (120, 800)). Raises ConfigError."""
+    pairs = [re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", word) for word in text.split()]
+    plan = tuple((int(pair[1]), int(pair[2])) for pair in pairs if pair)
+    starts = [start for start, _ in plan]
+    good = len(plan) == len(pairs) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
+    good = good and all(start < steps <= MOST_STEPS for start, steps in plan)
+    require(good, "step_plan", f"{text!a} is not FROM:STEPS FROM:STEPS …, the first FROM 0")
+    return plan
 
 
 @cache  # a configuration is checked wherever one is made, and hints are text to be evaluated

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpt.budget import Budget
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
 from gpt.migration import (
@@ -21,6 +22,7 @@ from gpt.migration import (
     migrate_digest,
     migrate_model,
 )
+from gpt.schedule import characters_read
 from gpt.vocabulary import Vocabulary
 
 
@@ -77,7 +79,14 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything about a checkpoint that is not a tensor. Losses in nats per character."""
+    """Everything about a checkpoint that is not a tensor. Losses in nats per character.
+
+    val_loss and best_loss are measured on the same part of the validation split, see `part`;
+    whole_loss is that of the weights of best_step on all that --eval-chars allows, once a run with
+    smaller parts has ended. seconds: spent on steps. elapsed: since training began, evaluations
+    and saves included, without the time in which the run was stopped. budget: of a run that ends
+    after a given time.
+    """
 
     step: int
     model: ModelConfig
@@ -93,23 +102,31 @@ class Manifest:
     running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    elapsed: float = 0.0
+    budget: Budget | None = None
+    val_characters: int = 0  # that the validation split has to predict; 0: not recorded
+    whole_loss: float | None = None
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
     baseline: Baseline | None = None  # None in a run that was begun before it was stored
     schema: int = SCHEMA
 
     def check(self) -> None:
         """Raises ValueError unless every value is of its kind."""
-        whole = (self.step, self.since_best, self.running[1], self.corpus.characters)
-        some = [value for value in (self.val_loss, self.best_loss) if value is not None]
+        whole = [self.step, self.since_best, self.running[1], self.val_characters]
+        whole.append(self.corpus.characters)
+        losses = (self.val_loss, self.best_loss, self.whole_loss)
+        some = [value for value in losses if value is not None]
         if any(type(value) is not int or value < 0 for value in whole):
             raise ValueError("a count")
         if type(self.schema) is not int or not 1 <= self.schema <= SCHEMA:
             raise ValueError("the schema")
         if self.best_step is not None and type(self.best_step) is not int:
             raise ValueError("best_step")
-        for number in (self.seconds, *self.running, *some):
+        for number in (self.seconds, self.elapsed, *self.running, *some):
             if type(number) not in (int, float) or not math.isfinite(number):
                 raise ValueError("not a finite number")
+        if self.budget is not None:
+            self.budget.check()
         boundary = self.corpus.boundary
         if boundary is not None and (type(boundary) is not int or boundary < 0):
             raise ValueError("the boundary")
@@ -129,22 +146,60 @@ class Manifest:
         """The step after which training on the present text began."""
         return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """(characters that val_loss and best_loss were measured on, of how many)."""
+        return self._read(self._most), self.val_characters
+
+    @property
+    def shown_loss(self) -> tuple[float | None, int, int]:
+        """The loss of best_step's weights on as much as was measured: (nats, characters, of)."""
+        if self.whole_loss is None:
+            return self.best_loss, *self.part
+        return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
+
+    @property
+    def _most(self) -> int:
+        return self.train.eval_part or self.train.eval_chars
+
+    def _read(self, most: int) -> int:
+        return characters_read(self.val_characters, self.model.block_size, most)
+
+    def compares_with(self, other: Manifest) -> bool:
+        """Whether both have measured losses on the same part of the same split."""
+        mine, its = ((it._most, it.val_characters * (it._most > 0)) for it in (self, other))
+        return mine == its and self.corpus.digest == other.corpus.digest
+
+    def trained_with(self, train: TrainConfig, val_characters: int) -> Manifest:
+        """Going on with these options and so many characters to validate.
+
+        A budget ends with its schedule; if evaluations read another part, a new best begins.
+        """
+        going_on = replace(self, train=train, val_characters=val_characters)
+        if train.steps != self.train.steps:
+            going_on = replace(going_on, budget=None)
+        if train.eval_chars != self.train.eval_chars:
+            going_on = replace(going_on, whole_loss=None)
+        if not going_on.compares_with(self):
+            going_on = going_on._without_best()
+        return going_on
+
     def trained_on(self, corpus: CorpusId) -> Manifest:
         """Going on with this text: if it is another one, no loss so far compares with a new one."""
         if corpus.digest == self.corpus.digest:
             return self
         left = (self.step, self.corpus.digest)
         return replace(
-            self,
+            self._without_best(),
             corpus=corpus,
             earlier_corpora=(*self.earlier_corpora, left),
             val_loss=None,
-            best_step=None,
-            best_loss=None,
-            since_best=0,
             running=(0.0, 0),
             baseline=None,
         )
+
+    def _without_best(self) -> Manifest:
+        return replace(self, best_step=None, best_loss=None, whole_loss=None, since_best=0)
 
     def to_json(self) -> bytes:
         """Always of this schema, whichever one it was read from; the last line vouches for all."""
@@ -174,6 +229,8 @@ class Manifest:
                 (int(step), migrate_digest(str(digest), int(schema or 0)))
                 for step, digest in values.get("earlier_corpora", ())
             )
+            if values.get("budget") is not None:
+                values["budget"] = Budget(**values["budget"])
             values["files"] = {
                 str(name): (int(size), str(digest))
                 for name, (size, digest) in values["files"].items()

@@ -81,8 +81,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
-    *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout"),
+    *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout", "evaluations", "eval_part"),
 )
+#: Minutes that a run takes when neither they nor the steps are given; other presets have steps.
+MINUTES = {"default": 2.0}
 Preset = Literal["default", "best", "classic"]
 
 

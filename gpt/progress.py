@@ -41,19 +41,24 @@ class TrainingBar:
     ) -> None:
         self._bar.close()
 
-    def step(self, step: int, loss: float) -> None:
-        """One more step is done."""
+    def step(self, step: int, loss: float, steps: int) -> None:
+        """One more step is done, of as many as are planned now."""
         if self._bar.disable:
             return
         rate = self._bar.format_dict["rate"]
         speed = f" {rate * self._step_characters / 1000:.1f}k char/s" if rate else ""
         shown = f"loss {loss:.3f}{self._val}{self._best}{speed} "
         self._bar.set_description_str(shown, refresh=False)
+        self._bar.total = steps
         self._bar.update(step - self._bar.n)
 
-    def evaluated(self, val_loss: float, best: bool) -> None:
-        """A new validation loss to show beside the bar."""
-        self._val = f" val {val_loss:.3f}"
+    def evaluating(self, share: float) -> None:
+        """So much of the last evaluation is done."""
+        self._bar.set_description_str(f"evaluating the whole split: {share:.0%} ")
+
+    def evaluated(self, val_loss: float, best: bool, share: float = 1.0) -> None:
+        """A new validation loss to show beside the bar; share: of the split that was read."""
+        self._val = f" val{f'({share:.0%})' if share < 1 else ''} {val_loss:.3f}"
         if best:
             self._best = f" best {val_loss:.3f}"
 

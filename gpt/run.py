@@ -197,7 +197,7 @@ class Run:
             commit
             for commit in commits
             if commit.manifest.val_loss is not None
-            and commit.manifest.corpus.digest == newest.manifest.corpus.digest
+            and commit.manifest.compares_with(newest.manifest)
             and commit.manifest.earlier_corpora == newest.manifest.earlier_corpora
         ]
         if not scored:
@@ -258,6 +258,13 @@ class Run:
                 with suppress(OSError):  # an old step too many harms nobody
                     files.remove_folder(path)
         return Checkpoint(target, manifest)
+
+    def amend(self, manifest: Manifest) -> None:
+        """Replaces the manifest of a saved step whose tensors stay. Raises StorageError."""
+        step = self.path / step_folder(manifest.step)
+        saved = Checkpoint.open(step).manifest
+        with files.storage_errors(f"save step {manifest.step} in {self.path}"):
+            files.replace(step / MANIFEST, replace(manifest, files=saved.files).to_json())
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:

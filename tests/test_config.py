@@ -116,11 +116,6 @@ def test_heads_share_the_width() -> None:
     assert ModelConfig(vocab_size=7, n_embd=96, n_head=6).head_size == 16
 
 
-def test_evaluations_are_a_tenth_of_the_run_apart_unless_told() -> None:
-    assert [TrainConfig(steps=steps).evaluate_every for steps in (1, 10, 2000)] == [1, 1, 200]
-    assert TrainConfig(steps=2000, eval_interval=7).evaluate_every == 7
-
-
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

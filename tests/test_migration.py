@@ -55,7 +55,9 @@ def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it
         assert Opened("alone", model, None).origin["vouched"] is False
         tell_if_unvouched(model.stored)
         told = capsys.readouterr().err
-        assert f"note: {alone} was written by an older gptx and has no digest" in " ".join(told.split())
+        assert f"note: {alone} was written by an older gptx and has no digest" in " ".join(
+            told.split()
+        )
         in_its_run = Checkpoint.open(golden(schema)).model()
         assert in_its_run.vouched
         assert Opened("run", TrainedGPT(in_its_run), None).origin["vouched"] is True

@@ -13,6 +13,7 @@ import typer
 from gpt import console
 
 if TYPE_CHECKING:
+    from gpt.config import TrainConfig
     from gpt.run import Checkpoint, Run
     from gpt.training.plan import Plan
     from gpt.training.trainer import Event, Trainer
@@ -27,7 +28,6 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
     manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
     model, training = manifest.model, manifest.train
     step_characters = training.batch_size * model.block_size
-    left = measured.total_seconds(training, manifest.step)
     rows = {
         "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
         "characters": reports.character_facts(plan.rare, plan.only_in_val),
@@ -37,15 +37,25 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
             plan.val_characters,
             training,
             plan.corpus.block,
-            plan.evaluated_characters,
+            plan.validation.read(training.eval_part or training.eval_chars),
+            plan.validation.read(training.eval_chars),
         ),
         "model": reports.model_facts(model),
         "heads": reports.heads_facts(model),
         "recipe": reports.recipe_facts(recipe),
-        "training": reports.training_facts(training, step_characters, plan.train_characters),
+        "training": reports.training_facts(
+            training, step_characters, plan.train_characters, plan.is_timed
+        ),
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
-        "time": reports.time_facts(measured.seconds_per_step, step_characters, left),
+        "time": reports.time_facts(
+            measured.seconds_per_step,
+            step_characters,
+            plan.seconds_left,
+            plan.last_seconds,
+            plan.is_timed,
+        )
+        + plan.longer,
         "to beat": reports.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
         "nats/char": reports.NATS,
     }
@@ -79,22 +89,41 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 def _told(trainer: Trainer) -> Iterator[Event]:
     """The events, with one bar and a line an evaluation."""
     from gpt.progress import TrainingBar
-    from gpt.training.trainer import Evaluated, Saved, Stepped
+    from gpt.training.trainer import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
     from gpt.view import reports
 
-    run, config = trainer.run, trainer.config
-    step_characters = config.batch_size * trainer.manifest.model.block_size
-    with TrainingBar(trainer.manifest.step, config.steps, step_characters) as bar:
+    run, recorded = trainer.run, trainer.config
+    step_characters = recorded.batch_size * trainer.manifest.model.block_size
+    with TrainingBar(trainer.manifest.step, recorded.steps, step_characters) as bar:
         for event in trainer.events():
             if isinstance(event, Stepped):
-                bar.step(event.step, event.loss)
+                bar.step(event.step, event.loss, trainer.config.steps)
             elif isinstance(event, Evaluated):
-                bar.evaluated(event.val_loss, best=not event.since_best)
+                share = event.characters / event.of
+                bar.evaluated(event.val_loss, best=not event.since_best, share=share)
                 bar.say(reports.evaluation_line(**vars(event)))
+            elif isinstance(event, Evaluating):
+                bar.evaluating(event.share)
+            elif isinstance(event, EvaluatedWhole):
+                bar.say(reports.whole_line(**vars(event)))
             elif isinstance(event, Saved):
+                if trainer.config != recorded:
+                    recorded = trainer.config
+                    _record_plan(run, recorded)
                 text = _short_sample(run, event.checkpoint)
                 bar.say(reports.sample_line(text, console.aside_width()))
             yield event
+
+
+def _record_plan(run: Run, config: TrainConfig) -> None:
+    """Lets config.toml repeat the run with the steps that its time has allowed so far."""
+    from gpt.toml import from_toml, to_toml
+
+    path = run.path / "config.toml"
+    if path.is_file():
+        values = from_toml(path.read_text(encoding="utf-8"), str(path))
+        plan = {"steps": config.steps, "step_plan": config.step_plan}
+        run.write(path.name, to_toml({**values, **plan}))
 
 
 def _short_sample(run: Run, checkpoint: Checkpoint) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpt.run import Run
     from gpt.training.ranks import Ranks
 
+TIMED = ("steps", "evaluations", "eval_part")  # options that follow from a time
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
 
 
@@ -55,7 +56,14 @@ def train(
     preset: Annotated[
         presets.Preset, typer.Option(help="classic: nanoGPT's recipe; best: lowest loss, slow.")
     ] = "default",
-    minutes: Annotated[float | None, typer.Option(help="Fit the steps to this time.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Time from the first step on, with evaluations and saves; shape and steps are "
+            "fitted to it.",
+            show_default="2 for --preset default without --steps",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
     changed_corpus: Annotated[
         bool, typer.Option("--changed-corpus", help="Go on although the text is another one.")
@@ -84,14 +92,15 @@ def train(
     from gpt.training.sources import recipe_of
 
     options, spelled = only_given(given), typed(context)
+    if {"minutes", "steps"} & spelled.keys():  # they go before a config file's plan
+        for name in {"step_plan", *(TIMED if "minutes" in spelled else ())} - spelled.keys():
+            options.pop(name, None)
     recipe: dict[str, Any] = {}
     if not (resume or "preset" in {**spelled, **(context.default_map or {})}):
         recipe = {n: v for n, v in recipe_of(corpus or ()).items() if n not in options}
         if minutes is not None:
             recipe.pop("steps", None)
         options = {**recipe, **options}
-    if minutes is not None and "minutes" in spelled and "steps" not in spelled:
-        options.pop("steps", None)  # what a config file says of them
     if changed_corpus and not resume:
         raise ConfigError("--changed-corpus: only with --resume")
     told = (context.default_map or {}).get("preset", preset)
@@ -99,7 +108,7 @@ def train(
         raise ConfigError(f"--preset: {preset}, but --config says {told}; give one of them")
     if resume and minutes is not None:
         raise ConfigError(
-            "--minutes: a resumed run keeps its schedule; use --steps to train longer"
+            "--minutes: a resumed run keeps its schedule and its time; use --steps to train longer"
         )
     reading = TrainConfig(**{name: options[name] for name in READING if name in options})
     if not resume and reading.split != "last" and "val_fraction" in spelled:

@@ -1,48 +1,87 @@
-"""Validation loss on torch: every character of a split, once."""
+"""Validation loss on torch: every character of a split, or of windows spread evenly over it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from gpt.config import ModelConfig
 from gpt.model import GPT
+from gpt.schedule import characters_read
 from gpt.training.ranks import ONE, Ranks
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
+SHOWN = 50  # times that a long evaluation says how much is done
+
+
+def at_once(config: ModelConfig, device: str) -> int:
+    """How many windows are evaluated together."""
+    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
+    return max(1, most // (config.block_size * max(config.vocab_size, 4 * config.n_embd)))
+
+
+def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0) -> float:
+    """Mean nats per character over `ids` in non-overlapping windows of block_size.
+
+    The first character is context only; the last window may be shorter. most: characters to
+    predict, in windows that are spread evenly over those of the whole; 0: all. No dropout,
+    float32. The ranks share the windows; all know the result.
+    """
+    *_, (_, loss) = evaluating(model, ids, device, ranks, most)
+    return loss
 
 
 @torch.no_grad()
-def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE) -> float:
-    """Mean nats per character over `ids` in non-overlapping windows of block_size.
+def evaluating(
+    model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0
+) -> Iterator[tuple[float, float]]:
+    """As `evaluate`: (share done, loss so far) now and then, at last the loss of all.
 
-    The first character is context only; the last window may be shorter. No dropout, float32. The
-    ranks share the windows; all know the result.
+    Of several ranks each has its own part of the loss until the end, and all come equally often.
     """
-    block, vocab = model.config.block_size, model.config.vocab_size
-    targets = len(ids) - 1
-    whole = targets // block
-    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    rows = max(1, most // (block * max(vocab, 4 * model.config.n_embd)))
-    spans = [(first * block, min(rows, whole - first), block) for first in range(0, whole, rows)]
-    if targets % block:
-        spans.append((whole * block, 1, targets % block))
-    was_training, total = model.training, 0.0
-    model.eval()
-    for number in range(ranks.rank, -(-len(spans) // ranks.size) * ranks.size, ranks.size):
+    rows, total, done = at_once(model.config, device), 0.0, 0
+    spans = [
+        (starts[first : first + rows], length)
+        for starts, length in window_starts(len(ids) - 1, model.config.block_size, most)
+        for first in range(0, len(starts), rows)
+    ]
+    rounds = -(-len(spans) // ranks.size)
+    for turn in range(rounds):
+        number = turn * ranks.size + ranks.rank
         # A sharded model answers only when all ranks ask: who has no span left takes one again.
-        start, count, length = spans[min(number, len(spans) - 1)]
-        inputs = _windows(ids, start, count, length).to(device)
-        expected = _windows(ids, start + 1, count, length).to(device)
-        losses = F.cross_entropy(model(inputs).flatten(0, 1), expected.flatten(), reduction="sum")
-        total += float(losses) if number < len(spans) else 0.0
-    model.train(was_training)
-    return ranks.total(total)[0] / targets
+        starts, length = spans[min(number, len(spans) - 1)]
+        places = starts[:, None] + np.arange(length + 1)
+        windows = torch.from_numpy(np.asarray(ids[places]).astype(np.int64)).to(device)
+        was_training = model.training
+        model.eval()
+        logits = model(windows[:, :-1])  # (b, T, vocab_size)
+        losses = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), reduction="sum")
+        model.train(was_training)
+        if number < len(spans):
+            total, done = total + float(losses), done + len(starts) * length
+        if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
+            yield (turn + 1) / rounds, total / max(1, done)
+    yield 1.0, ranks.total(total)[0] / characters_read(len(ids) - 1, model.config.block_size, most)
 
 
-def _windows(ids: Ids, start: int, count: int, length: int) -> torch.Tensor:
-    """(count, length) consecutive windows as int64."""
-    part = np.asarray(ids[start : start + count * length]).astype(np.int64)
-    return torch.from_numpy(part.reshape(count, length))
+def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
+    """Where windows begin whose characters but the first are predicted, with their length.
+
+    They are those of the whole, `total` characters after the first, in the text's order; of a part,
+    as many as `most` allows, spread evenly. Pure, so that all evaluations of a run read the same.
+    """
+    read, every = characters_read(total, block, most), total // block
+    if read == total:
+        starts = np.arange(every, dtype=np.int64) * block
+        return [(starts, block)] * (every > 0) + [
+            (np.array([every * block], dtype=np.int64), total % block)
+        ] * (total % block > 0)
+    count, length = (read // block, block) if read >= block else (1, read)
+    chosen = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, every) // (2 * count)
+    return [(chosen * block, length)]

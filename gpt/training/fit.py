@@ -127,7 +127,7 @@ def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int)
     The corpus decides whether activations are dropped, and the share of n-grams that are. The share
     of activations is the preset's, if it has one (those for a GPU do: larger models), else DROPOUT.
     """
-    most = max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
+    most = most_steps(recipe, train_characters)
     if recipe.train.steps > most and "steps" not in given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed({"steps": most}, given, why)
@@ -143,6 +143,11 @@ def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int)
     if fitted.model.ngram > 1:
         what += f", of n-grams {fitted.model.ngram_dropout:g}"
     return fitted.changed({}, given, f"{what}, for {epochs:.1f} epochs")
+
+
+def most_steps(recipe: Recipe, train_characters: int) -> int:
+    """The steps of MOST_EPOCHS epochs, at least one."""
+    return max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
 
 
 def ngram_dropout(epochs: float) -> float:

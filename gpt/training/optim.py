@@ -1,4 +1,4 @@
-"""Each parameter's optimizer by its role, and the learning rate as a function of the step."""
+"""Each parameter's optimizer by its role, and the learning rate after so many steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gpt import schedule
 from gpt.config import TrainConfig
 
 SPARSE = "ngram_embedding.weight"
@@ -25,7 +26,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
-        self._config = config
+        self.config = config  # may change while training: a time budget replans the steps
         named = dict(model.named_parameters())
         self.dense = [parameter for name, parameter in named.items() if name != SPARSE]
         groups: dict[tuple[float, float], list[Tensor]] = {}
@@ -66,7 +67,7 @@ class Optimizer:
 
     def step(self, step: int) -> None:
         """The update that follows `step` finished ones."""
-        share = learning_rate(step, self._config) / self._config.learning_rate
+        share = learning_rate(step, self.config) / self.config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
         with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
@@ -97,8 +98,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     """For the step that comes after `step` finished ones: warm-up, then down to min_lr."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    rest = max(1, config.steps - config.warmup_steps)
-    progress = min(1.0, (step - config.warmup_steps) / rest)
+    progress = schedule.progress(config, step, since=config.warmup_steps)
     if config.schedule == "cosine":
         progress = 0.5 - 0.5 * math.cos(math.pi * progress)
     return config.learning_rate + progress * (config.min_lr - config.learning_rate)

@@ -17,18 +17,26 @@ from gpt.config import ModelConfig, TrainConfig, only_fields, require
 from gpt.devices import usable
 from gpt.errors import ConfigError
 from gpt.manifest import Baseline, Manifest
-from gpt.presets import FITTED_PRESETS, preset
+from gpt.presets import FITTED_PRESETS, MINUTES, preset
 from gpt.run import Checkpoint
 from gpt.training.corpus import Corpus, character_counts
 from gpt.training.counting import count_baseline
-from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus
+from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus, most_steps
 from gpt.training.ranks import ONE, Ranks
-from gpt.training.step import Measurement, check_memory, measure, try_step
+from gpt.training.step import check_memory, measure, try_step
+from gpt.training.timing import (
+    LAST,
+    Measurement,
+    Validation,
+    budget_of,
+    fit_evaluations,
+    fit_time,
+)
 from gpt.training.trainer import check_ranks, environment
 
 RARE = 10  # a character that occurs less often has hardly been learned
 COUNTED = 16_000_000  # most characters that are counted for the card
-EVALUATED = 1_000_000  # most validation characters that an evaluation reads unasked
+TRIAL = 2.0  # seconds for which a shape is timed, at most
 
 #: Options that may differ when a run is resumed: they leave the weights so far what they are.
 CHANGEABLE = frozenset(
@@ -51,11 +59,35 @@ class Plan:
     only_in_val: str  # of a very long text not known
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # the values that nobody has given are as they are
+    longer: str = ""  # how to train longer, if no time was asked for
 
     @property
-    def evaluated_characters(self) -> int:
-        """Of the validation split, at each evaluation."""
-        return min(self.val_characters, self.manifest.train.eval_chars or self.val_characters)
+    def validation(self) -> Validation:
+        """What there is to predict: all characters of the split but its first."""
+        return Validation(self.val_characters - 1, self.manifest.model.block_size)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the number of steps changes so that a time is met; the corpus may bear less."""
+        manifest, budget = self.manifest, self.manifest.budget
+        return budget is not None and manifest.train.steps != budget.most_steps
+
+    @property
+    def seconds_left(self) -> float:
+        """From where the run stands to its last save; see `last_seconds`."""
+        manifest, measured = self.manifest, self.measurement
+        left = measured.total_seconds(manifest.train, self.validation, manifest.step)
+        budget = manifest.budget
+        if budget is None or not self.is_timed or manifest.step == manifest.train.steps:
+            return left
+        return max(0.0, budget.seconds - manifest.elapsed)
+
+    @property
+    def last_seconds(self) -> float:
+        """The evaluation of the whole split that comes after that time; 0 if it is part of it."""
+        last = self.measurement.last(self.manifest.train, self.validation)
+        budget = self.manifest.budget
+        return last if budget is None or last > LAST * budget.seconds else 0.0
 
     @property
     def counts_all(self) -> bool:
@@ -84,14 +116,19 @@ def make_plan(
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
-    The presets default and best are fitted to the corpus, too. All ranks make the same.
+    The preset default takes MINUTES unless steps are given. The presets default and best are fitted
+    to the corpus, too. All ranks make the same.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
     if given.get("precision") == "tf32":
         require(device == "cuda", "precision", "tf32 is a GPU's; leave it out, or take bfloat16")
-    if minutes is not None and "steps" in given:
+    fixed = {"steps", "step_plan"} & given.keys()
+    if minutes is not None and fixed:
         raise ConfigError("--minutes: cannot be combined with --steps")
+    longer = ""
+    if minutes is None and not fixed:
+        minutes, longer = MINUTES.get(preset_name), "; longer: --minutes 15"
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"--minutes: {minutes} is not above 0")
     values = {**preset(preset_name, device), **given}
@@ -101,13 +138,16 @@ def make_plan(
         ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         TrainConfig(**only_fields(TrainConfig, values)),
     )
-    if len(corpus.parts(recipe.train.val_fraction)[1]) > EVALUATED:
-        recipe = recipe.changed({"eval_chars": EVALUATED}, given)  # all would take hours
     baseline = _count(corpus, recipe.train)
     fitted = preset_name in FITTED_PRESETS
     if fitted:
         recipe = fit_ngrams(recipe, given, baseline.losses)
     recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted, ranks)
+    split, budget = _validation(corpus, recipe), None
+    recipe = fit_evaluations(recipe, given, measurement, split)
+    if minutes is not None:
+        most = most_steps(recipe, _train_characters(corpus, recipe)) if fitted else 0
+        budget = budget_of(recipe, measurement, split, 60 * minutes, most)
     recipe = recipe.changed(
         {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
     )
@@ -120,10 +160,12 @@ def make_plan(
         corpus=corpus.identity,
         seconds=0.0,
         environment=environment(device, ranks.size),
+        budget=budget,
+        val_characters=split.characters,
         baseline=baseline,
     )
     plan = _assess(corpus, manifest, device, baseline, measurement, ranks)
-    return replace(plan, why=recipe.why)
+    return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
 def _suit(
@@ -134,11 +176,10 @@ def _suit(
     minutes: float | None,
     fitted: bool,
     ranks: Ranks,
-) -> tuple[Recipe, Measurement | None]:
+) -> tuple[Recipe, Measurement]:
     """The steps that the time allows; if `fitted`, what the corpus bears, and a CPU's shape."""
-    fraction = preset_recipe.train.val_fraction
-    characters = len(corpus.split(fraction, 1)[0])
-    longest = corpus.longest_context(fraction)
+    characters = _train_characters(corpus, preset_recipe)
+    longest = corpus.longest_context(preset_recipe.train.val_fraction)
 
     def shaped(flops: float = math.inf) -> Recipe:
         if not fitted:
@@ -153,8 +194,9 @@ def _suit(
 
     recipe, flops = shaped(), math.inf
     if minutes is None:
-        return regularised(recipe), None
-    seconds, trial = 60 * minutes, min(5.0, 2 * minutes)
+        recipe = regularised(recipe)
+        return recipe, _measure(corpus, recipe, device, 1.0, ranks)
+    seconds, trial = 60 * minutes, min(TRIAL, 2 * minutes)
     measured: dict[Recipe, Measurement] = {}
     while recipe not in measured:
         # What one shape promises for another, that one may not keep; and dropout takes time, too.
@@ -162,9 +204,19 @@ def _suit(
         work = recipe.step_characters * recipe.model.training_flops
         flops = min(flops, seconds * work / measurement.seconds_per_step)
         recipe = shaped(flops)
-    measurement = measured[recipe]
-    recipe = replace(recipe, train=measurement.within(seconds, recipe.train))
-    return regularised(recipe), measurement
+    measurement, split = measured[recipe], _validation(corpus, recipe)
+    most = most_steps(recipe, characters) if fitted else 0
+    return regularised(fit_time(recipe, given, measurement, split, seconds, most)), measurement
+
+
+def _train_characters(corpus: Corpus, recipe: Recipe) -> int:
+    return len(corpus.split(recipe.train.val_fraction, 1)[0])
+
+
+def _validation(corpus: Corpus, recipe: Recipe) -> Validation:
+    """What evaluations have to predict."""
+    ids = corpus.split(recipe.train.val_fraction, recipe.model.block_size)[1]
+    return Validation(len(ids) - 1, recipe.model.block_size)
 
 
 def resume_plan(
@@ -183,7 +235,10 @@ def resume_plan(
                 f"--{name.replace('_', '-')}: this run has {known[name]}, not {value}; "
                 "leave the option out, or train a new run"
             )
-    train = replace(stored.train, **{n: v for n, v in given.items() if n in CHANGEABLE})
+    changed = {name: value for name, value in given.items() if name in CHANGEABLE}
+    if changed.get("steps", stored.train.steps) != stored.train.steps:
+        changed["step_plan"] = ""  # the schedule of a run with so many steps
+    train = replace(stored.train, **changed)
     if train.steps < stored.step:
         raise ConfigError(f"--steps: this run has already done {stored.step}")
     here = environment(device, ranks.size)
@@ -198,21 +253,25 @@ def resume_plan(
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
-    changed = corpus.identity.digest != stored.corpus.digest
-    if changed and train.steps == stored.step:
+    another_text = corpus.identity.digest != stored.corpus.digest
+    if another_text and train.steps == stored.step:
         raise ConfigError(
             f"--steps: this run has done all its {stored.step:,} steps; a changed corpus needs "
             f"more of them: --steps N, above {stored.step}"
         )
-    going_on = replace(stored.trained_on(corpus.identity), train=train, environment=here)
+    val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
+    going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
+    going_on = replace(going_on, environment=here)
     baseline = going_on.baseline or _count(corpus, train)
     going_on = replace(going_on, baseline=baseline)
     plan = _assess(corpus, going_on, device, baseline, ranks=ranks)
-    if changed:
+    if another_text:
         warnings.append(
             "the corpus has changed: losses before and after do not compare; what is saved and "
             "logged up to here stays"
         )
+    elif stored.best_step is not None and going_on.best_step is None:
+        warnings.append("evaluations read another part: losses before and after do not compare")
     return replace(plan, warnings=tuple(warnings))
 
 
@@ -235,12 +294,11 @@ def _measure(
 ) -> Measurement:
     """What a step and an evaluation cost here."""
     model, train = recipe.model, recipe.train
-    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
-    evaluated = min(len(val_ids) - 1, train.eval_chars or len(val_ids))
+    train_ids, _ = corpus.split(train.val_fraction, model.block_size)
     check_ranks(train, ranks)
     if device == "cpu":
         check_memory(model, train, ranks.size)
-    return measure(model, train, train_ids, evaluated, device, seconds, ranks)
+    return measure(model, train, train_ids, device, seconds, ranks)
 
 
 def _count(corpus: Corpus, train: TrainConfig) -> Baseline:

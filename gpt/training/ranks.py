@@ -139,6 +139,14 @@ class Ranks:
         dist.all_reduce(number, dist.ReduceOp.MAX)
         return number.item()
 
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """The first rank's values of a tensor that all have in this shape."""
+        if self.size == 1:
+            return tensor
+        sent = tensor.to(self._device)
+        dist.broadcast(sent, 0)
+        return sent
+
     def agreed(self, reason: str | None) -> str | None:
         """Why all stop now: the first rank's reason that has one, known to all; or None.
 

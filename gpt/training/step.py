@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,9 +20,11 @@ from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.arithmetic import low_precision, tensor_floats
 from gpt.training.batches import DROPOUT, philox
+from gpt.training.evaluation import at_once, evaluate
 from gpt.training.feeding import Fed, kept_near, windows
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import ONE, Ranks, whole
+from gpt.training.timing import SAVED, Measurement
 from gpt.vocabulary import Ids
 
 
@@ -109,48 +112,18 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     )
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What a step and an evaluation cost here, in seconds, and the most memory used, in bytes."""
-
-    seconds_per_step: float
-    evaluation_seconds: float
-    memory: int
-
-    def total_seconds(self, config: TrainConfig, step: int = 0) -> float:
-        """Of the run from `step` on, evaluations included."""
-        steps = config.steps - step
-        evaluations = math.ceil(steps / config.evaluate_every)
-        return steps * self.seconds_per_step + evaluations * self.evaluation_seconds
-
-    def within(self, seconds: float, config: TrainConfig) -> TrainConfig:
-        """As many steps, at least one, as fit the time with their evaluations.
-
-        Unless an interval is set, there are ten evaluations, or fewer in so short a time that they
-        would take more than a tenth of it. Half of the time is for steps in any case.
-        """
-        if config.eval_interval:
-            each = self.seconds_per_step + self.evaluation_seconds / config.eval_interval
-            return replace(config, steps=max(1, int(seconds / each)))
-        evaluations = min(10, max(1, int(0.1 * seconds / max(self.evaluation_seconds, 1e-9))))
-        left = max(seconds - evaluations * self.evaluation_seconds, seconds / 2)
-        steps = max(1, int(left / self.seconds_per_step))
-        interval = 0 if evaluations == 10 else -(-steps // evaluations)
-        return replace(config, steps=steps, eval_interval=interval)
-
-
 def measure(
     model_config: ModelConfig,
     config: TrainConfig,
     ids: Ids,
-    eval_characters: int,
     device: str,
     seconds: float = 1.0,
     ranks: Ranks = ONE,
 ) -> Measurement:
-    """Times real steps of a model that is thrown away, for about `seconds`.
+    """Times real steps of a model that is thrown away, for about `seconds`, and short evaluations.
 
-    Of several ranks the slowest counts. Raises OutOfMemory.
+    Both in turns, and medians: a moment in which the machine is busy changes little. Of several
+    ranks the slowest counts. Raises OutOfMemory.
     """
     with memory_errors(model_config, config):
         model = GPT(model_config)
@@ -158,17 +131,24 @@ def measure(
         model.to(device).train()
         ranks.prepare(model, config)
         optimizer, near = Optimizer(model, config), kept_near(ids, device)
-        times: list[float] = []
-        while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
+        evaluated = ids[: at_once(model_config, device) * model_config.block_size + 1]
+        steps: list[float] = []
+        evaluations: list[float] = []
+        while len(steps) < 3 or (sum(steps) < seconds and len(steps) < 200):
             started = time.perf_counter()
-            train_step(model, optimizer, near, config, len(times), ranks)
-            times.append(ranks.most(time.perf_counter() - started))
+            train_step(model, optimizer, near, config, len(steps), ranks)
+            steps.append(ranks.most(time.perf_counter() - started))
+            if len(steps) % 4 == 2:
+                started = time.perf_counter()
+                evaluate(model, evaluated, device)
+                evaluations.append(ranks.most(time.perf_counter() - started))
         ranks.forget(model)
-    typical = sorted(times[1:])[(len(times) - 1) // 2]  # the first step pays for the start
-    step_characters = config.batch_size * model_config.block_size
-    # A forward pass alone costs about a third of a step, a character of either the same.
-    evaluation = typical / 3 * eval_characters / step_characters  # also shared by the ranks
-    return Measurement(typical, evaluation, peak_memory(device))
+    return Measurement(
+        seconds_per_step=statistics.median(steps[1:]),  # the first step pays for the start
+        seconds_per_character=statistics.median(evaluations) / (len(evaluated) - 1) / ranks.size,
+        memory=peak_memory(device),
+        saving=12 * model_config.parameters() / SAVED,  # weights and two moments
+    )
 
 
 def try_step(device: str) -> None:

@@ -1,8 +1,9 @@
 """The training loop: a generator of events. It prints nothing, and waits for nobody but its ranks.
 
 Exact by statelessness: batches are a pure function of (seed, step), dropout is reseeded at every
-step, the learning rate is a function of step and horizon. So a checkpoint needs no generator
-states, and neither evaluations nor saves can change the weights.
+step, the learning rate is a function of step and options. So a checkpoint needs no generator
+states, and neither evaluations nor saves can change the weights. A run with a time budget changes
+its number of steps on the way, by the first rank's clock; the manifest holds every change.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpt.errors import ConfigError, NumericsError
 from gpt.manifest import Baseline, Manifest
 from gpt.model import GPT, initialise
 from gpt.run import MODEL, STATE, Checkpoint, Run
+from gpt.schedule import is_due
 from gpt.training.average import Average
 from gpt.training.checkpoint import (
     Prove,
@@ -29,7 +31,7 @@ from gpt.training.checkpoint import (
     state_bytes,
 )
 from gpt.training.corpus import Corpus
-from gpt.training.evaluation import evaluate
+from gpt.training.evaluation import evaluate, evaluating
 from gpt.training.feeding import kept_near
 from gpt.training.optim import Optimizer, learning_rate
 from gpt.training.ranks import ONE, Ranks
@@ -56,6 +58,26 @@ class Evaluated:
     val_loss: float
     best_step: int
     since_best: int  # evaluations without a new best
+    characters: int  # of the validation split that were read
+    of: int
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """The last evaluation, which may take long, is going on; share: what is done."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class EvaluatedWhole:
+    """At the end: the loss of the best step's weights on the whole validation split."""
+
+    step: int
+    val_loss: float
+    characters: int
+    of: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,7 @@ class Stopped:
     reason: str
 
 
-Event = Stepped | Evaluated | Saved | Stopped
+Event = Stepped | Evaluated | Evaluating | EvaluatedWhole | Saved | Stopped
 
 
 def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
@@ -112,17 +134,18 @@ class Trainer:
         ranks: Ranks = ONE,
         prove: Prove | None = None,
     ) -> None:
+        self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
         self.prove = prove
-        self.run, self.corpus, self.manifest, self.device = run, corpus, manifest, device
-        self.config, self.ranks = manifest.train, ranks
-        check_ranks(self.config, ranks)
+        check_ranks(manifest.train, ranks)
         self.train_ids, self.val_ids = corpus.split(
-            self.config.val_fraction, manifest.model.block_size
+            manifest.train.val_fraction, manifest.model.block_size
         )
+        self.manifest = manifest.trained_with(manifest.train, len(self.val_ids) - 1)
         self.fed = kept_near(self.train_ids, device)
         self.model = GPT(manifest.model)
         initialise(self.model, self.config.seed)
         self._prepare()
+        self.clock = time.perf_counter  # seconds
         self._saved_step: int | None = None
         self._unevaluated = False  # whether a stop came between the saved step and its evaluation
         self._stop_reason: str | None = None
@@ -136,6 +159,11 @@ class Trainer:
             self.average = Average(self.model, self.config.average, self.ranks.spread)
         self.ranks.prepare(self.model, self.config)
         self.optimizer = Optimizer(self.model, self.config)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The options; with a time budget, the number of steps changes."""
+        return self.manifest.train
 
     @property
     def kept(self) -> GPT:
@@ -160,7 +188,8 @@ class Trainer:
         begins after the checkpoint: what the run has saved and logged so far stays as it is.
         baseline: of this corpus, for a run that has none.
         """
-        manifest = replace(checkpoint.manifest.trained_on(corpus.identity), train=config)
+        manifest = checkpoint.manifest.trained_on(corpus.identity)
+        manifest = manifest.trained_with(config, manifest.val_characters)
         manifest = replace(manifest, baseline=manifest.baseline or baseline)
         trainer = cls(run, corpus, manifest, device, ranks, prove)
         ranks.forget(trainer.model)
@@ -193,14 +222,17 @@ class Trainer:
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
+        self._mark = self.clock()
         step = self.manifest.step
         if self._saved_step is None:
             yield from self._save()  # fails before the first step if it must fail
         elif self._unevaluated:
             yield self._evaluate()
             yield from self._save()
+        if step == 0:
+            self._replan(step)  # the first save has shown what one takes
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
-            started = time.perf_counter()
+            started = self.clock()
             loss, taken = train_step(
                 self.model, self.optimizer, self.fed, self.config, step, self.ranks
             )
@@ -209,13 +241,15 @@ class Trainer:
                 raise self._not_finite(step, "the loss or its gradient")
             if self.average:
                 self.average.update(self.model, step)
-            self._advance(step, loss, time.perf_counter() - started)
+            self._advance(step, loss, self.clock() - started)
             yield Stepped(step, loss)
             if self._is_due(step) and not self._stopping():
                 yield self._evaluate()
                 yield from self._save()
         if self._saved_step != step:
             yield from self._save()
+        if step == self.config.steps or self._out_of_patience():
+            yield from self._evaluate_whole()
         finished = "patience" if self._out_of_patience() else "finished"
         yield Stopped(step, self._stopping() or finished)
 
@@ -226,7 +260,7 @@ class Trainer:
         return self._agreed
 
     def _is_due(self, step: int) -> bool:
-        return step > 0 and (step % self.config.evaluate_every == 0 or step == self.config.steps)
+        return is_due(self.config, step)
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.manifest.since_best
@@ -240,21 +274,55 @@ class Trainer:
             seconds=self.manifest.seconds + seconds,
             running=(total + loss, count + 1),
         )
+        took, budget = self._lap(), self.manifest.budget
+        if budget is not None:
+            budget = budget.stepped(took)
+            self.manifest = replace(
+                self.manifest, budget=budget.updated() if budget.is_due else budget
+            )
+            if budget.is_due and step < self.config.steps:
+                self._replan(step)
+
+    def _lap(self, *, counted: bool = True) -> float:
+        """Seconds since the last lap; with a budget, by the first rank's clock on all ranks.
+
+        counted: they are part of the run's time.
+        """
+        now = self.clock()
+        lap, self._mark = now - self._mark, now
+        if self.manifest.budget is not None:
+            (lap,) = self.ranks.total(lap if self.ranks.first else 0.0)
+        if counted:
+            self.manifest = replace(self.manifest, elapsed=self.manifest.elapsed + lap)
+        return lap
+
+    def _replan(self, step: int) -> None:
+        """As many steps as the time that is left allows, if there is a budget."""
+        if self.manifest.budget is not None:
+            config = self.manifest.budget.replan(self.config, step, self.manifest.elapsed)
+            self.manifest = replace(self.manifest, train=config)
+            self.optimizer.config = config
 
     def _evaluate(self) -> Evaluated:
-        limit = self.config.eval_chars + 1 if self.config.eval_chars else None
-        val_loss = evaluate(self.kept, self.val_ids[:limit], self.device, self.ranks)
+        most = self.config.eval_part or self.config.eval_chars
+        val_loss = evaluate(self.kept, self.val_ids, self.device, self.ranks, most)
+        took = self._lap()
+        if self.manifest.budget is not None:
+            budget = replace(self.manifest.budget, evaluating=took)
+            self.manifest = replace(self.manifest, budget=budget)
         before = self.manifest
         if not math.isfinite(val_loss):
             raise self._not_finite(before.step, "the validation loss")
         best_step, best_loss, since_best = before.best_step, before.best_loss, before.since_best + 1
+        whole_loss, (characters, of) = before.whole_loss, before.part
         if best_step is None or best_loss is None or val_loss < best_loss:
-            best_step, best_loss, since_best = before.step, val_loss, 0
+            best_step, best_loss, whole_loss, since_best = before.step, val_loss, None, 0
         self.manifest = replace(
             before,
             val_loss=val_loss,
             best_step=best_step,
             best_loss=best_loss,
+            whole_loss=whole_loss,
             since_best=since_best,
             running=(0.0, 0),
         )
@@ -264,14 +332,64 @@ class Trainer:
             "since": before.since,
             "train_loss": total / max(1, count),
             "val_loss": val_loss,
+            "val_characters": characters,
             "learning_rate": learning_rate(before.step, self.config),
             "seconds": round(before.seconds, 3),
+            "elapsed": round(before.elapsed, 3),
         }
         if self.ranks.first:
             self.run.append("metrics", record)
-        return Evaluated(before.step, record["train_loss"], val_loss, best_step, since_best)
+        return Evaluated(
+            before.step, record["train_loss"], val_loss, best_step, since_best, characters, of
+        )
+
+    def _evaluate_whole(self) -> Iterator[Event]:
+        """The best step's weights on the whole split, where evaluations have read a part of it."""
+        best_step, budget = self.manifest.best_step, self.manifest.budget
+        known = not self.config.eval_part or self.manifest.whole_loss is not None
+        if known or best_step is None or self._stopping():
+            return
+        model = self.kept if best_step == self.manifest.step else self._best_model(best_step)
+        work = evaluating(model, self.val_ids, self.device, self.ranks, self.config.eval_chars)
+        loss = math.nan
+        for share, so_far in work:
+            loss = so_far
+            if share < 1:
+                yield Evaluating(share)
+                self.ranks.total()  # says who wants to stop
+                if self._stopping():
+                    return
+        if not math.isfinite(loss):
+            raise self._not_finite(best_step, "the validation loss")
+        seconds = self._lap(counted=budget is None or budget.last > 0)
+        self.manifest = replace(self.manifest, whole_loss=loss)
+        _, characters, of = self.manifest.shown_loss
+        if self.ranks.first:
+            record = {
+                "step": self.manifest.step,
+                "best_step": best_step,
+                "whole_loss": loss,
+                "val_characters": characters,
+                "evaluation_seconds": round(seconds, 3),
+                "elapsed": round(self.manifest.elapsed, 3),
+            }
+            self.run.append("metrics", record)
+            self.run.amend(self.manifest)
+        yield EvaluatedWhole(best_step, loss, characters, of, seconds)
+
+    def _best_model(self, step: int) -> GPT:
+        """The weights that an earlier step has saved, on all ranks. Raises CheckpointError."""
+        model = GPT(self.manifest.model)
+        if self.ranks.first:
+            model = load_gpt(self.run.at(str(step)).model(), "cpu")
+        for parameter in model.parameters():
+            parameter.data.copy_(self.ranks.from_first(parameter.data))
+        model.to(self.device)
+        self.ranks.spread(model)
+        return model
 
     def _save(self) -> Iterator[Saved]:
+        self._lap()
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         if self.ranks.first or self.ranks.shard:
             on_cpu = self.device == "cpu" and not self.ranks.shard
@@ -284,6 +402,10 @@ class Trainer:
         self._saved_step = manifest.step
         if self.ranks.first:
             yield Saved(checkpoint)
+        took = self._lap()
+        if self.manifest.budget is not None:
+            budget = replace(self.manifest.budget, saving=took)
+            self.manifest = replace(self.manifest, budget=budget)
 
     def _not_finite(self, step: int, what: str) -> NumericsError:
         good = self._saved_step or 0

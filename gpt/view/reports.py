@@ -62,17 +62,27 @@ def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
 
 
 def split_facts(
-    train_characters: int, val_characters: int, config: TrainConfig, block: int, evaluated: int
+    train_characters: int,
+    val_characters: int,
+    config: TrainConfig,
+    block: int,
+    read: int,
+    read_last: int,
 ) -> str:
-    """How much trains and how much validates, which part that is, and how much of it is read."""
+    """How much trains and how much validates, which part that is, and how much of it is read.
+
+    read, read_last: by each evaluation, and by the last one, of the val_characters but the first.
+    """
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
         what = f"block of {block:,} characters" if block else "text"
         facts += f": every {ordinal(config.every)} {what}"
     elif config.validation:
         facts += f": {config.validation}"
-    if evaluated < val_characters:
-        facts += f"; evaluations read the first {evaluated:,} of them (--eval-chars)"
+    if read < val_characters - 1:
+        facts += f"; evaluations read {read:,} of them, evenly distributed"
+        whole = "all" if read_last == val_characters - 1 else f"{read_last:,}"
+        facts += f", the last one {whole}" if read_last > read else " (--eval-chars)"
     return facts
 
 
@@ -116,11 +126,14 @@ def recipe_facts(recipe: Mapping[str, Any]) -> str:
     return f"the corpus's own, for options that you do not give: {spelled}"
 
 
-def training_facts(config: TrainConfig, step_characters: int, train_characters: int) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"."""
+def training_facts(
+    config: TrainConfig, step_characters: int, train_characters: int, timed: bool = False
+) -> str:
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; timed: about so many."""
     epochs = config.steps * step_characters / train_characters
     return (
-        f"{config.steps:,} steps × {step_characters:,} characters = {epochs:.1f} epochs, "
+        f"{'about ' * timed}{config.steps:,} steps × {step_characters:,} characters = "
+        f"{epochs:.1f} epochs, "
         f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
     )
 
@@ -195,8 +208,10 @@ def comparison_record(
 
 
 def evaluated_characters(manifest: Manifest) -> int:
-    """How many characters of the validation split an evaluation predicts."""
-    corpus, train = manifest.corpus, manifest.train
+    """How many characters of the validation split the shown loss was measured on."""
+    if manifest.val_characters:
+        return manifest.shown_loss[1]
+    corpus, train = manifest.corpus, manifest.train  # of a run that did not record it
     boundary = corpus.boundary
     if boundary is None:
         boundary = int(corpus.characters * (1 - train.val_fraction))
@@ -213,19 +228,38 @@ def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> st
     return f"{device} ({name}, torch {environment['torch']}){used}"
 
 
-def time_facts(seconds_per_step: float, step_characters: int, total: float) -> str:
-    """ "62 ms/step, 33,000 characters/s: about 2 min 10 s in all"."""
+def time_facts(
+    seconds_per_step: float,
+    step_characters: int,
+    total: float,
+    last: float = 0.0,
+    timed: bool = False,
+) -> str:
+    """ "62 ms/step, 33,000 characters/s: about 2 min 10 s with evaluations and saves".
+
+    last: seconds of the last evaluation, where it comes after that time. timed: the number of
+    steps changes on the way so that the time is met.
+    """
     speed = step_characters / seconds_per_step
-    return (
-        f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
-        f"about {duration(total)} with its evaluations"
-    )
+    facts = f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
+    facts += f"{'' if timed else 'about '}{duration(total)} with evaluations and saves"
+    if timed:
+        facts += ", from the first step on; the number of steps adapts"
+    if round(last):
+        facts += f"; then about {duration(last)} to evaluate the whole split (--eval-chars)"
+    return facts
 
 
 def evaluation_line(
-    step: int, train_loss: float, val_loss: float, best_step: int, since_best: int
+    step: int,
+    train_loss: float,
+    val_loss: float,
+    best_step: int,
+    since_best: int,
+    characters: int,
+    of: int,
 ) -> str:
-    """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char · best"."""
+    """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char (on 20,000 of 111,539) · best"."""
     if not since_best:
         verdict = "best so far"
     elif since_best == 1:
@@ -234,7 +268,19 @@ def evaluation_line(
         verdict = f"no better since step {best_step:,}"
     bits = val_loss / math.log(2)
     losses = f"train {train_loss:.4f} · val {val_loss:.4f} nats, {bits:.3f} bits/char"
-    return f"step {step:,} · {losses} · {verdict}"
+    return f"step {step:,} · {losses}{measured_on(characters, of)} · {verdict}"
+
+
+def whole_line(step: int, val_loss: float, characters: int, of: int, seconds: float) -> str:
+    """ "step 400 · val 1.9813 nats, 2.858 bits/char on all 111,539 validation characters"."""
+    read = f"all {of:,}" if characters == of else f"{characters:,} of {of:,}"
+    line = f"step {step:,} · val {val_loss:.4f} nats, {val_loss / math.log(2):.3f} bits/char"
+    return f"{line} on {read} validation characters, in {duration(seconds)}"
+
+
+def measured_on(characters: int, of: int) -> str:
+    """ " (on 20,000 of 111,539)", the characters of the split that were read; "" for all."""
+    return f" (on {characters:,} of {of:,})" if characters < of else ""
 
 
 def sample_line(text: str, width: int) -> str:
@@ -245,7 +291,8 @@ def sample_line(text: str, width: int) -> str:
 
 def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
     """How a training ended, for programs; and which characters were folded, if any were."""
-    best, corpus = manifest.best_loss, manifest.corpus
+    corpus, budget = manifest.corpus, manifest.budget
+    best, characters, of = manifest.shown_loss
     told: dict[str, Any] = {
         "run": name,
         "step": manifest.step,
@@ -253,7 +300,11 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "best_step": manifest.best_step,
         "val_nats": best,
         "val_bits": None if best is None else best / math.log(2),
+        "val_characters": characters or None,
+        "val_split": of or None,
         "seconds": round(manifest.seconds, 3),
+        "elapsed": round(manifest.elapsed, 3),
+        "minutes": None if budget is None else budget.seconds / 60,
         "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
     if not corpus.folded:
@@ -294,6 +345,15 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
+def time_of(manifest: Manifest) -> str:
+    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
+    if not manifest.elapsed:  # written before it was recorded
+        return f"{duration(manifest.seconds)} of training"
+    budget = manifest.budget
+    asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
+    return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"
+
+
 def losses(nats: float | None) -> str:
     """ "1.6693 nats (2.408 bits/char)" """
     return "–" if nats is None else f"{nats:.4f} nats ({nats / math.log(2):.3f} bits/char)"
@@ -312,10 +372,10 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- cli", 1) + " --shard" * shard
-    best = manifest.best_loss
+    best, characters, of = manifest.shown_loss
     return {
-        "ended": f"{ended}, {duration(manifest.seconds)} of training",
-        "best": f"{losses(best)} at step {manifest.best_step or 0:,}",
+        "ended": f"{ended}, {time_of(manifest)}",
+        "best": f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}",
         "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline),
         "saved": str(run.path),
         "go on": "" if reason in ("finished", "patience") else resume,
@@ -342,12 +402,13 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("corpus", overflow="fold")
     for run, manifest in rows:
-        best = manifest.best_loss
+        best, characters, of = manifest.shown_loss
+        on = f" ({characters / of:.0%})" if characters < of else ""  # of the split that was read
         table.add_row(
             Text(run.name),
             f"{manifest.step:,}",
             f"{manifest.train.steps:,}",
-            "–" if best is None else f"{best:.4f}",
+            "–" if best is None else f"{best:.4f}" + on,
             better_or_worse(best, manifest.baseline),
             millions(manifest.model.parameters()),
             Text(escape(", ".join(manifest.corpus.sources))),
@@ -363,25 +424,25 @@ def story(
 ) -> Group:
     """One run: its facts and options, the loss at each evaluation, from noise to language."""
     config, train = manifest.model, manifest.train
+    best, characters, of = manifest.shown_loss
     facts = {
-        "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, "
-        f"{duration(manifest.seconds)} of training",
+        "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, {time_of(manifest)}",
         "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
-        "best": f"{losses(manifest.best_loss)} at step {manifest.best_step or 0:,}",
-        "to beat": comparison(
-            manifest.best_loss, evaluated_characters(manifest), manifest.baseline
-        ),
+        "best": f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}",
+        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline),
     }
     parts: list[RenderableType] = [card(facts), Text()]
     parts += [_heading("options"), config_table({**vars(config), **vars(train)}), Text()]
     starts = [step for step, _ in manifest.earlier_corpora]
+    evaluations = [record for record in metrics if "val_loss" in record]
     for number, since in enumerate((0, *starts)):
-        series = [record for record in metrics if bisect_left(starts, record["step"]) == number]
+        series = [rec for rec in evaluations if bisect_left(starts, rec["step"]) == number]
         if series:
             after = f"after step {since:,}, where the corpus was changed: " if number else ""
-            parts += [*loss_curve(series, after), Text()]
+            on = measured_on(*manifest.part) if number == len(starts) else ""
+            parts += [*loss_curve(series, after, on), Text()]
     for sample in samples:
         parts += [
             _heading(f"step {sample['step']:,}"),
@@ -435,10 +496,12 @@ def config_table(values: Mapping[str, Any]) -> Table:
     return table
 
 
-def loss_curve(metrics: Sequence[Mapping[str, Any]], after: str = "") -> tuple[Text, Table]:
+def loss_curve(
+    metrics: Sequence[Mapping[str, Any]], after: str = "", on: str = ""
+) -> tuple[Text, Table]:
     """What the marks mean, and a line an evaluation: both losses, and a mark at the second.
 
-    after: which evaluations they are, where it is not all of them.
+    after: which evaluations they are, where it is not all of them. on: see `measured_on`.
 
     The marks lie between the lowest and the highest validation loss, both of which are told: an
     axis from 0 would show a training that improves as one that does not.
@@ -446,7 +509,7 @@ def loss_curve(metrics: Sequence[Mapping[str, Any]], after: str = "") -> tuple[T
     values = [record["val_loss"] for record in metrics]
     lowest, highest = min(values), max(values)
     where = f"from {lowest:.4f} to {highest:.4f}" if highest > lowest else f"at {lowest:.4f}"
-    heading = f"{after}loss, nats per character; ● is the validation loss, {where}"
+    heading = f"{after}loss{on}, nats per character; ● is the validation loss, {where}"
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     longest = max(len(f"{record['step']:,}") for record in metrics)
     for name, width in (("step", max(4, longest)), ("train", 6), ("val", 6)):

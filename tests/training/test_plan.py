@@ -20,6 +20,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.presets import preset
 from gpt.run import Checkpoint
+from gpt.schedule import evaluations_left
 from gpt.toml import from_toml, to_toml
 from gpt.training import counting
 from gpt.training import plan as module
@@ -35,7 +36,7 @@ from gpt.training.plan import (
 )
 from gpt.training.ranks import Ranks
 from gpt.training.sources import Source
-from gpt.training.step import Measurement
+from gpt.training.timing import Measurement
 from gpt.training.trainer import environment
 from gpt.vocabulary import Vocabulary
 
@@ -45,8 +46,8 @@ OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fiel
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> Measurement:
-    """Every plan measures a hundredth of a second a step, half a second an evaluation."""
-    measurement = Measurement(seconds_per_step=0.01, evaluation_seconds=0.5, memory=10**8)
+    """Every plan measures a hundredth of a second a step, half a second for 10,000 characters."""
+    measurement = Measurement(seconds_per_step=0.01, seconds_per_character=5e-5, memory=10**8)
     monkeypatch.setattr(module, "measure", lambda *_: measurement)
     return measurement
 
@@ -85,20 +86,16 @@ def test_a_plan_names_rare_characters_and_those_that_only_validation_has(tmp_pat
     assert (plan.rare, plan.only_in_val) == ("é", "XY")
 
 
-def test_of_a_long_text_the_card_counts_and_evaluates_a_part(
+def test_of_a_long_text_the_card_counts_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
-    for name, most in (("EVALUATED", 50), ("COUNTED", 50)):
-        monkeypatch.setattr(module, name, most)
+    monkeypatch.setattr(module, "COUNTED", 50)
     for name, most in (("MOST_TRAIN", 700), ("MOST_VAL", 90)):
         monkeypatch.setattr(counting, name, most)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (700, 90, False)
-    assert (plan.manifest.train.eval_chars, plan.evaluated_characters) == (50, 50)
-    told = make_plan(corpus, {**TINY, "eval_chars": 0}, "default", "cpu")
-    assert (told.manifest.train.eval_chars, told.evaluated_characters) == (0, 100)
     monkeypatch.setattr(counting, "MOST_TRAIN", 900)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 90, False)
@@ -122,24 +119,117 @@ def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
     assert again.manifest == plan.manifest
 
 
+@pytest.fixture
+def long(tmp_path: Path) -> Corpus:
+    """A text of which 100,000 characters validate."""
+    return corpus_of(TEXT * 350, tmp_path / "long")
+
+
 @pytest.mark.parametrize(
-    ("minutes", "given", "steps", "interval"),
+    ("minutes", "given", "evaluations"),
     [
-        (1, {}, 5500, 0),  # 60 s less ten evaluations of half a second
-        (0.25, {}, 1350, 450),  # three evaluations take a tenth of 15 s
-        (1, {"eval_interval": 50}, 3000, 50),  # 0.01 s + 0.5 s / 50 each
-        (0.001, {}, 3, 3),  # half of the time is for steps
+        (1, {}, 10),
+        (0.25, {}, 10),
+        (1, {"eval_interval": 500}, 11),
+        (1, {"evaluations": 3}, 3),
+        (1, {"eval_chars": 5000}, 10),
     ],
 )
 def test_the_steps_fit_the_minutes(
-    corpus: Corpus, minutes: float, given: dict[str, Any], steps: int, interval: int
+    long: Corpus, minutes: float, given: dict[str, Any], evaluations: int
 ) -> None:
-    plan = make_plan(corpus, {**TINY, **given}, "classic", "cpu", minutes)
-    train = plan.manifest.train
-    assert (train.steps, train.eval_interval) == (steps, interval)
-    assert train.warmup_steps == min(100, steps // 10)
-    if minutes > 0.01:
-        assert plan.measurement.total_seconds(train) == pytest.approx(60 * minutes)
+    plan = make_plan(long, {**TINY, **given}, "classic", "cpu", minutes)
+    train, budget, last = plan.manifest.train, plan.manifest.budget, 0.0
+    assert budget is not None
+    assert budget.seconds == 60 * minutes
+    if budget.last:
+        last = 5e-5 * plan.validation.characters
+        assert budget.last * budget.per_step == pytest.approx(last)
+    evaluating = plan.measurement.evaluating(train, plan.validation)
+    assert evaluations_left(train) == evaluations
+    total = train.steps * 0.01 + evaluations * evaluating + last
+    assert total == pytest.approx(60 * minutes, rel=0.01)
+    assert train.warmup_steps == min(100, train.steps // 10)
+    assert train.horizons == ((0, train.steps),)
+    assert train.eval_chars == given.get("eval_chars", 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "given"),
+    [(500_000, {}), (500, {}), (10_000, {"eval_interval": 40}), (300, {"evaluations": 3})],
+)
+def test_evaluations_take_a_twentieth_of_the_time_on_a_split_of_any_size(
+    long: Corpus, steps: int, given: dict[str, Any]
+) -> None:
+    options = {**TINY, "steps": steps, "eval_interval": 0, **given}
+    plan = make_plan(long, options, "classic", "cpu")
+    train, split = plan.manifest.train, plan.validation
+    count = evaluations_left(train)
+    read = split.read(train.eval_part)
+    assert read == min(split.characters, max(read, 1984))  # less would say little
+    if read > 2000:
+        assert count * read * 5e-5 <= 0.05 * steps * 0.01
+    assert (steps == 500_000) == (train.eval_part == 0)
+
+
+def test_evaluations_read_what_the_user_says(long: Corpus) -> None:
+    for given, part in (({"eval_chars": 7000}, 0), ({"eval_chars": 0}, 0), ({"eval_part": 9}, 9)):
+        plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", "cpu")
+        assert plan.manifest.train.eval_part == part
+        assert plan.manifest.train.eval_chars == given.get("eval_chars", 0)
+
+
+def test_a_slightly_other_measurement_gives_the_same_part(
+    long: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = set()
+    for cost in (4.6e-5, 5e-5, 5.5e-5):
+        measurement = Measurement(0.01, cost, 0)
+        monkeypatch.setattr(module, "measure", lambda *_, found=measurement: found)
+        plan = make_plan(long, {**TINY, "steps": 500}, "classic", "cpu")
+        parts.add(plan.manifest.train.eval_part)
+    assert len(parts) == 1
+
+
+def test_saves_take_a_tenth_of_a_short_time(long: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Measurement(0.01, 5e-5, 0, saving=1.0)
+    monkeypatch.setattr(module, "measure", lambda *_: slow)
+    for minutes, evaluations in ((0.05, 1), (0.7, 4), (3, 10)):
+        train = make_plan(long, TINY, "classic", "cpu", minutes).manifest.train
+        assert train.evaluations == evaluations
+        assert train.steps >= 60 * minutes / 2 / 0.01 - 1  # half of the time is for steps
+
+
+def test_a_last_evaluation_that_is_long_comes_after_the_time(
+    long: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurement = Measurement(0.01, 5e-4, 0)
+    monkeypatch.setattr(module, "measure", lambda *_: measurement)
+    whole = 5e-4 * 100_799
+    for minutes, last in ((2, whole), (4, 0.0)):
+        plan = make_plan(long, TINY, "classic", "cpu", minutes)
+        assert plan.manifest.budget is not None
+        assert (plan.manifest.budget.last > 0) == (last == 0)
+        assert plan.last_seconds == pytest.approx(last)
+        assert plan.seconds_left == 60 * minutes
+
+
+def test_the_default_takes_two_minutes_unless_steps_are_given(corpus: Corpus, long: Corpus) -> None:
+    plan = make_plan(long, TINY, "default", "cpu")
+    assert plan.manifest.budget is not None
+    assert (plan.manifest.budget.seconds, plan.longer) == (120, "; longer: --minutes 15")
+    fifteen = make_plan(long, TINY, "default", "cpu", 15)
+    assert fifteen.manifest.budget is not None
+    assert (fifteen.manifest.budget.seconds, fifteen.longer) == (900, "")
+    for given in ({"steps": 77}, {"steps": 77, "step_plan": "0:90 40:77"}):
+        plan = make_plan(long, {**TINY, **given}, "default", "cpu")
+        assert (plan.manifest.budget, plan.manifest.train.steps) == (None, 77)
+    for name in ("classic", "best"):
+        assert make_plan(long, TINY, name, "cpu").manifest.budget is None
+    small = make_plan(corpus, TINY, "default", "cpu")  # all that so short a text bears
+    assert small.manifest.budget is not None
+    assert small.manifest.budget.most_steps == small.manifest.train.steps
+    assert (small.is_timed, small.longer, small.seconds_left < 60) == (False, "", True)
 
 
 @pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])
@@ -148,9 +238,10 @@ def test_minutes_are_a_time(corpus: Corpus, minutes: float) -> None:
         make_plan(corpus, TINY, "default", "cpu", minutes)
 
 
-def test_minutes_and_steps_contradict_each_other(corpus: Corpus) -> None:
+@pytest.mark.parametrize("given", [{"steps": 10}, {"step_plan": "0:2000"}])
+def test_minutes_and_steps_contradict_each_other(corpus: Corpus, given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"^--minutes: cannot be combined with --steps$"):
-        make_plan(corpus, {**TINY, "steps": 10}, "default", "cpu", 1)
+        make_plan(corpus, {**TINY, **given}, "default", "cpu", 1)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - CHANGEABLE))
@@ -174,11 +265,14 @@ def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
     assert given.keys() == CHANGEABLE
     plan = resume_plan(tiny, corpus, given, "cpu")
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
-    assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
+    assert (plan.manifest.step, plan.manifest.best_step) == (12, None)
     assert plan.warnings == (
         "not bit-exact: --micro-batch-size is another, and sums round otherwise",
         "the schedule now ends at step 40, not 12",
+        "evaluations read another part: losses before and after do not compare",
     )
+    del given["eval_chars"]
+    assert resume_plan(tiny, corpus, given, "cpu").manifest.best_step == tiny.manifest.best_step
 
 
 def test_a_resumed_run_counts_nothing_again(
@@ -554,13 +648,5 @@ def test_a_shape_that_is_slower_than_another_promised_is_not_taken(
         assert replace(asked[-1], ngram_dropout=0, dropout=0) == replace(
             plan.manifest.model, ngram_dropout=0, dropout=0
         )
-        assert plan.measurement.total_seconds(plan.manifest.train) == pytest.approx(90, rel=0.01)
-
-
-def test_a_budget_counts_the_evaluations_it_will_make(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = Measurement(seconds_per_step=0.1, evaluation_seconds=5.0, memory=0)
-    monkeypatch.setattr(module, "measure", lambda *_: measured)
-    planned = make_plan(corpus, {}, "classic", "cpu", minutes=10)
-    assert 590 < measured.total_seconds(planned.manifest.train) <= 600
+        total = plan.measurement.total_seconds(plan.manifest.train, plan.validation)
+        assert total == pytest.approx(90, rel=0.01)

@@ -19,10 +19,21 @@ from torch.distributed import HashStore
 from gpt.config import ModelConfig, TrainConfig, only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
 from gpt.run import MODEL, STATE, Run, new_run
+from gpt.training.checkpoint import load_gpt
+from gpt.training.evaluation import evaluate
 from gpt.training.launch import Launch
 from gpt.training.ranks import Ranks
 from gpt.training.sharing import shared_checkpoint
-from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trainer, check_ranks
+from gpt.training.trainer import (
+    Evaluated,
+    EvaluatedWhole,
+    Event,
+    Saved,
+    Stepped,
+    Stopped,
+    Trainer,
+    check_ranks,
+)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"ngram": 1},
@@ -128,6 +139,28 @@ def test_three_ranks_stop_together_and_go_on_bit_for_bit(
         found, expected = tensors(tmp_path, "parts", step), tensors(tmp_path, "straight", step)
         for key, value in expected.items():
             np.testing.assert_array_equal(found[key], value, err_msg=f"{step} {key}")
+
+
+def learn_until_the_whole_evaluation(
+    number: int, size: int, folder: Path, options: dict[str, Any]
+) -> Any:
+    with rank(number, size, folder / "meet", options.get("shard", False)) as ranks:
+        events = list(trainer_of(ranks, folder, "whole", options).events())
+        return next(event for event in events if isinstance(event, EvaluatedWhole))
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> None:
+    worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # as it goes on
+    options = {**worse, "eval_part": 64, "shard": shard}
+    every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
+    best = Run(tmp_path / "whole").best()
+    assert best.manifest.step < 8
+    val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
+    loss = evaluate(load_gpt(best.model(), "cpu"), val_ids, "cpu")
+    for each in every:
+        assert (each.step, each.val_loss) == (best.manifest.step, pytest.approx(loss, abs=1e-6))
+        assert each.characters == len(val_ids) - 1
 
 
 def learn_until(number: int, size: int, folder: Path, trouble: str) -> Any:

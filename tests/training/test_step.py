@@ -17,7 +17,6 @@ from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.optim import Optimizer
 from gpt.training.step import (
-    Measurement,
     check_memory,
     measure,
     memory_errors,
@@ -25,6 +24,7 @@ from gpt.training.step import (
     train_step,
     try_step,
 )
+from gpt.training.timing import Measurement, Validation
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -166,30 +166,21 @@ def test_other_errors_are_not_memorys(error: Exception) -> None:
 
 
 def test_a_measurement_adds_up() -> None:
-    measured = Measurement(seconds_per_step=0.5, evaluation_seconds=3.0, memory=0)
-    config = TrainConfig(steps=100, eval_interval=40)
-    assert measured.total_seconds(config) == 50 + 3 * 3
-    assert measured.total_seconds(config, step=90) == 5 + 3
-    assert measured.within(58, config).steps == 100  # 0.5 + 3 / 40 seconds each
-
-
-@pytest.mark.parametrize(
-    ("seconds", "steps", "interval"),
-    [(300, 540, 0), (80, 148, 74), (30, 54, 54), (0.1, 1, 1)],  # ten, two, one, one evaluation
-)
-def test_evaluations_take_a_tenth_of_a_short_time(
-    seconds: float, steps: int, interval: int
-) -> None:
-    measured = Measurement(seconds_per_step=0.5, evaluation_seconds=3.0, memory=0)
-    config = measured.within(seconds, TrainConfig())
-    assert (config.steps, config.eval_interval) == (steps, interval)
+    measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
+    config, split = TrainConfig(steps=100, eval_interval=40, eval_part=1000), Validation(5000, 100)
+    assert measured.total_seconds(config, split) == 50 + 3 * (1 + 1) + 1
+    assert measured.total_seconds(config, split, step=90) == 5 + (1 + 1) + 1
+    assert measured.last(config, split) == 5
+    assert measured.last(replace(config, eval_chars=2000), split) == 2
+    whole = replace(config, eval_part=0)
+    assert (measured.evaluating(whole, split), measured.last(whole, split)) == (5, 0)
 
 
 def test_measuring_trains_a_model_that_is_thrown_away() -> None:
-    measured = measure(MODEL, TRAIN, IDS, 1_000, "cpu", seconds=0.0)
+    measured = measure(MODEL, TRAIN, IDS, "cpu", seconds=0.0)
     assert 0 < measured.seconds_per_step < math.inf
-    windows = 1_000 / (TRAIN.batch_size * MODEL.block_size)
-    assert measured.evaluation_seconds == pytest.approx(measured.seconds_per_step / 3 * windows)
+    assert 0 < measured.seconds_per_character < measured.seconds_per_step
+    assert measured.saving == 12e-8 * MODEL.parameters()
     assert 0 < measured.memory <= peak_memory("cpu")
 
 
@@ -199,7 +190,7 @@ def test_memory_that_a_measurement_lacks_is_told(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("gpt.training.step.train_step", fails)
     with pytest.raises(OutOfMemory, match=r"--batch-size 2$"):
-        measure(MODEL, TRAIN, IDS, 1_000, "cpu")
+        measure(MODEL, TRAIN, IDS, "cpu")
 
 
 def test_memory_is_counted_for_what_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,18 @@ from gpt.stored import Probe, Tensors
 from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.corpus import Corpus, encode
+from gpt.training.evaluation import evaluate
 from gpt.training.sources import Source
-from gpt.training.trainer import Evaluated, Event, Saved, Stepped, Stopped, Trainer
+from gpt.training.trainer import (
+    Evaluated,
+    EvaluatedWhole,
+    Evaluating,
+    Event,
+    Saved,
+    Stepped,
+    Stopped,
+    Trainer,
+)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -37,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "n-grams": {"ngram": 3, "ngram_rows": 200, "embedding_lr": 1e-2},
     "dropped n-grams alone": {"ngram": 4, "ngram_rows": 200, "ngram_dropout": 0.5},
     "averaged, by epochs": {"average": 0.9, "windows": "epochs", "ngram": 2, "batch_size": 7},
-    "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_chars": 50},
+    "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
 }
 
 
@@ -71,9 +81,11 @@ def resumed(trainer: Trainer) -> Trainer:
 def outcome(run: Run) -> tuple[Any, ...]:
     """Everything that a run leaves behind but the time it took."""
     last = run.last()
-    metrics = [{**record, "seconds": 0} for record in run.records("metrics")]
+    untimed = {"seconds": 0, "elapsed": 0, "evaluation_seconds": 0}
+    metrics = [{**record, **untimed} for record in run.records("metrics")]
     weights = (last.path / MODEL).read_bytes(), (last.path / STATE).read_bytes()
-    return *weights, replace(last.manifest, seconds=0), metrics, run.best().manifest.step
+    manifest = replace(last.manifest, seconds=0, elapsed=0)
+    return *weights, manifest, metrics, run.best().manifest.step
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +119,7 @@ def test_a_run_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(
     assert finish(trainer)[-1] == Stopped(30, "finished")
     model, state, manifest, metrics, best = outcome(trainer.run)
     assert metrics == unbroken(variant)[3]
-    assert [record["step"] for record in metrics] == [6, 12, 18, 24, 30]
+    assert [each["step"] for each in metrics if "val_loss" in each] == [6, 12, 18, 24, 30]
     assert (model, state, manifest, best) == unbroken(variant)[:3] + unbroken(variant)[4:]
 
 
@@ -368,6 +380,86 @@ def test_memory_that_runs_out_is_answered(tmp_path: Path, monkeypatch: pytest.Mo
     remedy = "try --micro-batch-size 2, which learns the same, or --batch-size 2"
     assert str(error) == f"out of memory; {remedy}"
     assert (error.exit_code, untouched) == (8, True)
+
+
+def test_evaluations_read_a_part_and_the_last_one_all(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, eval_part=64)
+    events = finish(trainer)
+    parts = [event for event in events if isinstance(event, Evaluated)]
+    whole = [event for event in events if isinstance(event, EvaluatedWhole)]
+    manifest, of = trainer.run.last().manifest, len(trainer.val_ids) - 1
+    assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
+    assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
+    loss = evaluate(trainer.kept, trainer.val_ids, "cpu")
+    assert (manifest.whole_loss, manifest.shown_loss) == (loss, (loss, of, of))
+    assert manifest.best_loss == evaluate(trainer.kept, trainer.val_ids, "cpu", most=64)
+    assert manifest.part == (64, of)
+    records = trainer.run.records("metrics")
+    assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
+    assert records[-1]["whole_loss"] == loss
+    assert finish(resumed(trainer)) == [Stopped(30, "finished")]
+
+
+def test_the_best_steps_weights_are_evaluated_on_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
+    trainer = new_trainer(tmp_path, eval_part=64, patience=2)
+    events = finish(trainer)
+    whole = [event for event in events if isinstance(event, EvaluatedWhole)]
+    assert events[-1] == Stopped(24, "patience")
+    best = trainer.run.best()
+    assert best.manifest.step == whole[0].step == 12
+    model = module.load_gpt(best.model(), "cpu")
+    assert whole[0].val_loss == evaluate(model, trainer.val_ids, "cpu")
+    assert trainer.run.last().manifest.step == 24
+    assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
+
+
+def test_a_new_best_has_not_been_evaluated_on_all(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, eval_part=64, steps=6)
+    finish(trainer)
+    longer = replace(trainer.manifest.train, steps=18)
+    more = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), longer, "cpu")
+    known = [more.manifest.whole_loss is not None]
+    for event in more.events():
+        if isinstance(event, Evaluated):
+            assert more.manifest.best_step == event.step
+            known.append(more.manifest.whole_loss is not None)
+    assert known == [True, False, False]
+    assert more.run.last().manifest.whole_loss is not None
+
+
+def test_who_stops_the_last_evaluation_finds_everything_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = new_trainer(tmp_path, eval_part=64)
+    with monkeypatch.context() as patch:
+        patch.setattr("gpt.training.evaluation.at_once", lambda *_: 1)  # many turns
+        for event in trainer.events():
+            if isinstance(event, Evaluating):
+                trainer.stop("SIGINT")
+    assert event == Stopped(30, "SIGINT")
+    last = trainer.run.last().manifest
+    assert (last.step, last.whole_loss) == (30, None)
+    again = resumed(trainer)
+    assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
+    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val_ids, "cpu")
+
+
+def test_losses_on_another_part_do_not_compete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations(monkeypatch, 1.0, 3.0, 2.5, 2.0, 2.1)
+    trainer = new_trainer(tmp_path, eval_chars=64)
+    finish(trainer, 7)
+    assert trainer.run.last().manifest.best_step == 6
+    other = replace(trainer.manifest.train, eval_chars=80)
+    again = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), other, "cpu")
+    assert again.manifest.best_step is None
+    finish(again)
+    assert (again.manifest.best_step, again.manifest.best_loss) == (24, 2.0)
+    assert again.run.best().manifest.step == 24
 
 
 def test_a_model_learns_its_text(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
+from gpt.budget import Budget
 from gpt.config import ModelConfig, TrainConfig
 from gpt.manifest import Baseline, CorpusId, Manifest
 from gpt.reading.scoring import Score
@@ -44,6 +45,14 @@ def manifest(**changes: Any) -> Manifest:
         since_best=1,
         baseline=Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539),
     )
+    return replace(start, **changes)
+
+
+def in_part(**changes: Any) -> Manifest:
+    """A run of two minutes whose evaluations have read a part of the split."""
+    budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
+    train = TrainConfig(eval_part=20_000, steps=1800)
+    start = manifest(val_characters=111_539, train=train, budget=budget, elapsed=121.0)
     return replace(start, **changes)
 
 
@@ -88,8 +97,17 @@ def test_counts_and_losses() -> None:
 def test_an_evaluation_is_one_line_with_its_verdict(
     best_step: int, since_best: int, verdict: str
 ) -> None:
-    line = reports.evaluation_line(4000, 1.95, 2.0, best_step, since_best)
+    line = reports.evaluation_line(4000, 1.95, 2.0, best_step, since_best, 100, 100)
     assert line == f"step 4,000 · train 1.9500 · val 2.0000 nats, 2.885 bits/char · {verdict}"
+    line = reports.evaluation_line(4000, 1.95, 2.0, best_step, since_best, 20_000, 111_539)
+    assert line.endswith(f" nats, 2.885 bits/char (on 20,000 of 111,539) · {verdict}")
+
+
+def test_the_last_evaluation_says_what_it_read() -> None:
+    assert reports.whole_line(400, 2.0, 111_539, 111_539, 3.4) == (
+        "step 400 · val 2.0000 nats, 2.885 bits/char on all 111,539 validation characters, in 3 s"
+    )
+    assert "on 20,000 of 111,539 validation" in reports.whole_line(400, 2.0, 20_000, 111_539, 1.0)
 
 
 def test_the_facts_of_the_card() -> None:
@@ -101,8 +119,17 @@ def test_the_facts_of_the_card() -> None:
     assert reports.training_facts(TrainConfig(), 2048, 1_003_854) == (
         "2,000 steps × 2,048 characters = 4.1 epochs, learning rate 0.002 → 0 (linear)"
     )
-    assert reports.time_facts(0.062, 2048, 130) == (
-        "62.0 ms/step, 33,032 characters/s: about 2 min 10 s with its evaluations"
+    about = "about 2,000 steps × 2,048 characters = 4.1 epochs"
+    assert reports.training_facts(TrainConfig(), 2048, 1_003_854, timed=True).startswith(about)
+    speed = "62.0 ms/step, 33,032 characters/s: "
+    total = "about 2 min 10 s with evaluations and saves"
+    assert reports.time_facts(0.062, 2048, 130) == speed + total
+    assert reports.time_facts(0.062, 2048, 120, 0.0, timed=True) == (
+        f"{speed}2 min 0 s with evaluations and saves, from the first step on; the number of steps "
+        "adapts"
+    )
+    assert reports.time_facts(0.062, 2048, 130, 300.0) == (
+        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split (--eval-chars)"
     )
     assert reports.baseline_facts(math.log(65), Baseline((3.3, 2.5, 2.6), 900, 100)) == (
         "2.5000 nats/char by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform 4.174"
@@ -167,16 +194,17 @@ def test_what_was_folded_is_told_in_full_numbers() -> None:
 
 
 def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
-    def facts(split: str, block: int = 0, evaluated: int = 100) -> str:
-        return reports.split_facts(900, 100, TrainConfig(split=split), block, evaluated)
+    def facts(split: str, block: int = 0, read: int = 99, last: int = 99) -> str:
+        return reports.split_facts(900, 100, TrainConfig(split=split), block, read, last)
 
     plain = "900 to train on, 100 to validate"
     assert facts("last") == plain
     assert facts("every:3") == f"{plain}: every 3rd text"
     assert facts("every:10", 65536) == f"{plain}: every 10th block of 65,536 characters"
-    assert facts("b.txt", 0, 50) == (
-        f"{plain}: b.txt; evaluations read the first 50 of them (--eval-chars)"
-    )
+    read = f"{plain}: b.txt; evaluations read 50 of them, evenly distributed"
+    assert facts("b.txt", 0, 50, 50) == f"{read} (--eval-chars)"
+    assert facts("b.txt", 0, 50) == f"{read}, the last one all"
+    assert facts("b.txt", 0, 50, 80) == f"{read}, the last one 80"
     assert reports.baseline_facts(1.0, Baseline((0.5,), 400, 10), counts_all=False).endswith(
         "uniform 1.000 (counted on the last 400 characters to train on, "
         "scored on the first 10 to validate)"
@@ -283,6 +311,25 @@ def test_what_is_to_beat_reads_well_in_a_narrow_card(width: int) -> None:
     assert words == f"to beat {facts}"  # no number is broken
 
 
+def test_every_loss_on_a_part_says_so() -> None:
+    run = Run(Path("checkpoints/tale-1"))
+    facts = reports.farewell(run, in_part(), "SIGINT", 2.5)
+    assert facts["ended"] == (
+        "SIGINT after step 1,800 of 1,800, 2 min 1 s of the 2 min 0 s asked for, with evaluations "
+        "and saves"
+    )
+    assert facts["best"].endswith(" at step 12 (on 19,968 of 111,539)")
+    facts = reports.farewell(run, in_part(whole_loss=2.375), "finished", 2.5)
+    assert facts["best"] == "2.3750 nats (3.426 bits/char) at step 12"
+    for found, on in ((in_part(), "18%"), (in_part(whole_loss=2.375), "all"), (manifest(), "all")):
+        assert f" {on} " in shown(reports.runs_table([(run, found)])).splitlines()[1]
+    records = [*METRICS, {"step": 1800, "best_step": 12, "whole_loss": 2.375}]
+    story = shown(reports.story(run, in_part(), records, []))
+    assert "loss (on 19,968 of 111,539)" in story
+    assert "at step 12 (on 19,968 of 111,539)" in story
+    assert "loss (on" not in shown(reports.story(run, manifest(), METRICS, []))
+
+
 def test_results_and_scores_are_numbers_for_programs() -> None:
     result = json.loads(json.dumps(reports.result("tale-1", manifest(), "finished")))
     assert result == {
@@ -292,7 +339,11 @@ def test_results_and_scores_are_numbers_for_programs() -> None:
         "best_step": 12,
         "val_nats": 2.25,
         "val_bits": pytest.approx(2.25 / math.log(2)),
+        "val_characters": None,
+        "val_split": None,
         "seconds": 130.0,
+        "elapsed": 0.0,
+        "minutes": None,
         "counting": {
             "order": 2,
             "nats": 2.5,
@@ -303,6 +354,11 @@ def test_results_and_scores_are_numbers_for_programs() -> None:
             "same_characters": True,
         },
     }
+    part = reports.result("tale-1", in_part(), "stopped")
+    assert (part["val_nats"], part["val_characters"], part["val_split"]) == (2.25, 19_968, 111_539)
+    assert (part["elapsed"], part["minutes"]) == (121.0, 2.0)
+    whole = reports.result("tale-1", in_part(whole_loss=2.375), "finished")
+    assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
     unevaluated = reports.result("tale-1", manifest(best_loss=None, best_step=None), "stopped")
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
     assert reports.result("tale-1", manifest(baseline=None), "stopped")["counting"] is None

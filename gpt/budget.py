@@ -1,0 +1,92 @@
+"""How a run with a time budget ends in time: what it knows of its speed, and when it replans.
+
+The trainer reads the clock; here are pure functions of what it read, so that a resumed run decides
+as an unbroken one does. All times are in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from gpt.config import TrainConfig
+from gpt.schedule import evaluations_left, replanned
+
+LOOK = 0.02  # the share of the time, spent on steps, after which the trainer checks its plan
+NEWEST = 0.5  # weight of the steps since the last check in the estimate of a step's time
+TOLERANCE, DRIFT = 0.02, 0.05  # of the whole time, and of the time that is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A time to train in, and the run's speed so far.
+
+    seconds: from the start of training to the last save, evaluations and saves included.
+    per_step, evaluating, saving: estimates; an evaluation comes with a save and its sample.
+    last: the final evaluation of the whole validation split, in steps that take as long; 0 if it
+    is not part of the time. most_steps: what the corpus bears; 0: no limit. steps, stepping: the
+    steps since the last check and the time that they took.
+    """
+
+    seconds: float
+    per_step: float
+    evaluating: float
+    saving: float
+    last: float = 0.0
+    most_steps: int = 0
+    steps: int = 0
+    stepping: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError unless every value is of its kind."""
+        times = (self.seconds, self.per_step, self.evaluating, self.saving)
+        for number in (*times, self.last, self.stepping):
+            if type(number) not in (int, float) or not 0 <= number < math.inf:
+                raise ValueError("the budget")
+        if any(type(count) is not int or count < 0 for count in (self.most_steps, self.steps)):
+            raise ValueError("the budget")
+
+    def stepped(self, seconds: float) -> Budget:
+        """One more step is done."""
+        return replace(self, steps=self.steps + 1, stepping=self.stepping + seconds)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to check the plan now: at most 1 / LOOK times in a run that ends in time."""
+        return self.steps > 0 and self.stepping >= LOOK * self.seconds
+
+    def updated(self) -> Budget:
+        """With the speed of the steps since the last check."""
+        now = self.stepping / max(1, self.steps)
+        per_step = (1 - NEWEST) * self.per_step + NEWEST * now
+        return replace(self, per_step=per_step, steps=0, stepping=0.0)
+
+    def remaining(self, config: TrainConfig, step: int) -> float:
+        """The time that the rest of the run takes, as planned."""
+        return (config.steps - step) * self.per_step + self._pauses(config, step)
+
+    def _pauses(self, config: TrainConfig, step: int) -> float:
+        each = self.evaluating + self.saving
+        return evaluations_left(config, step) * each + self.last * self.per_step
+
+    def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
+        """The options with as many steps as the time that is left allows.
+
+        They stay as they are if the forecast misses the budget by little. At least one step in a
+        hundred is still made, in which the learning rate comes down.
+        """
+        remaining = self.remaining(config, step)
+        left = self.seconds - elapsed
+        tolerated = TOLERANCE * self.seconds + DRIFT * remaining
+        if abs(remaining - left) <= max(tolerated, self.per_step):
+            return config
+        each, pauses = self.per_step, self._pauses(config, step)
+        if config.eval_interval:  # then more steps mean more evaluations
+            each += (self.evaluating + self.saving) / config.eval_interval
+            pauses = self.last * self.per_step
+        steps = step + max(1, step // 100, round((left - pauses) / max(each, 1e-9)))
+        if remaining > left:  # late: then the end never moves away
+            steps = min(steps, config.steps)
+        elif self.most_steps:
+            steps = max(config.steps, min(steps, self.most_steps))
+        return config if steps == config.steps else replanned(config, step, steps)

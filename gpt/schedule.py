@@ -1,0 +1,74 @@
+"""Where a run stands after a step, when it evaluates and on how much: pure functions of options.
+
+A run that has to meet a time changes its number of steps on the way. Each change is in the option
+`step_plan`, so that progress, and with it the learning rate and the evaluations, depend on nothing
+but step and options. Knows no clock and no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpt.config import TrainConfig
+
+
+def progress(config: TrainConfig, step: int, since: int = 0) -> float:
+    """The share of the run from step `since` on that is done after `step` steps, in [0, 1].
+
+    Piecewise linear: when the number of steps changes, what is left of the run is distributed
+    over the steps that are left.
+    """
+    done, at, steps = 0.0, since, config.horizons[0][1]
+    for start, changed in config.horizons[1:]:
+        if start >= step:
+            break
+        if start > at:
+            done, at = _between(done, at, start, steps), start
+        steps = changed
+    return _between(done, at, step, steps)
+
+
+def _between(done: float, at: int, step: int, steps: int) -> float:
+    """Progress at `step`, on the way from `done` at step `at` to 1 at `steps`."""
+    if step <= at:
+        return done
+    return min(1.0, done + (1 - done) * (step - at) / (steps - at)) if step < steps else 1.0
+
+
+def replanned(config: TrainConfig, step: int, steps: int) -> TrainConfig:
+    """The run ends at `steps` from now on, after `step` steps; what was before does not change."""
+    plan = [(start, old) for start, old in config.horizons if start < step] + [(step, steps)]
+    text = " ".join(f"{start}:{number}" for start, number in plan)
+    return replace(config, steps=steps, step_plan=text)
+
+
+def is_due(config: TrainConfig, step: int) -> bool:
+    """Whether an evaluation follows this step; one always follows the last."""
+    if step == config.steps:
+        return True
+    if config.eval_interval:
+        return step > 0 and step % config.eval_interval == 0
+    return step > 0 and _passed(config, step) > _passed(config, step - 1)
+
+
+def evaluations_left(config: TrainConfig, step: int = 0) -> int:
+    """How many evaluations come after this step."""
+    steps = max(0, config.steps - step)
+    if steps and config.eval_interval:
+        return -(-config.steps // config.eval_interval) - step // config.eval_interval
+    return min(steps, max(config.evaluations - _passed(config, step), int(steps > 0)))
+
+
+def _passed(config: TrainConfig, step: int) -> int:
+    """How many of the evenly distributed evaluations are done after this step."""
+    return int(config.evaluations * progress(config, step) + 1e-9)  # 0.7 * 10 may be below 7
+
+
+def characters_read(total: int, block: int, most: int) -> int:
+    """How many of `total` predicted characters an evaluation reads, of at most `most`; 0: all.
+
+    Less than all are whole windows of `block` characters, or a part of one.
+    """
+    if not 0 < most < total:
+        return total
+    return most // block * block or most

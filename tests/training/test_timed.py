@@ -1,0 +1,192 @@
+"""A run with a time budget: it ends in time, and what it did can be repeated bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TEXT, corpus_of, manifest_of
+from ranked import on_ranks, rank
+
+from gpt.budget import Budget
+from gpt.run import MODEL, STATE, Run, new_run
+from gpt.schedule import progress
+from gpt.training.optim import learning_rate
+from gpt.training.ranks import ONE, Ranks
+from gpt.training.trainer import Evaluated, Event, Stepped, Stopped, Trainer
+
+STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact
+BUDGET = Budget(seconds=10.0, per_step=STEP, evaluating=EVALUATION, saving=0.0)
+OPTIONS = {"steps": 140, "step_plan": "0:140", "eval_interval": 0, "evaluations": 5}
+
+
+class Clock:
+    """A clock that moves only while the trainer works, by STEP and EVALUATION."""
+
+    def __init__(self, slower: Callable[[float], float] = lambda now: 1.0) -> None:
+        self.now, self.slower = 1000.0, slower
+        self._began = self.now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pauses(self, seconds: float) -> None:
+        """Time goes by in which the trainer does not run."""
+        self.now, self._began = self.now + seconds, self._began + seconds
+
+    def works(self, seconds: float) -> None:
+        self.now += seconds * self.slower(self.now - self._began)
+
+
+def timed(folder: Path, clock: Clock, ranks: Ranks = ONE, **options: Any) -> Trainer:
+    """A trainer of a tiny model with a budget of ten seconds."""
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank}")
+    manifest = replace(manifest_of(corpus, {**OPTIONS, **options}), budget=BUDGET)
+    run = new_run(folder / "runs", "timed", "timed") if ranks.first else Run(folder / "runs/timed")
+    return at_work(Trainer(run, corpus, manifest, "cpu", ranks), clock)
+
+
+def at_work(trainer: Trainer, clock: Clock) -> Trainer:
+    """Lets the trainer read this clock, which its steps and evaluations move."""
+    trainer.clock = clock
+    update, evaluate = trainer.optimizer.step, trainer._evaluate
+
+    def step(number: int) -> None:
+        clock.works(STEP)
+        update(number)
+
+    def evaluated() -> Evaluated:
+        clock.works(EVALUATION)
+        return evaluate()
+
+    trainer.optimizer.step = step  # type: ignore[method-assign]
+    trainer._evaluate = evaluated  # type: ignore[method-assign]
+    return trainer
+
+
+def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
+    events = []
+    for event in trainer.events():
+        events.append(event)
+        if isinstance(event, Stepped) and event.step == stop_after:
+            trainer.stop("SIGTERM")
+    return events
+
+
+def weights(run: Run, step: int) -> tuple[bytes, bytes]:
+    path = run.at(str(step)).path
+    return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
+
+
+def late(now: float) -> float:
+    return 3.0 if now > 4 else 1.0
+
+
+def early(now: float) -> float:
+    return 1 / 3 if now > 5 else 1.0
+
+
+@pytest.mark.parametrize("slower", [lambda now: 1.0, late, early])
+def test_a_run_ends_in_its_time_with_its_schedule(
+    tmp_path: Path, slower: Callable[[float], float]
+) -> None:
+    clock = Clock(slower)
+    trainer = timed(tmp_path, clock)
+    events = finish(trainer)
+    manifest, config = trainer.run.last().manifest, trainer.config
+    assert events[-1] == Stopped(config.steps, "finished")
+    assert manifest.elapsed == pytest.approx(10, rel=0.1)
+    assert manifest.elapsed == pytest.approx(clock.now - 1000, rel=1e-9)
+    assert (manifest.step, manifest.train) == (config.steps, config)
+    assert learning_rate(config.steps, config) == config.min_lr
+    assert learning_rate(config.steps - 1, config) < 0.15 * config.learning_rate
+    steps = [event.step for event in events if isinstance(event, Evaluated)]
+    shares = [progress(config, step) for step in steps]
+    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
+    assert len(config.horizons) > (slower in (late, early))
+
+
+@pytest.mark.parametrize("stops", [[0], [61], [26, 71]])
+def test_a_timed_run_that_was_stopped_ends_as_one_that_was_not(
+    tmp_path: Path, stops: list[int]
+) -> None:
+    unbroken = timed(tmp_path / "unbroken", Clock(late))
+    finish(unbroken)
+    clock = Clock(late)
+    trainer = timed(tmp_path / "stopped", clock)
+    for stop in stops:
+        if stop == 0:
+            trainer.stop("SIGTERM")
+        assert finish(trainer, stop)[-1] == Stopped(stop, "SIGTERM")
+        clock.pauses(500)
+        last = trainer.run.last()
+        trainer = at_work(
+            Trainer.resume(trainer.run, trainer.corpus, last, last.manifest.train, "cpu"), clock
+        )
+    finish(trainer)
+    found, expected = trainer.run.last().manifest, unbroken.run.last().manifest
+    assert found.train == expected.train
+    assert found.elapsed == pytest.approx(expected.elapsed)
+    assert weights(trainer.run, found.step) == weights(unbroken.run, expected.step)
+
+
+def test_a_timed_run_that_was_killed_goes_on_from_its_last_save(tmp_path: Path) -> None:
+    unbroken = timed(tmp_path / "unbroken", Clock(late))
+    finish(unbroken)
+    trainer = timed(tmp_path / "killed", Clock(late))
+    events = trainer.events()
+    while trainer.manifest.step < 50:
+        next(events)
+    last = trainer.run.last()
+    assert 0 < last.manifest.step < 50
+    clock = Clock(late)
+    clock.now += last.manifest.elapsed
+    again = Trainer.resume(trainer.run, trainer.corpus, last, last.manifest.train, "cpu")
+    finish(at_work(again, clock))
+    step = unbroken.config.steps
+    assert again.run.last().manifest.train == unbroken.config
+    assert weights(again.run, step) == weights(unbroken.run, step)
+
+
+def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
+    first = timed(tmp_path / "first", Clock(late))
+    finish(first)
+    manifest = first.run.last().manifest
+    assert len(manifest.train.horizons) > 1
+    start = replace(manifest_of(first.corpus), train=manifest.train)
+    again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
+    finish(again)
+    assert weights(again.run, manifest.step) == weights(first.run, manifest.step)
+    metrics = [
+        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
+        for run in (first.run, again.run)
+    ]
+    assert metrics[0] == metrics[1]
+
+
+def test_other_steps_end_the_time_budget(tmp_path: Path) -> None:
+    trainer = timed(tmp_path, Clock())
+    finish(trainer, 30)
+    last = trainer.run.last()
+    longer = replace(last.manifest.train, steps=40, step_plan="")
+    again = Trainer.resume(trainer.run, trainer.corpus, last, longer, "cpu")
+    assert again.manifest.budget is None
+    assert finish(again)[-1] == Stopped(40, "finished")
+
+
+def on_a_rank(number: int, size: int, folder: Path) -> Any:
+    """Only the first rank's clock is right."""
+    with rank(number, size, folder / "meet") as ranks:
+        trainer = timed(folder, Clock(late if number == 0 else lambda now: 50.0), ranks)
+        finish(trainer)
+        return trainer.config, trainer.manifest.elapsed
+
+
+def test_all_ranks_follow_the_first_ranks_clock(tmp_path: Path) -> None:
+    alone = timed(tmp_path / "alone", Clock(late))
+    finish(alone)
+    for each in on_ranks(2, on_a_rank, tmp_path):
+        assert each == (alone.config, pytest.approx(alone.manifest.elapsed))
