@@ -12,6 +12,7 @@ from conftest import corpus_of, manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpt.budget import Budget
 from gpt.errors import CheckpointError
 from gpt.manifest import Baseline, CorpusId, Manifest, read_json_object, sealed
 from gpt.migration import SCHEMA
@@ -19,6 +20,9 @@ from gpt.run import Checkpoint
 
 SOURCE = Path("manifest.json")
 ANY_LOSS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+BUDGET = Budget(seconds=60.0, per_step=0.1, evaluating=0.5, saving=1.0)
 
 
 def read(text: str | bytes) -> Manifest:
@@ -65,6 +69,10 @@ def test_a_manifest_comes_back_exactly(
         environment=environment,
         files={"model.safetensors": (step, "cd" * 32)},
         baseline=Baseline(tuple(losses), step + 1, 9) if losses else None,
+        train=replace(tiny.manifest.train, steps=700, step_plan="0:900 120:800 310:700"),
+        budget=Budget(seconds=60.0, per_step=total, evaluating=0.5, saving=1.0, steps=step),
+        elapsed=total,
+        whole_loss=best_loss,
     )
     assert read(manifest.to_json()) == manifest
 
@@ -98,6 +106,13 @@ def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
         ("corpus", {"digest": 1, "characters": 1, "sources": ["a"]}),
         ("corpus", {"digest": "a", "characters": "1", "sources": ["a"]}),
         ("running", [1.0]),
+        ("train", {"steps": 9, "step_plan": "0:8"}),
+        ("elapsed", "1"),
+        ("val_characters", -1),
+        ("whole_loss", True),
+        ("budget", {"seconds": 60.0}),
+        ("budget", {**vars(BUDGET), "per_step": None}),
+        ("budget", {**vars(BUDGET), "steps": 0.5}),
         ("running", "12 3"),
         ("files", {"model.safetensors": 7}),
         ("files", {"model.safetensors": ["x", "y"]}),
@@ -125,6 +140,11 @@ def test_a_wrong_value_is_damage(tiny: Checkpoint, name: str, value: Any) -> Non
 def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None:
     values = values_of(tiny.manifest)
     assert read(written(values)) == tiny.manifest
+    for name in ("elapsed", "budget", "val_characters", "whole_loss"):  # older ones have none
+        del values[name]
+    older = replace(tiny.manifest, elapsed=0.0, val_characters=0)
+    assert read(written(values)) == older
+    assert older.compares_with(tiny.manifest)
     for name in ("step", "model", "train", "preset", "characters", "corpus", "seconds", "running"):
         with pytest.raises(CheckpointError, match="damaged"):
             read(written({key: value for key, value in values.items() if key != name}))

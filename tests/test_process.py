@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -76,6 +77,34 @@ def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]
 def test_a_bare_import_of_the_library_imports_neither_numpy_nor_torch() -> None:
     code = "import sys, gpt; assert gpt.__version__; assert not {'numpy', 'torch'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
+
+
+def test_a_timed_run_beside_a_busy_core_ends_with_its_schedule(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT * 20, encoding="utf-8")
+    options = "--n-layer 1 --n-head 2 --n-embd 32 --block-size 32 --batch-size 8 --json"
+    command = [*MAIN, "train", "text.txt", *options.split(), "--minutes", "0.05"]
+    spin = [sys.executable, "-c", "while True: pass"]
+    busy: list[subprocess.Popen[bytes]] = []
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            while process.poll() is None:
+                if not busy and [*tmp_path.glob("checkpoints/*/metrics.jsonl")]:
+                    busy = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
+                time.sleep(0.05)
+        finally:
+            for each in busy:
+                each.kill()
+                each.wait()
+        assert process.stdout is not None
+        result = json.loads(process.stdout.read())
+    assert busy
+    assert result["reason"] == "finished"
+    assert 1 < result["elapsed"] < 9  # of three seconds; test_timed.py holds the tenth
+    (run,) = (tmp_path / "checkpoints").iterdir()
+    last = [each for each in Run(run).records("metrics") if "learning_rate" in each][-1]
+    assert (last["step"], last["learning_rate"]) == (result["step"], 0)
 
 
 def test_a_reader_who_leaves_is_no_error(home: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
-MOST_SCORED = 1_000_000  # characters of a longer one that are scored, as while training
+MOST_SCORED = 1_000_000  # characters of a longer one that are scored
 WORST = 10  # surprises that --chars lists unasked
 
 
@@ -142,8 +142,7 @@ def evaluate(
             remedy = "restore it, or give a FILE" if opened.manifest else "give a FILE"
             told = f"the validation split needs the corpus: {error}; {remedy}"
             raise TextError(told) from None
-        split = _split(ids, opened.name if other else None, chars)
-        tell(replace(split, baseline=opened.manifest.baseline if opened.manifest else None))
+        tell(_split(ids, opened.name if other else None, chars, opened.manifest))
     if may_have_seen:
         console.say(f"warning: {may_have_seen}")
     if failed:
@@ -192,18 +191,26 @@ def _file(name: str, model: TrainedGPT, unknown: str) -> Scored:
     return Scored(label, facts, ids, places)
 
 
-def _split(ids: Ids, of_run: str | None, chars: bool) -> Scored:
-    """The validation split, or of a long one what --chars shows, or what training evaluates."""
+def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None) -> Scored:
+    """The validation split, or of a long one what --chars shows, or its first MOST_SCORED.
+
+    manifest: of the checkpoint; it knows what training measured, and what counting reaches.
+    """
     label = "validation split" + (f" of {of_run}" if of_run else "")
     most = MOST_SHOWN if chars else MOST_SCORED + 1  # the first one is context only
     if len(ids) > most:
         if not chars:
+            trained = ""
+            if manifest and manifest.best_step == manifest.step:
+                nats, characters, of = manifest.shown_loss
+                trained = f"; training measured {nats:.4f} nats on {characters:,} of {of:,}"
             console.say(
                 f"note: of the {label}'s {len(ids):,} characters the first {MOST_SCORED:,} are "
-                "scored; to score all, give the text as a file"
+                f"scored; to score all, give the text as a file{trained}"
             )
         label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
-    return Scored(label, {"file": None, "split": "validation"}, ids)
+    baseline = manifest.baseline if manifest else None
+    return Scored(label, {"file": None, "split": "validation"}, ids, baseline=baseline)
 
 
 def _counted_text(opened: Opened, data: Path) -> Ids:

@@ -208,6 +208,8 @@ def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
     answer = gptx("eval", "--json")
     assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
     assert f"{whole['characters'] + 1:,} characters the first 50 are scored" in answer.err
+    trained = f"training measured {whole['nats']:.4f} nats on {whole['characters']:,} of "
+    assert trained in answer.err
 
 
 def test_eval_compares_with_what_the_run_has_counted(

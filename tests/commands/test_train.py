@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import TEXT
 from program import TINY, Gptx
 
 from gpt.checks import Check
@@ -141,6 +142,61 @@ def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home:
     longer = gptx(*again, "--minutes", "0.1")
     assert longer.code == 0, longer.err
     assert not re.search(r"\b8 steps", longer.err)  # six seconds are hundreds
+
+
+UNTIMED = "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4".split()
+
+
+def test_a_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path) -> None:
+    where = ("--checkpoints", "timed")
+    options = ("--eval-part", "100", "--minutes", "0.02", "--run", "first", "--json")
+    first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
+    assert first.code == 0, first.err
+    assert "1 s with evaluations and saves, from the first step on; the number of" in first.err
+    assert "evaluations read 96 of them, evenly distributed, the last one all" in first.err
+    assert " bits/char (on 96 of " in first.err
+    assert " of the 1 s asked for, with evaluations and saves" in first.err
+    result = json.loads(first.out)
+    assert (result["reason"], result["minutes"]) == ("finished", 0.02)
+    assert result["val_characters"] == result["val_split"]
+    config = (home / "timed/first/config.toml").read_text(encoding="utf-8")
+    assert f"steps = {result['step']}  #" in config
+    assert re.search(rf'step_plan = "0:[0-9: ]*:{result["step"]}"|step_plan = ""', config)
+    again = gptx("train", "--config", "timed/first/config.toml", "--run", "again", *where)
+    assert again.code == 0, again.err
+    model = f"step-{result['step']:08d}/model.safetensors"
+    both = [(home / "timed" / name / model).read_bytes() for name in ("first", "again")]
+    assert both[0] == both[1]
+    scored = json.loads(gptx("eval", "--run", "first", "--json", *where).out)
+    assert scored["nats"] == pytest.approx(result["val_nats"], abs=1e-5)
+    table = gptx("runs", *where).out
+    assert all(" all " in line for line in table.splitlines()[1:])
+    story = gptx("runs", "first", *where).out
+    assert "loss (on 96 of" in story
+    assert "of the 1 s asked for" in story
+    done = gptx("train", "--resume", "--run", "first", *where)
+    assert "this run has done all its steps; train longer with --steps N" in done.err
+    refused = gptx("train", "--resume", "--run", "first", "--minutes", "1", *where)
+    assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
+
+
+def test_a_bare_training_takes_two_minutes_and_says_how_to_train_longer(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt.training.plan.TRIAL", 0.1)  # seconds, for the test's sake
+    bare = ("train", "corpus.txt", "--dry-run", "--checkpoints", "bare")
+    small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
+    short = gptx(*bare, *small).err  # so short a text bears no two minutes
+    assert "no more than 15 epochs" in short
+    assert "longer: --minutes" not in short
+    (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
+    longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err
+    assert "2 min 0 s with evaluations and saves, from the first step on" in longer
+    assert "; longer: --minutes 15\n" in longer
+    with_steps = gptx(*bare, *TINY).err
+    assert "about 0 s with evaluations and saves" in with_steps
+    shown = " ".join(gptx("train", "--help").out.replace("│", "").split())
+    assert re.search(r"--minutes .*?default: \(2 for --preset default without --steps", shown)
 
 
 def test_help_shows_what_the_default_preset_is(gptx: Gptx) -> None:
