@@ -16,7 +16,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/gptx train --minutes 2
+	$(BIN)/gptx train
 	@echo; echo '$$ gptx sample --length 400 --prompt "The "'
 	@$(BIN)/gptx sample --length 400 --prompt "The "
 	@echo; echo '$$ gptx attn'

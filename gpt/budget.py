@@ -13,7 +13,7 @@ from gpt.config import TrainConfig
 from gpt.schedule import evaluations_left, replanned
 
 LOOK = 0.02  # the share of the time, spent on steps, after which the trainer checks its plan
-NEWEST = 0.5  # weight of the steps since the last check in the estimate of a step's time
+NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
 TOLERANCE, DRIFT = 0.02, 0.05  # of the whole time, and of the time that is left
 
 

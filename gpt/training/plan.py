@@ -70,7 +70,8 @@ class Plan:
     def is_timed(self) -> bool:
         """Whether the number of steps changes so that a time is met; the corpus may bear less."""
         manifest, budget = self.manifest, self.manifest.budget
-        return budget is not None and manifest.train.steps != budget.most_steps
+        ends = manifest.train.steps
+        return budget is not None and ends not in (manifest.step, budget.most_steps)
 
     @property
     def seconds_left(self) -> float:
@@ -78,7 +79,7 @@ class Plan:
         manifest, measured = self.manifest, self.measurement
         left = measured.total_seconds(manifest.train, self.validation, manifest.step)
         budget = manifest.budget
-        if budget is None or not self.is_timed or manifest.step == manifest.train.steps:
+        if budget is None or not self.is_timed:
             return left
         return max(0.0, budget.seconds - manifest.elapsed)
 

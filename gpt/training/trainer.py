@@ -336,6 +336,7 @@ class Trainer:
             "learning_rate": learning_rate(before.step, self.config),
             "seconds": round(before.seconds, 3),
             "elapsed": round(before.elapsed, 3),
+            "evaluation_seconds": round(took, 3),
         }
         if self.ranks.first:
             self.run.append("metrics", record)

@@ -246,7 +246,8 @@ def time_facts(
     if timed:
         facts += ", from the first step on; the number of steps adapts"
     if round(last):
-        facts += f"; then about {duration(last)} to evaluate the whole split (--eval-chars)"
+        facts += f"; then about {duration(last)} to evaluate the whole split"
+        facts += " (--eval-chars N reads less)"
     return facts
 
 
@@ -347,7 +348,7 @@ def duration(seconds: float) -> str:
 
 def time_of(manifest: Manifest) -> str:
     """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
-    if not manifest.elapsed:  # written before it was recorded
+    if manifest.elapsed < manifest.seconds:  # some of it went by before this was recorded
         return f"{duration(manifest.seconds)} of training"
     budget = manifest.budget
     asked = f" of the {duration(budget.seconds)} asked for" if budget else ""

@@ -52,7 +52,9 @@ def in_part(**changes: Any) -> Manifest:
     """A run of two minutes whose evaluations have read a part of the split."""
     budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
     train = TrainConfig(eval_part=20_000, steps=1800)
-    start = manifest(val_characters=111_539, train=train, budget=budget, elapsed=121.0)
+    start = manifest(
+        val_characters=111_539, train=train, budget=budget, seconds=110.0, elapsed=121.0
+    )
     return replace(start, **changes)
 
 
@@ -129,7 +131,8 @@ def test_the_facts_of_the_card() -> None:
         "adapts"
     )
     assert reports.time_facts(0.062, 2048, 130, 300.0) == (
-        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split (--eval-chars)"
+        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split "
+        "(--eval-chars N reads less)"
     )
     assert reports.baseline_facts(math.log(65), Baseline((3.3, 2.5, 2.6), 900, 100)) == (
         "2.5000 nats/char by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform 4.174"
