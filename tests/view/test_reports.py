@@ -316,16 +316,20 @@ def test_what_is_to_beat_reads_well_in_a_narrow_card(width: int) -> None:
 
 def test_every_loss_on_a_part_says_so() -> None:
     run = Run(Path("checkpoints/tale-1"))
-    facts = reports.farewell(run, in_part(), "SIGINT", 2.5)
+    facts = reports.farewell(run, in_part(), "SIGINT")
     assert facts["ended"] == (
         "SIGINT after step 1,800 of 1,800, 2 min 1 s of the 2 min 0 s asked for, with evaluations "
         "and saves"
     )
     assert facts["best"].endswith(" at step 12 (on 19,968 of 111,539)")
-    facts = reports.farewell(run, in_part(whole_loss=2.375), "finished", 2.5)
+    facts = reports.farewell(run, in_part(whole_loss=2.375), "finished")
     assert facts["best"] == "2.3750 nats (3.426 bits/char) at step 12"
-    for found, on in ((in_part(), "18%"), (in_part(whole_loss=2.375), "all"), (manifest(), "all")):
-        assert f" {on} " in shown(reports.runs_table([(run, found)])).splitlines()[1]
+    for found, cell in (
+        (in_part(), "2.2500 (18%)"),
+        (in_part(whole_loss=2.375), "2.3750  "),
+        (manifest(), "2.2500  "),
+    ):
+        assert f" {cell}" in shown(reports.runs_table([(run, found)])).splitlines()[1]
     records = [*METRICS, {"step": 1800, "best_step": 12, "whole_loss": 2.375}]
     story = shown(reports.story(run, in_part(), records, []))
     assert "loss (on 19,968 of 111,539)" in story
