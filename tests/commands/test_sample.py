@@ -215,8 +215,9 @@ def test_a_driver_without_a_torch_that_uses_it_is_one_line_and_numpys_text(home:
     plain, fell_back = texts
     assert (fell_back.returncode, fell_back.stdout) == (0, plain.stdout)
     assert (plain.stderr, len(plain.stdout)) == ("", len("the cat") + 501)
-    why = "AssertionError: Torch not compiled with CUDA enabled"
-    assert fell_back.stderr == f"note: cuda failed ({why}); the CPU computes instead\n"
+    # Torch without CUDA raises an AssertionError, with CUDA but without a driver a RuntimeError.
+    note = r"note: cuda failed \((Assertion|Runtime)Error: .+\); the CPU computes instead\n"
+    assert re.fullmatch(note, fell_back.stderr)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
@@ -243,8 +244,8 @@ def test_auto_trains_on_the_cpu_where_torch_cannot_use_the_gpu(
     answer = gptx("train", "corpus.txt", *TINY, "--checkpoints", "gpu")
     assert answer.code == 0, answer.err
     assert "device      cpu (" in answer.err
-    assert [line for line in caplog.messages if "cuda failed (AssertionError: Torch" in line]
-    assert len(caplog.messages) == 1
+    (note,) = caplog.messages
+    assert re.search(r"cuda failed \((Assertion|Runtime)Error: ", note)
 
 
 def test_a_device_that_fails_halfway_leaves_the_text_whole(
