@@ -32,6 +32,7 @@ MANIFEST_LIMIT = 16 * 2**20  # bytes
 LOG_LIMIT = 2**30  # bytes of metrics.jsonl or samples.jsonl
 PID_LIMIT = 100  # bytes of .owner
 
+_BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner"})
 _STEP_FOLDER = re.compile(r"step-(\d{8,12})")
 Read = TypeVar("Read")
 
@@ -124,6 +125,14 @@ class Run:
             if (match := _STEP_FOLDER.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
         ]
         return [path for _, path in sorted(found)]
+
+    def is_begun(self) -> bool:
+        """Whether the folder holds nothing but what a training makes before its first commit."""
+        try:
+            names = {entry.name for entry in os.scandir(self.path)}
+        except OSError:
+            return False
+        return all(name in _BEFORE_COMMIT or name.startswith(".tmp-step-") for name in names)
 
     def last(self) -> Checkpoint:
         """The newest commit, damaged or not found: CheckpointError."""
@@ -363,6 +372,11 @@ def find_run(root: Path, name: str | None = None) -> Run:
     """The named run, or the most recently saved. Raises CheckpointError, ConfigError."""
     if name is not None:
         run = Run(root / check_run_name(name))
+        if not run.step_paths() and (run.path / ".lock").is_file() and run.is_begun():
+            raise CheckpointError(
+                f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
+                f"gptx train … --run {name}"
+            )
         if not run.step_paths():
             known = ", ".join(run.name for run in all_runs(root)[-5:])
             hint = f"; there are: {known}" if known else "; train one with: gptx train"
@@ -377,19 +391,26 @@ def find_run(root: Path, name: str | None = None) -> Run:
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:
     """Makes a run's folder: the given name, or the corpus's with the next free number.
 
-    Raises ConfigError if the name is taken, StorageError if the folder cannot be made.
+    The folder of a training that was killed before its first checkpoint is used again. Raises
+    ConfigError if the name is taken, StorageError if the folder cannot be made.
     """
     with files.storage_errors(f"make a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
         if name is not None:
+            run = Run(root / check_run_name(name))
             try:
-                (root / check_run_name(name)).mkdir()
+                run.path.mkdir()
             except FileExistsError:
-                raise ConfigError(
-                    f"--run: {name!r} exists already; choose another name, or continue it with "
-                    f"--resume --run {name}"
-                ) from None
-            return Run(root / name)
+                if run.step_paths():
+                    raise ConfigError(
+                        f"--run: {name!r} exists already; choose another name, or continue it "
+                        f"with --resume --run {name}"
+                    ) from None
+                if not run.is_begun():
+                    raise ConfigError(
+                        f"--run: {run.path} exists already and is not a run; choose another name"
+                    ) from None
+            return run
         base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
         number = 1
         while True:

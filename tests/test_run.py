@@ -83,8 +83,26 @@ def test_a_new_run_takes_the_next_free_number_or_its_own_name(tmp_path: Path) ->
     names = [new_run(root, stem).name for stem in stems]
     assert names == ["book-1", "book-2", "My-book-2nd-1", "run-1", "x" * 60 + "-1", "été-1"]
     assert new_run(root, "book", "mine").path == root / "mine"
+
+
+def test_a_name_is_taken_from_the_first_commit_on(tmp_path: Path, tiny: Checkpoint) -> None:
+    run = new_run(tmp_path, "book", "mine")
+    run.write("config.toml", "")
+    (run.path / ".tmp-step-00000000").mkdir()  # killed while it saved
+    with run.lock():
+        pass
+    with pytest.raises(CheckpointError, match=r"stopped before its first .* --run mine$"):
+        find_run(tmp_path, "mine")
+    assert new_run(tmp_path, "book", "mine") == run
+    saved(run, tiny.manifest, 0)
     with pytest.raises(ConfigError, match=r"'mine' exists already; .* --resume --run mine"):
-        new_run(root, "book", "mine")
+        new_run(tmp_path, "book", "mine")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "novel.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"texts exists already and is not a run"):
+        new_run(tmp_path, "book", "texts")
+    with pytest.raises(CheckpointError, match="no run 'texts'"):
+        find_run(tmp_path, "texts")
 
 
 def test_only_an_empty_run_is_taken_back(tmp_path: Path, tiny: Checkpoint) -> None:

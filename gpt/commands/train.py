@@ -186,35 +186,41 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
     folder = None
     if ranks.first and not order.dry_run:
         folder = new_run(order.checkpoints, corpus_name(order.corpus), order.run)
+    locked = False
     try:
-        if folder is not None:
-            ranks.launch.mark(folder)
-        device = usable_device(order.device, ranks)
-        with working("encoding") as done:
-            read = shared_corpus(
-                ranks,
-                order.data,
-                order.reading,
-                lambda: read_corpus(
-                    order.corpus, order.data, sys.stdin.buffer, config=order.reading, progress=done
-                ),
-            )
-        ranks.meet(device)
-        plan = make_plan(read, order.options, preset, device, minutes, ranks)
-        if ranks.first:
-            show_card(plan, order.recipe)
-        if order.dry_run:
-            return
         with ExitStack() as stack:
             if folder is not None:
                 stack.enter_context(folder.lock())
+                locked = True
+                ranks.launch.mark(folder)
+            device = usable_device(order.device, ranks)
+            with working("encoding") as done:
+                read = shared_corpus(
+                    ranks,
+                    order.data,
+                    order.reading,
+                    lambda: read_corpus(
+                        order.corpus,
+                        order.data,
+                        sys.stdin.buffer,
+                        config=order.reading,
+                        progress=done,
+                    ),
+                )
+            ranks.meet(device)
+            plan = make_plan(read, order.options, preset, device, minutes, ranks)
+            if ranks.first:
+                show_card(plan, order.recipe)
+            if order.dry_run:
+                return
+            if folder is not None:
                 corpus = [printable(name) for name in order.corpus] or None
                 folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
             run_of = folder or Run(Path())
             trainer = Trainer(run_of, read, plan.manifest, device, ranks, prove_tensors)
             run_training(trainer, order.as_json)
     finally:
-        if folder is not None:
+        if folder is not None and locked:
             discard_if_empty(folder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from program import TINY, Gptx
 from gpt.checks import Check
 from gpt.manifest import Manifest
 from gpt.reading import proof
+from gpt.run import Run
 from gpt.toml import from_toml
 from gpt.training.repeats import RECIPE
 from gpt.training.timing import Measurement
@@ -305,3 +307,21 @@ def test_a_run_on_repeats_repeats_from_its_own_config(gptx: Gptx, home: Path) ->
     assert again.code == 0, again.err
     model = "repeats-1/step-00000002/model.safetensors"
     assert (home / "again-repeats" / model).read_bytes() == (home / "first" / model).read_bytes()
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_trained_again(
+    gptx: Gptx, home: Path
+) -> None:
+    left = home / "checkpoints" / "killed"
+    left.mkdir()
+    (left / "config.toml").write_text("steps = 8\n")
+    (left / ".lock").touch()
+    resumed = gptx("train", "--resume", "--run", "killed")
+    assert resumed.code == 4
+    assert "train it again: gptx train … --run killed" in resumed.err
+    with Run(left).lock():  # another training is preparing it
+        assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 5
+    assert (left / "config.toml").is_file()
+    assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 0
+    assert Run(left).step_paths()
+    shutil.rmtree(left)
