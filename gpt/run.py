@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeVar
 
 from gpt import files
+from gpt.config import LARGEST
 from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
 from gpt.manifest import Manifest
 from gpt.migration import migrate
@@ -32,6 +33,9 @@ MANIFEST_LIMIT = 16 * 2**20  # bytes
 LOG_LIMIT = 2**30  # bytes of metrics.jsonl or samples.jsonl
 PID_LIMIT = 100  # bytes of .owner
 
+#: What a line of metrics.jsonl must have, and what it may have.
+_METRICS = {"val_loss": ("step", "train_loss", "val_loss"), "whole_loss": ("step", "whole_loss")}
+_OPTIONAL = frozenset({"since", "best_step", "val_characters", "learning_rate", "seconds"})
 _BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner"})
 _STEP_FOLDER = re.compile(r"step-(\d{8,12})")
 Read = TypeVar("Read")
@@ -297,17 +301,21 @@ class Run:
             files.append_line(path, json.dumps(record, ensure_ascii=False, allow_nan=False))
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The lines of a log; a torn last line is left out. Raises CheckpointError for a link."""
-        found: list[dict[str, Any]] = []
+        """The whole lines of metrics.jsonl or samples.jsonl. Raises CheckpointError for a link."""
+        return self.read_log(log)[0]
+
+    def read_log(self, log: str) -> tuple[list[dict[str, Any]], int]:
+        """The whole lines of a log, and how many others there are, but for a torn last one.
+
+        Raises CheckpointError for a link.
+        """
         path = self.path / f"{log}.jsonl"
         if not os.path.lexists(path):
-            return found
-        for line in files.read(path, LOG_LIMIT).split(b"\n"):
-            with suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int):
-                    found.append(record)
-        return found
+            return [], 0
+        *lines, last = files.read(path, LOG_LIMIT).split(b"\n")
+        read = [_record(log, line) for line in lines]
+        whole = [record for record in (*read, _record(log, last)) if record is not None]
+        return whole, read.count(None)
 
     def forget_after(self, step: int) -> None:
         """Drops log lines of later steps, which a resumed run will write again."""
@@ -347,6 +355,27 @@ class Run:
             with suppress(OSError):
                 owner.unlink(missing_ok=True)
             lock.release()
+
+
+def _record(log: str, line: bytes) -> dict[str, Any] | None:
+    """A line of a log, if every value that is read from it is of its kind."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    if type(record.get("step")) is not int or record["step"] < 0:
+        return None
+    if log == "samples":
+        return record if isinstance(record.get("text"), str) else None
+    needed = _METRICS["whole_loss" if "whole_loss" in record else "val_loss"]
+    numbers = (*needed, *(_OPTIONAL & record.keys()))
+    return record if all(_is_number(record.get(name)) for name in numbers) else None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]
 
 
 def _val_loss(manifest: Manifest) -> float:

@@ -312,13 +312,48 @@ def test_a_log_gives_its_lines_back_but_for_a_torn_one(tmp_path: Path) -> None:
         run.append("samples", {"step": 4, "loss": float("nan")})
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"null",
+        b"7",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b"{}",
+        b'{"step": 2}',
+        b'{"step": true, "train_loss": 1, "val_loss": 1}',
+        b'{"step": -1, "train_loss": 1, "val_loss": 1}',
+        b'{"step": 2, "train_loss": 1, "val_loss": null}',
+        b'{"step": 2, "train_loss": "1", "val_loss": 1}',
+        b'{"step": 2, "train_loss": 1, "val_loss": NaN}',
+        b'{"step": 2, "train_loss": 1, "val_loss": 1e999}',
+        b'{"step": 2, "train_loss": 1, "val_loss": 1, "seconds": []}',
+        b'{"step": 2, "whole_loss": {}}',
+    ],
+)
+def test_a_damaged_line_of_a_log_is_left_out_and_counted(line: bytes, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    whole = [
+        {"step": 1, "train_loss": 2, "val_loss": 1.5, "new": "x"},
+        {"step": 3, "whole_loss": 1},
+    ]
+    lines = [json.dumps(record).encode() for record in whole]
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([lines[0], line, lines[1], b'{"step']))
+    assert run.read_log("metrics") == (whole, 1)
+    (tmp_path / "samples.jsonl").write_bytes(line + b'\n{"step": 1, "text": "a"}\n')
+    assert run.read_log("samples") == ([{"step": 1, "text": "a"}], 1)
+    run.forget_after(2)
+    assert run.records("metrics") == whole[:1]
+
+
 def test_what_a_resumed_run_will_do_again_is_forgotten(tmp_path: Path) -> None:
     run = Run(tmp_path)
+    losses = {"train_loss": 2.0, "val_loss": 1.5}
     for step in (6, 12, 18):
-        run.append("metrics", {"step": step})
+        run.append("metrics", {"step": step, **losses})
     run.append("samples", {"step": 18, "text": "é"})
     run.forget_after(12)
-    assert run.records("metrics") == [{"step": 6}, {"step": 12}]
+    assert run.records("metrics") == [{"step": 6, **losses}, {"step": 12, **losses}]
     assert run.records("samples") == []
 
 
@@ -359,10 +394,10 @@ def test_saving_a_step_again_loses_nothing_if_it_fails(
 
 
 def test_a_line_after_a_torn_one_is_not_lost(fresh_run: Run) -> None:
-    path = fresh_run.path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1}\n{"step": 2')
-    fresh_run.append("metrics", {"step": 3})
-    assert [record["step"] for record in fresh_run.records("metrics")] == [1, 3]
+    path = fresh_run.path / "samples.jsonl"
+    path.write_bytes(b'{"step": 1, "text": "a"}\n{"step": 2')
+    fresh_run.append("samples", {"step": 3, "text": "a"})
+    assert [record["step"] for record in fresh_run.records("samples")] == [1, 3]
 
 
 def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:

@@ -45,7 +45,13 @@ def runs(
         return
     run = find_run(checkpoints, name)
     manifest = run.last().manifest
-    metrics, samples = run.records("metrics"), run.records("samples")
+    logs = {}
+    for log in ("metrics", "samples"):
+        logs[log], damaged = run.read_log(log)
+        if damaged:
+            what = reports.counted(damaged, "damaged line")
+            console.say(f"warning: {run.path / log}.jsonl: {what} left out")
+    metrics, samples = logs["metrics"], logs["samples"]
     if as_json:
         story = {**reports.result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
         console.write(json.dumps(story, ensure_ascii=False) + "\n")

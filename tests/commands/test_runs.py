@@ -32,3 +32,18 @@ def test_runs_verify_reads_every_byte(gptx: Gptx, home: Path) -> None:
     records = [json.loads(line) for line in damaged.out.splitlines()]
     assert [(record["step"], record["whole"]) for record in records] == [(4, True), (8, False)]
     assert str(state.name) in records[1]["problem"]
+
+
+def test_a_damaged_log_is_shown_as_far_as_it_is_whole(gptx: Gptx, home: Path) -> None:
+    logs = [home / "checkpoints/corpus-1" / name for name in ("metrics.jsonl", "samples.jsonl")]
+    whole = [path.read_bytes() for path in logs]
+    try:
+        for path, data in zip(logs, whole, strict=True):
+            path.write_bytes(b"[" * 100_000 + b"\nnull\n" + data)
+        answer = gptx("runs", "corpus-1")
+        assert answer.code == 0
+        assert answer.err.count("2 damaged lines left out") == 2
+        assert "●" in answer.out
+    finally:
+        for path, data in zip(logs, whole, strict=True):
+            path.write_bytes(data)
