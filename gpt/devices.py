@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from gpt.errors import ConfigError
 
@@ -38,6 +38,8 @@ def choose(device: str) -> str:
     MPS is used only when asked for: at these model sizes a CPU often keeps up with it.
     Raises ConfigError.
     """
+    if device not in get_args(Device):
+        raise ConfigError(f"--device: {device!r} is not one of {', '.join(get_args(Device))}")
     if device == "auto":
         return "cuda" if cuda_devices() else "cpu"
     if device == "cuda" and not cuda_devices():

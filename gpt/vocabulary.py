@@ -63,8 +63,13 @@ class Vocabulary:
     def encode(self, text: str, unknown: str = "error") -> Ids:
         """(characters,) ids. `unknown="skip"` leaves out what the vocabulary lacks.
 
-        Raises TextError that names the first unknown character, its code point and position.
+        Raises TextError that names the first unknown character, its code point and position;
+        TypeError for a text that is no str, ValueError for another `unknown`.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"text: expected a str, not {type(text).__name__}")
+        if unknown not in ("error", "skip"):
+            raise ValueError(f"unknown: {unknown!r} is not one of error, skip")
         ids = self._ids_or_none(text)
         known = ids >= 0
         if not known.all():

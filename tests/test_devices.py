@@ -44,3 +44,8 @@ def test_waiting_threads_sleep_unless_the_user_has_said_how(
 def test_a_cpu_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     assert [devices.usable(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == ["cpu"] * 2
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--device: 'x' is not one of auto, cpu, cuda, mps"):
+        devices.choose("x")

@@ -147,8 +147,13 @@ class TrainedGPT:
     ) -> Samples:
         """What each of config.n samples gains, step by step; see sampler.Samples.
 
-        Raises TextError, and OutOfMemory for more samples than this machine has room for.
+        Raises TextError, OutOfMemory for more samples than this machine has room for, and for
+        `stop` TypeError if it is one text and ValueError if one of its texts is empty.
         """
+        if isinstance(stop, str):
+            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
+        if not all(stop):
+            raise ValueError("stop: an empty text would stop before anything is written")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
         self._check_memory(config.n)
         return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
@@ -200,10 +205,14 @@ class TrainedGPT:
 
         Without a text: on the start of the validation split, which the model file holds; `gptx
         heads` reads the whole split where it finds the corpus. The survey names its text. Raises
-        TextError for too short a text and for unknown characters.
+        TextError for too short a text and for unknown characters, ValueError for other arguments.
         """
         from gpt.reading.heads import survey
 
+        if windows < 1:
+            raise ValueError(f"windows: {windows} is less than 1")
+        if ablation not in (None, "mean", "zero"):
+            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
         name = self.excerpt_name if text is None else f"a text of {len(text):,} characters"
         ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
         return survey(self.reader, ids, windows, ablation, text=name)
@@ -228,9 +237,14 @@ class TrainedGPT:
         )
 
     def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
-        """The likeliest next characters at every depth and position of `attention`'s text."""
+        """The `most` likeliest next characters at every depth and position of `attention`'s text.
+
+        Raises ValueError if `most` is less than 1.
+        """
         from gpt.reading.lens import look
 
+        if most < 1:
+            raise ValueError(f"most: {most} is less than 1")
         return look(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:

@@ -189,3 +189,23 @@ def test_a_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> N
     for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
         assert other.generate("the cat", length=20) == trained.generate("the cat", length=20)
         assert other.stored.sha256 == trained.stored.sha256
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "problem"),
+    [
+        (lambda model: model.generate(b"the"), TypeError, "text: expected a str, not bytes"),
+        (lambda model: model.attention(None), TypeError, "text: expected a str, not NoneType"),
+        (lambda model: model.score("the", unknown="drop"), ValueError, "unknown: 'drop' is not"),
+        (lambda model: model.generate("the", stop=[""]), ValueError, "stop: an empty text"),
+        (lambda model: model.generate("the", stop="."), TypeError, r"use \['\.'\]"),
+        (lambda model: model.heads(windows=0), ValueError, "windows: 0 is less than 1"),
+        (lambda model: model.heads(ablation="x"), ValueError, "ablation: 'x' is not one of"),
+        (lambda model: model.lens(model.attention("the"), -3), ValueError, "most: -3 is less"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    trained: TrainedGPT, call: Any, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        call(trained)
