@@ -337,6 +337,8 @@ def read_text(path: str) -> str:
     Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). These are found
     while it is read, so that a device without an end is not read for ever.
     """
+    if "\0" in path:
+        raise TextError(f"cannot read {path}: the name has a NUL character")
     decoder, texts, offset = codecs.getincrementaldecoder("utf-8")(), [], 0
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:

@@ -263,7 +263,10 @@ def _is_sealed(data: bytes) -> bool:
 
 
 def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
-    """Strict JSON: no duplicate keys, no NaN, no deep nesting. Raises CheckpointError."""
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates.
+
+    Raises CheckpointError.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
@@ -276,6 +279,7 @@ def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
 
     try:
         value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"damaged: {source} ({error})") from error
     if not isinstance(value, dict):

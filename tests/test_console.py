@@ -90,6 +90,11 @@ def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -
     assert "\x1b[" in terminal.getvalue()
 
 
+def test_a_name_with_a_nul_character_is_named() -> None:
+    with pytest.raises(TextError, match="the name has a NUL character"):
+        console.read_text("a\0b")
+
+
 @pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "log"])
 def test_an_output_to_a_name_of_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
     log = tmp_path / "log"

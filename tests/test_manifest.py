@@ -180,6 +180,7 @@ def test_a_newer_schema_asks_for_a_newer_gptx() -> None:
         ('{"a": 1} {}', "Extra data"),
         ('{"a": ' + "9" * 5_000 + "}", "limit"),
         (b'{"a": "\xff"}', "decode"),
+        ('{"a": ["\\ud800"]}', "surrogates not allowed"),
     ],
 )
 def test_json_is_taken_strictly(text: str | bytes, problem: str) -> None:
