@@ -186,7 +186,7 @@ class TrainConfig:
 
     steps: Annotated[int, "Optimizer steps."] = 2000
     step_plan: Annotated[
-        str, "How --minutes planned the steps on the way, as FROM:STEPS pairs."
+        str, "All step counts that --minutes planned, as FROM_STEP:STEPS pairs."
     ] = ""
     batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
@@ -216,13 +216,13 @@ class TrainConfig:
     val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
     min_count: Annotated[int, "Characters that come less often become one; 0 = none do."] = 0
     replacement: Annotated[str, "The character that stands for them."] = "\ufffd"
-    eval_interval: Annotated[int, "Steps between evaluations; 0 = as --evaluations says."] = 0
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = use --evaluations."] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
     eval_chars: Annotated[
         int, "Most validation characters an evaluation reads, evenly distributed; 0 = all."
     ] = 0
     eval_part: Annotated[
-        int, "The same for all evaluations but the last; 0 = as --eval-chars says."
+        int, "Most validation characters for all evaluations but the last; 0 = as --eval-chars."
     ] = 0
     patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
@@ -277,7 +277,7 @@ class TrainConfig:
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:
-        """(from_step, steps) …: from which step on which number of steps was planned."""
+        """(from_step, steps) …: from_step on, the plan was to make this number of steps."""
         return parse_step_plan(self.step_plan) or ((0, self.steps),)
 
 
@@ -330,7 +330,7 @@ def unescaped(text: str, option: str) -> str:
     return result
 
 
-@cache  # the learning rate asks at every step
+@cache  # called at every step, for the learning rate
 def parse_step_plan(text: str) -> tuple[tuple[int, int], ...]:
     """ "0:900 120:800" -> ((0, 900), (120, 800)). Raises ConfigError."""
     pairs = [re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", word) for word in text.split()]

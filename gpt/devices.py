@@ -50,10 +50,10 @@ def choose(device: str) -> str:
 
 
 def usable(device: str, trial: Callable[[str], object]) -> str:
-    """`choose`, and proof that the device works: `trial` computes on it, or raises anything.
+    """`choose`, then a test of the device: `trial` computes on it, and may raise anything.
 
-    Where the trial fails, "auto" is "cpu", and one line says so. Raises ConfigError if the device
-    was asked for.
+    If the trial fails, "auto" becomes "cpu" with one line of output; any other choice raises
+    ConfigError.
     """
     chosen = choose(device)
     if chosen == "cpu":
@@ -63,8 +63,8 @@ def usable(device: str, trial: Callable[[str], object]) -> str:
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
             raise ConfigError(
-                f"--device: torch cannot compute on {chosen} ({_reason(error)}); install a torch "
-                "that can, or use --device cpu"
+                f"--device: torch cannot compute on {chosen} ({_reason(error)}); install a version "
+                "of torch that can, or use --device cpu"
             ) from error
         report_failure(chosen, error, "the CPU computes instead")
         return "cpu"

@@ -23,7 +23,7 @@ from gpt.errors import CheckpointError, StorageError
 def storage_errors(doing: str) -> Iterator[None]:
     """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>".
 
-    So is the ValueError by which Python refuses a name with a NUL character.
+    The ValueError that Python raises for a name with a NUL character becomes one as well.
     """
     try:
         yield
@@ -140,11 +140,11 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def output(path: Path, data: bytes) -> None:
-    """Writes what a user asked for where the user said, as a shell's `>` would. Raises OSError.
+    """Writes an output file that the user named, as a shell's `>` does. Raises OSError.
 
-    A new file appears whole. What is there keeps its permissions, owner, hard links and the links
-    that lead to it; a device or a pipe is written to. Without permission nothing changes, nor
-    where the disk has no room for more bytes than the file has.
+    A new file appears whole. An existing file keeps its permissions, owner, hard links and the
+    links to it; a device or a pipe is written to. An existing file does not change if permission
+    or disk space is missing.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
@@ -163,9 +163,9 @@ def output(path: Path, data: bytes) -> None:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Finds room for a file of so many bytes before any old byte is overwritten.
+    """Reserves disk space for `size` bytes before any old byte is overwritten.
 
-    Raises OSError where the disk is full; systems and disks that cannot tell are believed.
+    Raises OSError if the disk is full; does nothing if the system or disk cannot reserve space.
     """
     before = os.fstat(descriptor).st_size
     if size <= before or not hasattr(os, "posix_fallocate"):
@@ -263,7 +263,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Writes a short file that nothing depends on, in place. Raises OSError, also for a link."""
+    """Overwrites a short, unimportant file in place. Raises OSError, also for a link."""
     descriptor = _open_plain(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.ftruncate(descriptor, 0)
@@ -292,15 +292,15 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def check_plain(path: Path) -> None:
-    """Raises OSError if there is something at `path` that is no regular file, such as a link."""
+    """Raises OSError if `path` exists and is not a regular file, for example a link."""
     with suppress(FileNotFoundError):
         os.close(_open_plain(path, os.O_RDONLY))
 
 
 def _open_plain(path: Path, flags: int) -> int:
-    """Opens a regular file: no link is followed, no pipe waited for. Raises OSError.
+    """Opens a regular file; does not follow a link or wait for a pipe. Raises OSError.
 
-    A run can come from elsewhere: a link in it could lead to any file of the user's.
+    A run may come from somebody else: a link in it could point to any file of the user.
     """
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
         flags |= getattr(os, name, 0)
@@ -308,8 +308,8 @@ def _open_plain(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, and links in a run are not opened") from None
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads
+            raise OSError(errno.ELOOP, "it is a link, and gptx opens no links in a run") from None
+        if error.errno == errno.ENXIO:  # a pipe without a reader
             raise OSError(errno.EINVAL, "it is not a regular file") from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,8 +1,8 @@
-"""A model file (safetensors): read whole, held against its own config, and only then believed.
+"""A model file (safetensors): read whole, and checked against its own config before it is used.
 
 Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
-infinite. The file carries a digest of all its bytes, so that it can be believed alone. Reads with
-numpy; knows no torch.
+infinite. The file contains a digest of all its bytes, so that it can be checked without its run.
+Reads with numpy; knows no torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGEST_MODEL = 2**36  # bytes
 Tensors = dict[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 
-BLANK = "0" * 64  # stands in the file's header where its digest will be
+BLANK = "0" * 64  # placeholder for the digest in the file's header
 
 _DTYPES = ("F64", "F32", "I32")  # safetensors' names
 
@@ -39,9 +39,9 @@ _DTYPES = ("F64", "F32", "I32")  # safetensors' names
 class Probe:
     """Ids, and the logits that torch computed for them at saving.
 
-    ids: (R, L), each row a text of its own. logits: (P, K), P = R·L; of position p the K characters
-    from p·K on, where the first follows the last. exact: in float64, as files have them since they
-    carry a digest; before, in float32.
+    ids: (R, L), each row a separate text. logits: (P, K), P = R·L; position p has those of the K
+    characters from p·K on, where the first follows the last. exact: whether they are float64, as in
+    all files with a digest; older files have float32.
     """
 
     ids: npt.NDArray[np.int32]
@@ -49,7 +49,7 @@ class Probe:
     exact: bool
 
     def of(self, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(R, L, vocab_size) -> (P, K), those that are stored."""
+        """(R, L, vocab_size) -> (P, K), the stored ones."""
         return pick(logits, self.logits.shape[1])
 
 
@@ -65,7 +65,7 @@ class StoredModel:
     """A model file's content: enough to run the model, and to prove that it runs right.
 
     excerpt is the start of the validation split. vouched: whether a digest, its own or the
-    manifest's, says that every byte is as it was written.
+    manifest's, has confirmed every byte.
     """
 
     config: ModelConfig
@@ -80,7 +80,7 @@ class StoredModel:
 
 
 def sealed(data: bytes) -> bytes:
-    """A model file whose header has BLANK, with its digest there: BLAKE3 of all bytes as given."""
+    """Replaces BLANK in a model file's header by its digest: BLAKE3 of all bytes with BLANK."""
     from blake3 import blake3
 
     place, view = data.index(BLANK.encode()), memoryview(data)
@@ -136,8 +136,9 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
     """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
 
-    Alone, its own digest must be right; files of older releases have none, and are not vouched for.
-    Raises CheckpointError when it is missing, damaged, not ours, or of a newer schema.
+    Without a manifest, the file's own digest must match; files of older releases have none, and are
+    not vouched for. Raises CheckpointError if the file is missing, damaged, not a gptx model, or of
+    a newer schema.
     """
     data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
     digest = hashlib.sha256(data).hexdigest()
@@ -154,7 +155,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
         own = schema >= DIGEST_SINCE or "digest" in about
         if own and not recorded and not _is_sealed(data, about["digest"]):
-            raise ValueError("it is not as it was written")
+            raise ValueError("its bytes do not match its digest")
         config = ModelConfig(**migrate_model(about["config"], schema))
         vocabulary = Vocabulary(about["characters"])
         if len(vocabulary) != config.vocab_size:

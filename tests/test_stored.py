@@ -157,7 +157,7 @@ def test_a_changed_weight_that_no_probe_sees_is_found(tmp_path: Path) -> None:
     path.write_bytes(joined(header, changed))
     TrainedGPT(read_model(path))  # no probe sees it, where the digest is made to fit
     whole = (fresh.path / MODEL).read_bytes()
-    refused(tmp_path, whole[: -len(body)] + changed, "not as it was written")
+    refused(tmp_path, whole[: -len(body)] + changed, "do not match its digest")
 
 
 def raw(text: str) -> Edit:
@@ -198,7 +198,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "no schema": (about(schema=None), "damaged"),
     "no digest": (about(digest=None), "damaged"),
     "a digest that is no text": (about(digest=64), "damaged"),
-    "a digest that is short": (about(digest="0"), "not as it was written"),
+    "a digest that is short": (about(digest="0"), "do not match its digest"),
     "no step": (about(step="soon"), "damaged"),
     "no excerpt": (about(excerpt=None), "damaged"),
     "no config": (about(config=None), "damaged"),

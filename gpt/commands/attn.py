@@ -49,7 +49,7 @@ def attn(
         str | None,
         typer.Option(
             help="A number, all, mean or rollout.",
-            show_default="0; html opens on the one that says most",
+            show_default="0; html: the one nearest to a named kind",
         ),
     ] = None,
     stage: Annotated[Stage, typer.Option(help="Which part of the computation.")] = "weights",
@@ -172,7 +172,7 @@ def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> 
         return [open_run(checkpoints, run, step)]
     first = first or "best"
     opened = [open_run(checkpoints, run, first)]
-    against = diff or run or opened[0].name  # the newest run may be another one by now
+    against = diff or run or opened[0].name  # the newest run may have changed since
     opened.append(open_run(checkpoints, against, (second or "best") if colon else first))
     one, other = (each.model.stored for each in opened)
     if one.source.resolve() == other.source.resolve():
@@ -241,7 +241,7 @@ def _written(
 
 
 def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str | None) -> str:
-    """layer and head: as the user gave them; without them the page opens on one that it chooses."""
+    """layer and head: as the user gave them; without them, `opening` chooses."""
     from gpt.reading.measures import measure
     from gpt.view.page import Start, build_page, opening
 
@@ -254,7 +254,7 @@ def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str 
     if first == "mean" or first == "rollout":
         start = Start(chosen.layers[0], first, chosen.stage)
     else:
-        # Of two models the one with fewer heads, as both must have the head; else the second.
+        # Of two models, the one with fewer heads, as both need the head; if equal, the second.
         fewest = min(reversed(subjects), key=_count_heads)
         wanted = [int(each) if each and each.isdecimal() else None for each in (layer, head)]
         start = opening(fewest.measures, wanted[0], wanted[1], chosen.stage)

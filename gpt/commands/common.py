@@ -1,4 +1,4 @@
-"""What the reading commands share: an opened checkpoint, taking in a text."""
+"""Shared by the reading commands: opening a checkpoint, and reading a text for it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth import
 
 @dataclass(frozen=True)
 class Opened:
-    """The checkpoint that a command works with, read once: its model and what it was made with.
+    """The checkpoint that a command uses, read once: its model and manifest.
 
-    name: the run's; of a model file alone its path, and then there is no manifest.
+    name: the run's name. A model file without its run has its path as name, and no manifest.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Opened:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Which checkpoint an answer came from, for programs; `vouched`: by a digest."""
+        """Which checkpoint an answer came from, for programs. vouched: its digest was checked."""
         stored = self.model.stored
         return {
             "run": self.name,
@@ -51,15 +51,17 @@ class Opened:
         }
 
     def splits(self, data: Path) -> tuple[Ids, Ids]:
-        """What the run was trained and validated on.
+        """The ids that the run was trained and validated on.
 
-        Raises TextError if there is no run, or its corpus has changed or cannot be found; what to
-        do is the command's word.
+        Raises TextError if there is no run, or if its corpus has changed or cannot be found; the
+        command adds what to do then.
         """
         from gpt.training.finding import find_corpus
 
         if self.manifest is None:
-            raise TextError(f"{self.name} is a model file alone, which does not name its corpus")
+            raise TextError(
+                f"{self.name} is a model file without its run, so its corpus is unknown"
+            )
         corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
         return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
 
@@ -72,9 +74,9 @@ def open_run(
     characters: int = 0,
     check: Callable[[StoredModel], None] | None = None,
 ) -> Opened:
-    """The chosen checkpoint. "auto" takes a GPU only for work that outlasts importing torch.
+    """The chosen checkpoint. "auto" takes a GPU only for work longer than importing torch.
 
-    `check` may raise a GptxError for what does not fit the model, before anything is told of it.
+    check: may raise a GptxError for input that does not fit the model, before any note is printed.
     """
     from gpt.loading import find, open_model
     from gpt.run import all_runs
@@ -92,11 +94,11 @@ def open_run(
 
 
 def tell_if_unvouched(stored: StoredModel) -> None:
-    """One line about a model file alone that an older release wrote: nothing shows its damage."""
+    """Prints a note about a model file without a digest, in which damage may go unnoticed."""
     if not stored.vouched:
         console.say(
-            f"note: {stored.source} was written by an older gptx and has no digest: a changed "
-            "number in it cannot be noticed; in its run's folder, the manifest has one"
+            f"note: {stored.source} was written by an older gptx and has no digest, so gptx cannot "
+            "detect every change in it; if its run still exists, open that: the run has a digest"
         )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
-MOST_SCORED = 1_000_000  # characters of a longer one that are scored
+MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 WORST = 10  # surprises that --chars lists unasked
 
 
@@ -34,8 +34,8 @@ WORST = 10  # surprises that --chars lists unasked
 class Scored:
     """A text as the model takes it in, what to call it, and what programs are told of it.
 
-    places: where in its file each character stands, when some were left out. baseline: what the run
-    has stored of counting on it.
+    places: where in its file each character stands, when some were left out. baseline: the run's
+    stored baseline for this text.
     """
 
     label: str
@@ -67,8 +67,8 @@ def evaluate(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Compare with another run, RUN:STEP or model file on this text: two models. To "
-            "compare recipes, train several seeds of each.",
+            help="Run, RUN:STEP or model file to compare with on this text. This compares two "
+            "models; to compare recipes, train several seeds of each.",
             show_default=False,
         ),
     ] = None,
@@ -76,7 +76,7 @@ def evaluate(
         bool,
         typer.Option(
             "--counting",
-            help="Count n-grams of the training text, to compare with on a FILE, too.",
+            help="Compare a FILE, too, with n-grams counted in the training text.",
         ),
     ] = False,
     unknown: Unknown = "error",
@@ -150,7 +150,7 @@ def evaluate(
 
 
 def _run_and_step(against: str) -> tuple[str, str]:
-    if os.path.isfile(against):  # whatever colons its path has
+    if os.path.isfile(against):  # a path may contain colons
         return against, "best"
     name, _, step = against.partition(":")
     return name, step or "best"
@@ -192,9 +192,9 @@ def _file(name: str, model: TrainedGPT, unknown: str) -> Scored:
 
 
 def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None) -> Scored:
-    """The validation split, or of a long one what --chars shows, or its first MOST_SCORED.
+    """The validation split; only the first MOST_SHOWN (--chars) or MOST_SCORED of a long one.
 
-    manifest: of the checkpoint; it knows what training measured, and what counting reaches.
+    manifest: the checkpoint's; it has the loss that training measured, and the baseline.
     """
     label = "validation split" + (f" of {of_run}" if of_run else "")
     most = MOST_SHOWN if chars else MOST_SCORED + 1  # the first one is context only
@@ -205,8 +205,8 @@ def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None)
                 nats, characters, of = manifest.shown_loss
                 trained = f"; training measured {nats:.4f} nats on {characters:,} of {of:,}"
             console.say(
-                f"note: of the {label}'s {len(ids):,} characters the first {MOST_SCORED:,} are "
-                f"scored; to score all, give the text as a file{trained}"
+                f"note: scoring only the first {MOST_SCORED:,} of {len(ids):,} characters of the "
+                f"{label}; to score all, give the text as a file{trained}"
             )
         label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
     baseline = manifest.baseline if manifest else None
@@ -223,14 +223,14 @@ def _counted_text(opened: Opened, data: Path) -> Ids:
         remedy = "; restore it" if opened.manifest else ""
         raise TextError(f"--counting needs the corpus: {error}{remedy}") from None
     if len(train) > MOST_TRAIN:
-        console.say(f"note: the last {MOST_TRAIN:,} characters of the training text are counted")
+        console.say(f"note: counting only the last {MOST_TRAIN:,} characters of the training text")
     return train
 
 
 def _beside_counting(
     text: Scored, record: dict[str, Any], trained_on: Ids | None, vocab_size: int
 ) -> str:
-    """The model's loss in the record beside what counting reaches; "" where that is not known."""
+    """Adds the comparison with the baseline to the record; its line, or "" without a baseline."""
     from gpt.view import reports
 
     baseline = text.baseline
@@ -307,7 +307,7 @@ def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None
 
     text = mine.corpus.digest
     if its is None:
-        why = "is a model file alone, so it may have seen this text"
+        why = "is a model file without its run, so it may have seen this text"
     elif algorithm_of(its.corpus.digest) != algorithm_of(text):
         why = "has another release's name for its corpus, so it may have seen this text"
     elif its.corpus.digest != text:

@@ -36,7 +36,9 @@ def heads(
         ),
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All measures, also by period.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All measures; the synthetic one for each period, too.")
+    ] = False,
     precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .html, a page.")
@@ -71,7 +73,9 @@ def heads(
         except TextError as error:
             source = model.excerpt_name
             ids = model.vocabulary.encode(model.stored.excerpt)
-            console.say(f"note: {error}; measuring on the start of it that the model file holds")
+            console.say(
+                f"note: {error}; measuring on the start of the split, which the model file contains"
+            )
     form = "json" if as_json else form_of(output)
     if form not in ("text", "json", "html"):
         raise ConfigError(f"--output: heads are told as text, JSON or a page, not as {form}")

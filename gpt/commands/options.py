@@ -81,7 +81,7 @@ def typed(context: typer.Context) -> dict[str, Any]:
 def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """--config: the file's values become the command's defaults.
 
-    A name is what --help calls an option, without its dashes: n_layer and n-layer are --n-layer,
+    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
     json is --json. Raises ConfigError for any other name, and for a value of another type.
     """
     if path is None or context.resilient_parsing:
@@ -108,7 +108,7 @@ def _plain(spelling: str) -> str:
 
 
 def _of_kind(value: object, kind: Any, where: str) -> object:
-    """A TOML value for an option of this kind; a whole number also serves as a text ("--step").
+    """A TOML value for an option of this type; a whole number is valid as a text ("--step").
 
     Raises ConfigError for one of another type.
     """

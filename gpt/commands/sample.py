@@ -75,7 +75,7 @@ def sample(
     begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
     opened = open_run(checkpoints, run, step, device, options.length * options.n)
     if novelty and opened.manifest is None:
-        _corpus(opened, data)  # it has none, so no sample has to be written before that is said
+        _corpus(opened, data)  # raises: without a run there is no corpus, and no sample is needed
     model = opened.model
     begin = known_text(model, begin, unknown)
     stops = checked_stops(model, stop or ())

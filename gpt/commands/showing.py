@@ -22,7 +22,7 @@ SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
 def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> None:
-    """What will happen, before it does. recipe: the options that a known corpus brings."""
+    """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
     from gpt.view import reports
 
     manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
@@ -116,7 +116,7 @@ def _told(trainer: Trainer) -> Iterator[Event]:
 
 
 def _record_plan(run: Run, config: TrainConfig) -> None:
-    """Lets config.toml repeat the run with the steps that its time has allowed so far."""
+    """Writes the changed number of steps to config.toml, so that it repeats the run."""
     from gpt.toml import from_toml, to_toml
 
     path = run.path / "config.toml"

@@ -137,7 +137,9 @@ class Talk:
             path = Path(value).expanduser()
         except RuntimeError:
             user = Path(value).parts[0]
-            raise ConfigError(f"/{name}: {user} is no user's home; give another name") from None
+            raise ConfigError(
+                f"/{name}: {user} is not the home of a user; give another name"
+            ) from None
         with storage_errors(f"write {value}"):
             if name == "save" and path.is_file() and path.resolve() not in self._saved:
                 raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
@@ -214,7 +216,7 @@ def talk(talk: Talk, title: str) -> None:
             continue
         except console.ReaderLeft:
             raise
-        except Exception as error:  # whatever it is, the text must not be lost
+        except Exception as error:  # no error may lose the text
             if os.environ.get("GPTX_DEBUG"):
                 traceback.print_exc()
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"

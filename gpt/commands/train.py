@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpt.run import Run
     from gpt.training.ranks import Ranks
 
-TIMED = ("steps", "evaluations", "eval_part")  # options that follow from a time
+TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
 
 
@@ -48,8 +48,8 @@ def train(
         list[str] | None,
         typer.Argument(
             help="Text files, folders, - for standard input, or a known name: shakespeare "
-            "(fetched once), repeats (made here, with options of its own, to grow induction heads "
-            "in a minute). Nothing trains on the Python language reference that comes with Python.",
+            "(downloaded once) or repeats (generated; sets its own options; trains induction heads "
+            "in a minute). Without CORPUS: the Python language reference that comes with Python.",
             show_default=False,
         ),
     ] = None,
@@ -59,8 +59,8 @@ def train(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Time from the first step on, with evaluations and saves; shape and steps are "
-            "fitted to it.",
+            help="Time budget from the first step to the last save, evaluations included; gptx "
+            "fits the model's shape and the steps to it.",
             show_default="2 for --preset default without --steps",
         ),
     ] = None,
@@ -92,7 +92,7 @@ def train(
     from gpt.training.sources import recipe_of
 
     options, spelled = only_given(given), typed(context)
-    if {"minutes", "steps"} & spelled.keys():  # they go before a config file's plan
+    if {"minutes", "steps"} & spelled.keys():  # they override the plan of a config file
         for name in {"step_plan", *(TIMED if "minutes" in spelled else ())} - spelled.keys():
             options.pop(name, None)
     recipe: dict[str, Any] = {}
@@ -132,7 +132,7 @@ class _Order:
 
     corpus: Sequence[str]
     options: Mapping[str, Any]
-    recipe: Mapping[str, Any]  # the part of the options that a known name brings
+    recipe: Mapping[str, Any]  # those of the options that a known name sets
     reading: TrainConfig  # how the text is read; the rest of it is not decided
     device: Device
     data: Path
@@ -298,6 +298,6 @@ def _named_run(order: _Order) -> Run:
         if order.run is None or not os.path.isfile(order.run):
             raise
         raise ConfigError(
-            f"--run: {order.run} is a file, and training goes on from a run; give the name of one "
+            f"--run: {order.run} is a file, but only a run can be resumed; give the name of a run "
             f"in {order.checkpoints}"
         ) from None

@@ -1,9 +1,9 @@
-"""A device's decoder that must prove itself, with numpy's behind it.
+"""A decoder on a device that is tested before it is used, and replaced by numpy if it fails.
 
-The device is opened when the first text is started. It proves the checkpoint's probe before it is
-used, once for every number of streams, and its drawing on the first characters that it draws.
-Whatever it raises, and any proof that it fails, costs one line: numpy reads the text so far and
-goes on with the same random numbers, so the text is what the seed says, whoever wrote which part.
+The device is opened when the first text starts. It must reproduce the checkpoint's probe before it
+is used, once for every number of streams, and draw the first characters as numpy does. If it raises
+anything or fails a test, one line of output says so: numpy reads the text so far and continues with
+the same random numbers. So the text depends only on the seed, not on which device wrote which part.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gpt.config import SampleConfig
 from gpt.devices import report_failure
 from gpt.reading.sampler import Decoder, DrawingDecoder, Floats, Integers, draw, probabilities
 
-DRAWN = 8  # characters that the device and numpy draw alike before the device is believed
+DRAWN = 8  # first characters that numpy draws as well, to check the device
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """(P,) ids and the (P, vocab_size) logits that numpy computes for them, which the checkpoint's
-    probe has proven. allowed: how far a device may be from them, if it is so far away.
+    """(P,) ids and the (P, vocab_size) logits that numpy computes for them, checked by the
+    checkpoint's probe. allowed: the difference that a device may have from these logits.
     """
 
     ids: Integers
@@ -45,16 +45,16 @@ class FallbackDecoder:
         self._numpys, self._trial = numpys, trial
         self._proven_streams = 0
         self._proven_draws: SampleConfig | None = None
-        self._text = np.empty((0, self.config.block_size), np.int64)  # (B, S) what was given
-        self._length = 0  # of each stream's part of it
+        self._text = np.empty((0, self.config.block_size), np.int64)  # (B, S) characters so far
+        self._length = 0  # number of characters in it per stream
 
     @property
     def most_ahead(self) -> int:
-        """How many characters `ahead` can draw on the device; 0 once numpy writes."""
+        """Number of characters that `ahead` can draw on the device; 0 once numpy writes."""
         return self._device.most_ahead if self._device else 0
 
     def start(self, ids: Integers) -> Floats:
-        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._text = np.empty((len(ids), self.config.block_size), np.int64)
         self._length = 0
 
@@ -69,7 +69,7 @@ class FallbackDecoder:
         return logits
 
     def step(self, ids: Integers) -> Floats:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         logits = self._on_device(lambda device: device.step(ids))
         logits = self._numpys.step(ids) if logits is None else logits
         self._remember(ids[:, None])
@@ -84,7 +84,7 @@ class FallbackDecoder:
                 self._numpys.start(self._text[:1, : self._length])
                 first = _draw_ahead(self._numpys.step, ids[:1], uniforms[:DRAWN, :1], config)
                 if not np.array_equal(drawn[:DRAWN, :1], first):
-                    raise ArithmeticError("it draws other characters than numpy")
+                    raise ArithmeticError("the GPU draws other characters than numpy")
                 self._proven_draws = config
             return drawn
 
@@ -95,7 +95,7 @@ class FallbackDecoder:
         return drawn
 
     def _on_device(self, work: Callable[[DrawingDecoder], Result]) -> Result | None:
-        """What the device answers, or None: then numpy has read the text so far."""
+        """The device's result; None if it failed: numpy has then read the text so far."""
         if self._open is None:
             return None
         try:
@@ -104,7 +104,7 @@ class FallbackDecoder:
             return work(self._device)
         except Exception as error:  # a driver, a kernel or torch may raise anything
             self._open = self._device = None
-            report_failure("the GPU", error, "numpy writes instead, the same text")
+            report_failure("the GPU", error, "numpy writes the same text instead")
         if self._length:
             self._numpys.start(self._text[:, : self._length])
         return None
@@ -123,7 +123,9 @@ class FallbackDecoder:
             logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
             error = float(np.abs(logits - trial.logits[end - 1]).max())
             if not error <= trial.allowed(error):
-                raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
+                raise ArithmeticError(
+                    f"the GPU's logits differ from the checkpoint's by {error:.1e}"
+                )
         self._proven_streams, self._proven_draws = streams, None
 
 

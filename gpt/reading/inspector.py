@@ -41,16 +41,16 @@ class AttentionMap:
     ) -> Array:
         """(T, T) for scores to weights; (T, D) for q, k, v and context; (T, C) for LAYER_STAGES.
 
-        LAYER_STAGES belong to all heads of the layer, whichever head is asked for. "all" gives
-        every head, (H, T, …), "mean" their mean, "rollout" (weights only) that through the layers
-        0 … layer. Layers and heads count from 0. Raises ValueError for a stage or a word that is
-        not one of these, IndexError for a layer or head that there is not.
+        LAYER_STAGES belong to the whole layer and ignore `head`. "all" gives every head,
+        (H, T, …), "mean" their mean, "rollout" (weights only) the attention rollout through the
+        layers 0 … layer. Layers and heads count from 0. Raises ValueError for another stage or
+        word, IndexError for a layer or head outside the model.
         """
         if name not in (known := [field.name for field in fields(Stages)]):
             raise ValueError(f"{name!r} is not one of {', '.join(known)}")
         if head == "rollout":
             if name != "weights":
-                raise ValueError(f"rollout is of weights, not of {name}")
+                raise ValueError(f"rollout exists for weights only, not for {name}")
             return self.rollout(layer)
         values: Array = getattr(self._layer(layer), name)
         if isinstance(head, str):
@@ -95,7 +95,7 @@ def look(reader: Reader, ids: Ids) -> tuple[Stages, ...]:
 def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
-    proof: what the checkpoint's probe gave at opening. Raises TextError for other lengths.
+    proof: the probe's check at opening. Raises TextError for other lengths.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -113,7 +113,7 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
     return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks))
 
 
-#: Name of a check -> the stages that it covers, each recomputed from the stage before it.
+#: Check -> the stages that it covers, each recomputed from the stage before it.
 AGAIN: dict[str, tuple[str, ...]] = {
     "q, k, v": ("q", "k", "v"),
     "scores": ("scores", "scaled", "masked"),
@@ -127,12 +127,12 @@ IN_FLOAT64 = "again in float64"
 
 
 def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[Check]:
-    """Every stage again in float64 from the stage before it, and the logits from the ids on."""
+    """Checks every stage in float64 from the stage before it, and the logits from the ids."""
     exact = Exact(reader)
     first = exact.embed(ids)
     results = {name: list[Held]() for name in ("stream", *AGAIN)}
     results["stream"].append(held(layers[0].stream, first.stream, first.reach))
-    stream = first.stream  # the whole way again, beside the stages
+    stream = first.stream  # recomputed from the ids, for the last check
     for number, layer in enumerate(layers):
         again = exact.layer(number, layer.stream, layer).held(layer)
         for name, stages in AGAIN.items():

@@ -28,7 +28,7 @@ class Measure:
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
     value of a head that looks evenly at all it may see (NaN where that means nothing). parts: the
-    same for each kind of text, where texts of several kinds were measured.
+    same measure for each kind of text, if there are several kinds.
     """
 
     name: str
@@ -47,16 +47,16 @@ TITLES = {
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (
         "induction in text",
-        "weight on what followed the last earlier occurrence of the same character; doubled "
+        "weight on the character after the last earlier occurrence of the same character; doubled "
         "characters left out",
     ),
     "induction_distance": (
         "induction, by distance",
-        "induction in text that the head's mean weight at each distance alone would give",
+        "the induction in text that the head's mean weight at each distance explains",
     ),
     "induction_synthetic": (
         "induction, synthetic",
-        "the same in synthetic texts: P random distinct characters, and again (Olsson et al. 2022)",
+        "the same in synthetic texts: P random distinct characters, twice (Olsson et al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
@@ -72,24 +72,24 @@ TITLES = {
         "share of the first character in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
     ),
 }
-#: The names that a head can earn, the most specific first.
+#: The names that a head can get, the most specific first.
 KINDS = ("induction", "duplicate", "previous", "sink")
 #: The rule of `kinds`, for people.
 RULE = (
-    f"a head's name: its measure is {STRONG:g} of the way from uniform to 1 and {CERTAIN:g} "
-    "standard errors above uniform; for induction, in text and also from what its distances give, "
-    "or for two synthetic periods"
+    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
+    f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
+    "if that is higher than uniform; for synthetic induction, in two periods"
 )
 
 
 def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
-    """All measures of texts of two characters or more; `induction` measures synthetic ones.
+    """All measures on texts of two characters or more; `induction` measures synthetic texts.
 
     A text without rows for a measure (no repeated character) is left out of its mean.
     """
     taken: dict[str, list[Array]] = {}
     even: dict[str, list[float]] = {}
-    asked: list[npt.NDArray[np.intp]] = []  # distances that induction asks for in each text
+    asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
     far: list[Array] = []  # (L, H, T) sums of the weights at each distance
     far_even: list[Array] = []
     for text in texts:
@@ -119,8 +119,8 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
     """The synthetic induction measure: P distinct random characters, and the same once more.
 
     In the second half, at position i, a head that completes repetitions looks at i − P + 1. The
-    parts of the measure are the periods P; the overall error combines the errors within them, as
-    the spread between periods is no chance. None if context or vocabulary are too small.
+    parts of the measure are the periods P. The overall error combines the errors within the periods
+    only, as the spread between periods is not random. None if context or vocabulary is too small.
     """
     config, random = reader.config, np.random.default_rng(seed)
     longest = min(config.vocab_size, config.block_size // 2)
@@ -153,7 +153,7 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
 
 
 def kinds(measures: Iterable[Measure]) -> list[list[str]]:
-    """(L, H) the name that each head earns by RULE: its strongest kind, or "" for none."""
+    """(L, H) the name of each head by RULE: its strongest kind, or "" for none."""
     shares = _strengths(measures)  # kind -> (L, H)
     if not shares:
         return []
@@ -170,9 +170,9 @@ def strengths(measures: Iterable[Measure]) -> Array:
 def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
     """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
 
-    A head that looks at fixed distances scores as induction wherever a text repeats at one of them.
-    So the share in text starts from what the head's distances give, if that is more than uniform,
-    and the synthetic one is the second best of the periods.
+    A head that looks at fixed distances gets a high induction measure in a text that repeats at
+    such a distance. So the share in text starts from `induction_distance`, if that is higher than
+    uniform, and the synthetic share is that of the second best period.
     """
     known = {measure.name: measure for measure in measures}
     found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
@@ -187,7 +187,7 @@ def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:
-    """(L, H) share of the way from `least` to 1; 0 where chance may explain it."""
+    """(L, H) share of the way from `least` to 1; 0 below CERTAIN standard errors."""
     sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
     share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)

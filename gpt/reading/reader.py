@@ -82,8 +82,8 @@ class Reader:
     ) -> Array:
         """(B, T) ids -> (B, T, C): the stream after the last norm; `logits` is one product away.
 
-        With a cache, the ids follow the positions it holds, and theirs are added. `keep` receives
-        the Stages of each layer, of one text only. Raises ValueError for `keep` with B ≠ 1.
+        With a cache, the ids follow the cached positions, and are added to it. `keep` receives
+        the Stages of each layer, for one text only. Raises ValueError for `keep` with B ≠ 1.
         """
         x = self.embed(ids, cache)
         for layer in range(self.config.n_layer):
@@ -119,7 +119,9 @@ class Reader:
         Raises ValueError for `keep` with B ≠ 1.
         """
         if keep is not None and len(x) != 1:
-            raise ValueError(f"keep holds the stages of one text, not of {len(x)}; give (1, T) ids")
+            raise ValueError(
+                f"keep receives the stages of one text, not of {len(x)}; give ids of shape (1, T)"
+            )
         block, kept = f"blocks.{layer}.", {"stream": x}
         normed = self._norm(x, self._tensors, block + "norm1")
         residual = x + self._attend(normed, layer, cache, kept, change)

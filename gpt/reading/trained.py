@@ -34,9 +34,9 @@ STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its t
 class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
-    open_device makes the decoder of a device, when the first text is asked for.
-    probe_error: the largest difference between its logits and those torch gave at saving; proof
-    says how large it may be.
+    open_device makes the decoder of a device, when the first text is generated.
+    probe_error: the largest difference between its logits and torch's at saving; proof has its
+    bound.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TrainedGPT:
         if not self.proof.passed:
             raise CheckpointError(
                 f"damaged: {stored.source} computes other logits than torch did at saving "
-                f"(by {self.proof.error:.1e}, at most {self.proof.bound:.1e} is rounding)"
+                f"(difference {self.proof.error:.1e}; rounding allows {self.proof.bound:.1e})"
             )
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class TrainedGPT:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """numpy's with a KV cache, or a device's with numpy's behind it."""
+        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
         if self._open_device is None:
             return self._numpys
         from gpt.reading.fallback import FallbackDecoder, Trial
@@ -84,7 +84,7 @@ class TrainedGPT:
 
     @contextmanager
     def _decoding(self) -> Iterator[Decoder]:
-        """A decoder that no other stream uses meanwhile: where the first is taken, numpy's twin."""
+        """A decoder that no other stream uses: the first one, or a second one with numpy."""
         if self._decoder_free.acquire(blocking=False):
             try:
                 yield self.decoder
@@ -94,7 +94,7 @@ class TrainedGPT:
             yield self._numpys.twin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is opened anew from the same verified file's content: it shares no decoder."""
+        """Copies open the same verified content again: they share no decoder."""
         return TrainedGPT, (self.stored, self._open_device)
 
     @overload
@@ -128,7 +128,7 @@ class TrainedGPT:
         unknown: str = "error",
         **options: Any,
     ) -> str | list[str]:
-        """The prompt and what follows it; for n > 1 a list of n such texts, as `gptx sample -n`.
+        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
 
         Options are SampleConfig's. Raises TextError for a character that the model does not know,
         ConfigError for an option.
@@ -159,9 +159,9 @@ class TrainedGPT:
         return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
 
     def _check_memory(self, n: int) -> None:
-        """Linux promises memory that it does not have, and kills who uses it.
+        """Linux grants memory that it does not have, and kills the process that uses it.
 
-        With a device, too: numpy must be able to go on for it.
+        Checked for a device as well, as numpy must be able to replace it.
         """
         each = STREAM + 8 * self.config.block_size + stream_bytes(self.config)
         has = physical_memory()
@@ -203,9 +203,9 @@ class TrainedGPT:
     ) -> Survey:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
-        Without a text: on the start of the validation split, which the model file holds; `gptx
-        heads` reads the whole split where it finds the corpus. The survey names its text. Raises
-        TextError for too short a text and for unknown characters, ValueError for other arguments.
+        Without a text: on the start of the validation split, which the model file contains; `gptx
+        heads` reads the whole split if it finds the corpus. The survey names its text. Raises
+        TextError if the text is too short or has unknown characters, ValueError for other arguments.
         """
         from gpt.reading.heads import survey
 
@@ -219,7 +219,7 @@ class TrainedGPT:
 
     @property
     def excerpt_name(self) -> str:
-        """What to call the part of the validation split that the model file holds."""
+        """The name of the part of the validation split that the model file contains."""
         return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
     def explain(

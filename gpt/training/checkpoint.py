@@ -25,9 +25,9 @@ from gpt.training.optim import Optimizer, moments
 from gpt.training.ranks import placed, whole
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_POSITIONS = 512  # whoever opens a model waits for them
-PROBE_NUMBERS = 2**14  # logits, so that a large vocabulary does not swell every checkpoint
-#: Whether numpy computes a probe's logits from these tensors: who reads models gives it.
+PROBE_POSITIONS = 512  # opening a model takes the time to compute them
+PROBE_NUMBERS = 2**14  # logits: limits the size of a checkpoint with a large vocabulary
+#: Checks that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
@@ -36,19 +36,19 @@ def model_bytes(
 ) -> bytes:
     """A model file that can be shared alone: weights, config, vocabulary, a probe and a digest.
 
-    Raises NumericsError if the file would not open: if `prove` computes other logits.
+    Raises NumericsError if `prove` computes other logits, so that the file would not open.
     """
     probe = probe_of(model, vocabulary.encode(excerpt))
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
     if check and not check.passed:
         raise NumericsError(
-            f"numpy computes other logits than torch at step {step:,} (by {check.error:.1e}, at "
-            f"most {check.bound:.1e} is rounding), so no checkpoint of it would open; nothing was "
-            "saved. Try another version of numpy or torch"
+            f"numpy computes other logits than torch at step {step:,} (difference "
+            f"{check.error:.1e}; rounding allows {check.bound:.1e}), so this step's checkpoint "
+            "would not open and was not saved. Try another version of numpy or torch"
         )
     about = {
-        "digest": BLANK,  # first, so that nothing before it looks the same
+        "digest": BLANK,  # first, so that no earlier bytes equal BLANK
         "schema": SCHEMA,
         "config": asdict(model.config),
         "characters": vocabulary.characters,
@@ -64,7 +64,8 @@ def model_bytes(
 def probe_of(model: GPT, text: Ids) -> Probe:
     """A text's start, then every character of the vocabulary, in rows as long as the context.
 
-    As far as PROBE_POSITIONS and PROBE_NUMBERS allow; of more characters, ones at equal distances.
+    At most as many as PROBE_POSITIONS and PROBE_NUMBERS allow; of a larger vocabulary, evenly
+    distributed characters.
     """
     config = model.config
     length = min(config.block_size, PROBE_POSITIONS)
@@ -83,7 +84,7 @@ def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
     tokens = torch.from_numpy(ids.astype(np.int64))
     state: dict[str, torch.Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if name == "ngram_embedding.weight":  # a large table, of which few rows are needed
+        if name == "ngram_embedding.weight":  # a large table; only a few rows are needed
             rows = model.ngram_embedding.rows(tokens).unique()  # type: ignore[union-attr]
             state[name] = torch.from_numpy(np.zeros(tensor.shape))
             state[name][rows] = tensor.detach()[rows.to(tensor.device)].cpu().double()

@@ -1,8 +1,8 @@
 """What suits a corpus and a time: decisions for the presets default and best, with reasons.
 
-What a corpus bears (epochs, n-grams, dropout, context) holds on every device. The shapes are a
-CPU's; on a GPU the preset's own stays. The numbers come from tables (benchmarks/LOG.md). Knows how
-long a text is and how fast the machine, not what the text says.
+The limits of a corpus (epochs, n-grams, dropout, context) apply on every device. The shapes are for
+CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
+Knows the length of the text and the speed of the machine, not the text itself.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
 MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
-LEAST_STEPS = 250  # in so many epochs on a GPU; a CPU makes as many on 20,000 characters
+LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 characters
 
-#: Dropout under pressure to learn by heart (epochs × matrix entries / characters), for presets that
-#: have none of their own.
+#: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
+#: dropout.
 DROPOUT, PRESSURE = 0.1, 4.0
 MOST_NGRAM_DROPOUT = 0.7
-LEAST_GAIN = 0.05  # of counting's loss, by which one more character of an n-gram has to lower it
+LEAST_GAIN = 0.05  # one more character in an n-gram must lower the loss of counting by this share
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def fit_shape(
     flops: float = math.inf,
     shapes: Sequence[tuple[int, dict[str, Any]]] = SHAPES,
 ) -> Recipe:
-    """The largest of `shapes` that can be taught well, by the corpus and by `flops` operations.
+    """The largest of `shapes` that the corpus and `flops` operations can train well.
 
-    Without a limit of work, none larger than it is; without shapes only the context is fitted. What
-    the user has given stays; width and number of heads, of which one divides the other, are chosen
-    together or not at all.
+    Without a limit on operations, no shape larger than the recipe's; without shapes, only the
+    context is fitted. Options that the user gave stay; width and number of heads, which must divide
+    it, are chosen together or not at all.
     """
     if {"n_head", "n_embd"} & set(given):
         given = {*given, "n_head", "n_embd"}
@@ -94,22 +94,23 @@ def fit_shape(
 
 
 def fit_batch(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """Fewer sequences a step, where a GPU's batch would read a small corpus in a few steps."""
+    """Fewer sequences per step, if a GPU's batch would read a small corpus in a few steps."""
     room = MOST_EPOCHS * train_characters
     most = max(1, room // (LEAST_STEPS * recipe.model.block_size))
     if "batch_size" in given or recipe.train.batch_size <= most:
         return recipe
     steps = max(1, room // recipe.step_characters)
-    why = f"{most} sequence{'s' * (most > 1)} a step, as {MOST_EPOCHS} epochs of "
-    why += f"{recipe.train.batch_size} would be only {steps} step{'s' * (steps > 1)}"
+    why = f"{most} sequence{'s' * (most > 1)} per step: with "
+    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {steps} "
+    why += f"step{'s' * (steps > 1)}"
     return recipe.changed({"batch_size": most}, given, why)
 
 
 def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float]) -> Recipe:
-    """N-grams no longer than the text can teach, by counting's losses for the orders 1, 2, …
+    """The longest n-grams that help on this text, by the losses of counting for the orders 1, 2, …
 
-    On a short text, or with a large alphabet, the longer ones occur too seldom. Kneser–Ney hardly
-    gets worse with the order, so what tells is how much the next order gains.
+    On a short text, or with a large alphabet, longer ones occur too seldom. As Kneser–Ney hardly
+    gets worse with the order, the criterion is how much the next order lowers the loss.
     """
     order = 1
     while order < len(counted) and counted[order] < (1 - LEAST_GAIN) * counted[order - 1]:
@@ -117,15 +118,15 @@ def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float])
     if "ngram" in given or order >= recipe.model.ngram:
         return recipe
     what = f"n-grams up to {order}" if order > 1 else "no n-grams"
-    why = f"{what}: in counting, longer ones gain less than {LEAST_GAIN:.0%}"
+    why = f"{what}: longer ones lower the loss of counting by less than {LEAST_GAIN:.0%}"
     return recipe.changed({"ngram": order}, given, why)
 
 
 def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """No more steps than the corpus bears; dropout by its epochs, and by the model's size.
+    """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size.
 
-    The corpus decides whether activations are dropped, and the share of n-grams that are. The share
-    of activations is the preset's, if it has one (those for a GPU do: larger models), else DROPOUT.
+    The corpus decides whether activations are dropped, and the share of dropped n-grams. The share
+    of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
     """
     most = most_steps(recipe, train_characters)
     if recipe.train.steps > most and "steps" not in given:

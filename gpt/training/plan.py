@@ -46,7 +46,7 @@ CHANGEABLE = frozenset(
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be trained, and what the card says of it. Losses in nats per character."""
+    """The planned training, and facts for the card. Losses in nats per character."""
 
     corpus: Corpus
     manifest: Manifest
@@ -59,23 +59,23 @@ class Plan:
     only_in_val: str  # of a very long text not known
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # the values that nobody has given are as they are
-    longer: str = ""  # how to train longer, if no time was asked for
+    longer: str = ""  # how to train longer, if the user gave no time
 
     @property
     def validation(self) -> Validation:
-        """What there is to predict: all characters of the split but its first."""
+        """The split's characters to predict: all but its first."""
         return Validation(self.val_characters - 1, self.manifest.model.block_size)
 
     @property
     def is_timed(self) -> bool:
-        """Whether the number of steps changes so that a time is met; the corpus may bear less."""
+        """Whether the number of steps adapts to a time budget (not if the corpus limits it)."""
         manifest, budget = self.manifest, self.manifest.budget
         ends = manifest.train.steps
         return budget is not None and ends not in (manifest.step, budget.most_steps)
 
     @property
     def seconds_left(self) -> float:
-        """From where the run stands to its last save; see `last_seconds`."""
+        """From the current step to the last save; see `last_seconds`."""
         manifest, measured = self.manifest, self.measurement
         left = measured.total_seconds(manifest.train, self.validation, manifest.step)
         budget = manifest.budget
@@ -85,14 +85,14 @@ class Plan:
 
     @property
     def last_seconds(self) -> float:
-        """The evaluation of the whole split that comes after that time; 0 if it is part of it."""
+        """The last evaluation, if it comes after that time; 0 if it is part of it."""
         last = self.measurement.last(self.manifest.train, self.validation)
         budget = self.manifest.budget
         return last if budget is None or last > LAST * budget.seconds else 0.0
 
     @property
     def counts_all(self) -> bool:
-        """Whether the baseline counts the whole training split and scores all that validates."""
+        """Whether the baseline counts and scores both splits whole."""
         all_of_it = (self.train_characters, self.val_characters - 1)
         return (self.baseline.counted, self.baseline.scored) == all_of_it
 
@@ -117,8 +117,8 @@ def make_plan(
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
-    The preset default takes MINUTES unless steps are given. The presets default and best are fitted
-    to the corpus, too. All ranks make the same.
+    The preset default takes MINUTES unless steps are given. The presets default and best are also
+    fitted to the corpus. All ranks make the same plan.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -129,7 +129,7 @@ def make_plan(
         raise ConfigError("--minutes: cannot be combined with --steps")
     longer = ""
     if minutes is None and not fixed:
-        minutes, longer = MINUTES.get(preset_name), "; longer: --minutes 15"
+        minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"--minutes: {minutes} is not above 0")
     values = {**preset(preset_name, device), **given}
@@ -178,7 +178,7 @@ def _suit(
     fitted: bool,
     ranks: Ranks,
 ) -> tuple[Recipe, Measurement]:
-    """The steps that the time allows; if `fitted`, what the corpus bears, and a CPU's shape."""
+    """The steps that the time allows; if `fitted`, also the corpus's limits, and a CPU's shape."""
     characters = _train_characters(corpus, preset_recipe)
     longest = corpus.longest_context(preset_recipe.train.val_fraction)
 
@@ -215,7 +215,7 @@ def _train_characters(corpus: Corpus, recipe: Recipe) -> int:
 
 
 def _validation(corpus: Corpus, recipe: Recipe) -> Validation:
-    """What evaluations have to predict."""
+    """The characters that evaluations have to predict."""
     ids = corpus.split(recipe.train.val_fraction, recipe.model.block_size)[1]
     return Validation(len(ids) - 1, recipe.model.block_size)
 
@@ -238,7 +238,7 @@ def resume_plan(
             )
     changed = {name: value for name, value in given.items() if name in CHANGEABLE}
     if changed.get("steps", stored.train.steps) != stored.train.steps:
-        changed["step_plan"] = ""  # the schedule of a run with so many steps
+        changed["step_plan"] = ""  # an ordinary schedule with that many steps
     train = replace(stored.train, **changed)
     if train.steps < stored.step:
         raise ConfigError(f"--steps: this run has already done {stored.step}")
@@ -257,8 +257,8 @@ def resume_plan(
     another_text = corpus.identity.digest != stored.corpus.digest
     if another_text and train.steps == stored.step:
         raise ConfigError(
-            f"--steps: this run has done all its {stored.step:,} steps; a changed corpus needs "
-            f"more of them: --steps N, above {stored.step}"
+            f"--steps: this run has done all its {stored.step:,} steps; to train on the changed "
+            f"corpus, give --steps N above {stored.step}"
         )
     val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
     going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
@@ -268,18 +268,21 @@ def resume_plan(
     plan = _assess(corpus, going_on, device, baseline, ranks=ranks)
     if another_text:
         warnings.append(
-            "the corpus has changed: losses before and after do not compare; what is saved and "
-            "logged up to here stays"
+            "the corpus has changed, so losses before and after it cannot be compared; the run "
+            "keeps its checkpoints and logs up to here"
         )
     elif stored.best_step is not None and going_on.best_step is None:
-        warnings.append("evaluations read another part: losses before and after do not compare")
+        warnings.append(
+            "evaluations read another part of the validation split now: do not compare their "
+            "losses with earlier ones"
+        )
     return replace(plan, warnings=tuple(warnings))
 
 
 def usable_device(device: str, ranks: Ranks = ONE) -> str:
-    """The device, if this torch can train on it; "auto" is else the CPU, and one line says so.
+    """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
 
-    Several ranks must decide alike, so each only asks whether torch knows the device. Raises
+    Several ranks must all choose the same, so each only asks whether torch knows the device. Raises
     ConfigError.
     """
     return usable(device, try_step if ranks.size == 1 else _try_nothing)
@@ -303,7 +306,7 @@ def _measure(
 
 
 def _count(corpus: Corpus, train: TrainConfig) -> Baseline:
-    """What counting n-grams of the training split reaches on the validation split."""
+    """The baseline of the training split on the validation split."""
     return count_baseline(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
 
 

@@ -22,12 +22,12 @@ from gpt.training import repeats
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
-SHOWN = 60  # characters of a name that an error repeats
+SHOWN = 60  # most characters of a name that an error shows
 
 
 @dataclass(frozen=True)
 class KnownCorpus:
-    """A text that is fetched once from `url`, or made here; `sha256` is its content's.
+    """A text that is downloaded once from `url`, or generated; `sha256` is of its content.
 
     recipe: options to train on it that replace the default preset's.
     """
@@ -74,7 +74,7 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
 
 
 def _named(name: str, data: Path) -> list[Source]:
-    """What a file's, a folder's or a known name stands for. Raises TextError, StorageError."""
+    """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
         return [_spool_pipe(Path(name), data)]
@@ -92,9 +92,11 @@ def _named(name: str, data: Path) -> list[Source]:
 
 
 def _mode(name: str) -> int:
-    """What kind of file has this name, as st_mode; 0 if none has. Raises TextError."""
+    """The st_mode of the file with this name; 0 if there is none. Raises TextError."""
     if not name:
-        raise TextError("cannot read corpus '': the name is empty; for all texts of this folder: .")
+        raise TextError(
+            "cannot read corpus '': the name is empty; to train on all texts of this folder, give ."
+        )
     try:
         return os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -115,16 +117,16 @@ def _unreadable(name: str, why: str) -> TextError:
 
 
 def _is_a_text(name: str) -> TextError:
-    """For a text that was pasted where the name of a file belongs."""
+    """The error for a text that was pasted instead of the name of a file."""
     return _unreadable(
         name,
-        "this is no file's name but a text; save it in a file, or pipe it: "
+        "this is a text, not the name of a file; save it in a file, or pipe it: "
         "printf '%s' 'TEXT' | gptx train -",
     )
 
 
 def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
-    """The options that a known name brings; none for other texts, or for a file of that name."""
+    """The options that a known name sets; none for other texts, or for a file of that name."""
     if len(corpus) == 1 and corpus[0] in KNOWN and not os.path.exists(corpus[0]):
         return KNOWN[corpus[0]].recipe
     return {}
@@ -153,7 +155,7 @@ def _folder(folder: Path) -> list[Source]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         visible = (Path(root, name) for name in names if not name.startswith("."))
         paths += [path for path in visible if path.name.lower().endswith(TEXT_SUFFIXES)]
-    # A pipe or a device in a folder would be waited for, perhaps for ever.
+    # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     if not paths:
         raise TextError(
@@ -172,7 +174,7 @@ def _embedded(data: Path) -> Source:
 
 
 def _written(name: str, encoded: bytes, data: Path) -> Source:
-    """A text of our own as a file in `data`."""
+    """Writes a generated or embedded text to a file in `data`."""
     path = data / f"{name}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)

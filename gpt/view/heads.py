@@ -22,7 +22,7 @@ FIRST = (
     *("previous", "duplicate", "induction", "induction_synthetic"),
     *("sink", "entropy", "distance", "ablation"),
 )
-NO_INDUCTION = "no head earns the name induction; to train a model with one: gptx train repeats"
+NO_INDUCTION = "no head gets the name induction; to train a model that has one: gptx train repeats"
 CAVEAT = "weights show where a head looks, not what that causes"
 
 

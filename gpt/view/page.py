@@ -72,7 +72,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Start:
-    """What the page shows first, unless its address says otherwise; why it shows this head."""
+    """What the page shows first, unless its address says otherwise. why: reason for the head."""
 
     layer: int = 0
     head: int | Literal["mean", "rollout"] = 0
@@ -86,10 +86,10 @@ def opening(
     head: int | None = None,
     stage: Stage = "weights",
 ) -> Start:
-    """The head that says most, of those in the given layer or with the given number.
+    """The head to show first, of those in the given layer or with the given number.
 
-    The nearest to a kind (measures.KINDS), if one is near enough to have its name; else the one of
-    the lowest entropy. Heads that mostly look at the first character ("sink") come last.
+    The head nearest to a kind (measures.KINDS), if it is near enough to have its name; else the
+    head with the lowest entropy. Heads that mostly look at the first character ("sink") come last.
     """
     by_name = {measure.name: measure for measure in measures}
     if (layer is not None and head is not None) or "entropy" not in by_name:
@@ -105,7 +105,7 @@ def opening(
     place = divmod(int(rank.argmax()), rank.shape[1])
     name = kinds(measures)[place[0]][place[1]]
     if name:
-        found, why = by_name[name], f"nearest to a kind of head, {by_name[name].title}"
+        found, why = by_name[name], f"the head nearest to a named kind, {by_name[name].title}"
     else:
         found, why = (
             by_name["entropy"],

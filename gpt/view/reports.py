@@ -21,12 +21,12 @@ from gpt.reading.scoring import Score
 from gpt.run import Run
 from gpt.view.characters import cut, escape, quoted
 
-#: What the losses on the card and after it mean.
+#: The meaning of the losses on the card and after it.
 NATS = (
-    "−ln of the probability that the model gives the right next character, averaged; 0 is "
+    "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
-AXIS = 30  # most cells of a loss curve from its lowest to its highest loss
+AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
 def card(rows: Mapping[str, str]) -> Table:
@@ -69,9 +69,9 @@ def split_facts(
     read: int,
     read_last: int,
 ) -> str:
-    """How much trains and how much validates, which part that is, and how much of it is read.
+    """The sizes of both splits, the validation rule, and how much of that split evaluations read.
 
-    read, read_last: by each evaluation, and by the last one, of the val_characters but the first.
+    read, read_last: characters that each evaluation and the last one predict, of all but the first.
     """
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
@@ -82,7 +82,7 @@ def split_facts(
     if read < val_characters - 1:
         facts += f"; evaluations read {read:,} of them, evenly distributed"
         whole = "all" if read_last == val_characters - 1 else f"{read_last:,}"
-        facts += f", the last one {whole}" if read_last > read else " (--eval-chars)"
+        facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
     return facts
 
 
@@ -105,17 +105,17 @@ def model_facts(config: ModelConfig) -> str:
 
 
 def heads_facts(config: ModelConfig) -> str:
-    """What n-gram embeddings take from the heads, and what to train to study heads."""
+    """What n-gram embeddings do instead of heads, and what to train to study heads."""
     if config.ngram == 1:
         return ""
     return (
-        "n-gram embeddings bring in the last characters without attention (--ngram 1: none); to "
-        "study heads with clear jobs: gptx train repeats"
+        "n-gram embeddings supply the last characters without attention (--ngram 1 turns them "
+        "off); to study heads with clear jobs: gptx train repeats"
     )
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> str:
-    """The options that a known corpus brings, as the command line spells them."""
+    """The options that a known corpus sets, as the command line spells them."""
     if not recipe:
         return ""
     spelled = " ".join(
@@ -123,7 +123,7 @@ def recipe_facts(recipe: Mapping[str, Any]) -> str:
         + (f" {value}" if not isinstance(value, bool) else "")
         for name, value in recipe.items()
     )
-    return f"the corpus's own, for options that you do not give: {spelled}"
+    return f"options of this corpus, unless you give others: {spelled}"
 
 
 def training_facts(
@@ -150,10 +150,10 @@ def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
 
 
 def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) -> str:
-    """What counting n-grams scores on the validation split, best order first, and what a model
-    scores that gives every character the same probability.
+    """The losses of counting n-grams on the validation split, best order first, and of a uniform
+    model.
 
-    counts_all: whether all of either split was counted and scored.
+    counts_all: whether all of both splits was counted and scored.
     """
     losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
     facts = (
@@ -163,13 +163,13 @@ def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) 
     if counts_all:
         return facts
     return (
-        f"{facts} (counted on the last {baseline.counted:,} characters to train on, "
-        f"scored on the first {baseline.scored:,} to validate)"
+        f"{facts} (counted in the last {baseline.counted:,} characters of the training "
+        f"split, scored on the first {baseline.scored:,} of the validation split)"
     )
 
 
 def comparison(nats: float | None, characters: int, baseline: Baseline | None) -> str:
-    """A model's loss, the mean over so many characters, beside what counting n-grams reaches."""
+    """Compares a model's loss, a mean over so many characters, with the baseline."""
     if baseline is None:
         return "–"
     line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
@@ -193,7 +193,7 @@ def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
 def comparison_record(
     nats: float | None, characters: int, baseline: Baseline | None
 ) -> dict[str, Any] | None:
-    """The comparison for programs. difference: above 0 where the model is worse."""
+    """The comparison for programs. difference: above 0 if the model is worse."""
     if baseline is None:
         return None
     return {
@@ -208,7 +208,7 @@ def comparison_record(
 
 
 def evaluated_characters(manifest: Manifest) -> int:
-    """How many characters of the validation split the shown loss was measured on."""
+    """The number of validation characters that the shown loss was measured on."""
     if manifest.val_characters:
         return manifest.shown_loss[1]
     corpus, train = manifest.corpus, manifest.train  # of a run that did not record it
@@ -237,17 +237,17 @@ def time_facts(
 ) -> str:
     """ "62 ms/step, 33,000 characters/s: about 2 min 10 s with evaluations and saves".
 
-    last: seconds of the last evaluation, where it comes after that time. timed: the number of
-    steps changes on the way so that the time is met.
+    last: seconds of the last evaluation, if it comes after that time. timed: the number of steps
+    adapts so that the run ends on time.
     """
     speed = step_characters / seconds_per_step
     facts = f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
     facts += f"{'' if timed else 'about '}{duration(total)} with evaluations and saves"
     if timed:
-        facts += ", from the first step on; the number of steps adapts"
+        facts += "; the number of steps adapts to the speed"
     if round(last):
         facts += f"; then about {duration(last)} to evaluate the whole split"
-        facts += " (--eval-chars N reads less)"
+        facts += " (--eval-chars N: less)"
     return facts
 
 
@@ -348,7 +348,7 @@ def duration(seconds: float) -> str:
 
 def time_of(manifest: Manifest) -> str:
     """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
-    if manifest.elapsed < manifest.seconds:  # some of it went by before this was recorded
+    if manifest.elapsed < manifest.seconds:  # older releases did not record all of it
         return f"{duration(manifest.seconds)} of training"
     budget = manifest.budget
     asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
@@ -361,7 +361,7 @@ def losses(nats: float | None) -> str:
 
 
 def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> dict[str, str]:
-    """How it ended, whether it is better than counting, where it is, and what to type next."""
+    """How the run ended, whether it is better than counting, its folder, and what to type next."""
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
         "finished": f"all {steps:,} steps",
@@ -500,12 +500,12 @@ def config_table(values: Mapping[str, Any]) -> Table:
 def loss_curve(
     metrics: Sequence[Mapping[str, Any]], after: str = "", on: str = ""
 ) -> tuple[Text, Table]:
-    """What the marks mean, and a line an evaluation: both losses, and a mark at the second.
+    """The meaning of the marks, and a line per evaluation: both losses, a mark at the second.
 
-    after: which evaluations they are, where it is not all of them. on: see `measured_on`.
+    after: which evaluations these are, if not all. on: see `measured_on`.
 
-    The marks lie between the lowest and the highest validation loss, both of which are told: an
-    axis from 0 would show a training that improves as one that does not.
+    The axis goes from the lowest to the highest validation loss, and the heading states both: on an
+    axis from 0, small improvements would not be visible.
     """
     values = [record["val_loss"] for record in metrics]
     lowest, highest = min(values), max(values)
@@ -526,7 +526,7 @@ def loss_curve(
 
 
 class _Spread:
-    """A text as far to the right as a share of the room, 0 … 1; or two, the last one at the end."""
+    """A text at `share` (0 … 1) of the width; with a second text, that one ends at the right."""
 
     def __init__(self, share: float, texts: Sequence[str], style: str) -> None:
         self.share, self.texts, self.style = share, texts, style

@@ -83,7 +83,7 @@ def select(
     count, _, _ = attention.layers[0].q.shape
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
     if head == "rollout":
-        require(stage == "weights", "stage", f"rollout is of weights, not of {stage}")
+        require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
     elif head != "mean":
         heads = _indices("head", head, count)
     return Selection(

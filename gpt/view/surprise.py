@@ -109,9 +109,9 @@ def surprise_record(
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
-    """Both means, the 95 % interval of their difference, and what it does not say."""
+    """Both means, the 95 % interval of their difference, and what the interval does not cover."""
     if found.interval is None:
-        rests, verdict = " (too short a text for an interval)", "too close to tell"
+        rests, verdict = " (the text is too short for an interval)", "too close to tell"
     else:
         low, high = found.interval
         rests = f" (95 % interval {low:+.4f} to {high:+.4f})"
@@ -125,7 +125,7 @@ def paired_line(name: str, against: str, found: Paired) -> str:
 
 
 def paired_record(found: Paired) -> dict[str, Any]:
-    """For programs. interval: 95 %; error and interval are null where the text is too short."""
+    """For programs. interval: 95 %; error and interval are null if the text is too short."""
     return {
         "first": found.first,
         "second": found.second,

@@ -92,7 +92,7 @@ def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
     assert answer.code == 2
     answer = gptx("attn", "the cat", "--head", "rollout", "--stage", "scores")
     assert (answer.code, answer.out) == (2, "")
-    assert "--stage: rollout is of weights, not of scores" in answer.err
+    assert "--stage: rollout exists for weights only, not for scores" in answer.err
 
 
 @pytest.mark.parametrize(

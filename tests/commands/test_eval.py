@@ -207,7 +207,7 @@ def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
     monkeypatch.setattr("gpt.commands.evaluate.MOST_SCORED", 50)
     answer = gptx("eval", "--json")
     assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
-    assert f"{whole['characters'] + 1:,} characters the first 50 are scored" in answer.err
+    assert f"scoring only the first 50 of {whole['characters'] + 1:,} characters" in answer.err
     trained = f"training measured {whole['nats']:.4f} nats on {whole['characters']:,} of "
     assert trained in answer.err
 
@@ -248,7 +248,7 @@ def test_counting_scores_a_file_only_when_it_is_asked_to(
     monkeypatch.setattr("gpt.training.counting.MOST_TRAIN", 100)
     cut = gptx("eval", "end.txt", "--counting", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
-    assert cut.err == "note: the last 100 characters of the training text are counted\n"
+    assert cut.err == "note: counting only the last 100 characters of the training text\n"
     monkeypatch.setattr("gpt.commands.common.Opened.splits", None)  # nothing else needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out

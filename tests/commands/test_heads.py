@@ -38,7 +38,7 @@ def test_heads_without_the_corpus_use_what_the_model_carries(gptx: Gptx) -> None
     finally:
         Path("elsewhere.txt").rename("corpus.txt")
     assert answer.code == 0
-    assert "measuring on the start of it that the model file holds" in answer.err
+    assert "measuring on the start of the split, which the model file contains" in answer.err
     assert re.match(
         r"heads · \d+ windows? of 16 characters of the validation split's first ", answer.out
     )

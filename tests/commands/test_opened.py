@@ -126,7 +126,7 @@ def test_a_model_file_alone_answers_as_its_run(
 def test_heads_of_a_model_file_use_the_text_that_it_carries(gptx: Gptx, model: str) -> None:
     answer = gptx("heads", "--run", model)
     assert answer.code == 0
-    assert f"note: {model} is a model file alone, which does not name its corpus" in answer.err
+    assert f"note: {model} is a model file without its run, so its corpus is unknown" in answer.err
     assert "of the validation split's first " in answer.out
 
 
@@ -144,7 +144,7 @@ def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
     )
     split = gptx("eval", "--run", "first", "--against", model)
     assert split.code == 0
-    seen = f"warning: {model} is a model file alone, so it may have seen this text\n"
+    seen = f"warning: {model} is a model file without its run, so it may have seen this text\n"
     assert split.err == seen
     diff = gptx("attn", "cat", "--run", "first", "--step", "4:", "--diff", model)
     assert diff.code == 0
@@ -158,14 +158,14 @@ def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
         (
             "eval --run {model}",
             3,
-            "the validation split needs the corpus: {model} is a model file alone, which does not "
-            "name its corpus; give a FILE",
+            "the validation split needs the corpus: {model} is a model file without its "
+            "run, so its corpus is unknown; give a FILE",
         ),
         (
             "sample --novelty --run {model}",
             3,
-            "--novelty needs the corpus: {model} is a model file alone, which does not name its "
-            "corpus; give its run with --run",
+            "--novelty needs the corpus: {model} is a model file without its run, so "
+            "its corpus is unknown; give its run with --run",
         ),
         ("sample --run {model} --step 4", 2, "--step: {model} has one step only; leave --step out"),
         ("attn cat --run {model} --step 4:8", 2, "--step: {model} has one step only"),
@@ -175,7 +175,7 @@ def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
         (
             "train --resume --run {model}",
             2,
-            "--run: {model} is a file, and training goes on from a",
+            "--run: {model} is a file, but only a run can be resumed",
         ),
         ("sample --run ../first", 2, "invalid run name '../first'"),
         ("sample --run a/b", 2, "invalid run name 'a/b'"),

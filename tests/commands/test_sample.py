@@ -232,7 +232,7 @@ def test_a_device_that_torch_cannot_use_is_refused_if_asked_for(
         assert (answer.code, answer.out) == (2, "")
         error = answer.err.splitlines()[-1]
         assert error.startswith(f"gptx: error: --device: torch cannot compute on {device} (")
-        assert error.endswith("; install a torch that can, or use --device cpu")
+        assert error.endswith("; install a version of torch that can, or use --device cpu")
     assert sorted((home / "checkpoints").iterdir()) == before
 
 

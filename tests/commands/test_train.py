@@ -43,10 +43,10 @@ def test_what_numpy_computes_otherwise_is_never_saved(
     monkeypatch.setattr(proof, "prove_tensors", lambda *_: Check("", 1.0, 0.5))
     new = gptx("train", "corpus.txt", *TINY, "--checkpoints", "odd")
     assert (new.code, list((home / "odd").iterdir())) == (7, [])
-    assert "numpy computes other logits than torch at step 0 (by 1.0e+00" in new.err
+    assert "numpy computes other logits than torch at step 0 (difference 1.0e+00" in new.err
     again = gptx("train", "--resume", "--steps", "12")
     assert again.code == 7
-    assert "at step 12 (by" in again.err
+    assert "at step 12 (difference" in again.err
     assert gptx("sample", "--length", "3", "--step", "last").code == 0
 
 
@@ -154,8 +154,8 @@ def test_a_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Pa
     options = ("--eval-part", "100", "--minutes", "0.02", "--run", "first", "--json")
     first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
     assert first.code == 0, first.err
-    assert "1 s with evaluations and saves, from the first step on; the number of" in first.err
-    assert "evaluations read 96 of them, evenly distributed, the last one all" in first.err
+    assert "1 s with evaluations and saves; the number of" in first.err
+    assert "evaluations read 96 of them, evenly distributed; the last one reads all" in first.err
     assert " bits/char (on 96 of " in first.err
     assert " of the 1 s asked for, with evaluations and saves" in first.err
     result = json.loads(first.out)
@@ -190,11 +190,11 @@ def test_a_bare_training_takes_two_minutes_and_says_how_to_train_longer(
     small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
     short = gptx(*bare, *small).err  # so short a text bears no two minutes
     assert "no more than 15 epochs" in short
-    assert "longer: --minutes" not in short
+    assert "to train longer: --minutes" not in short
     (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
     longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err
-    assert "2 min 0 s with evaluations and saves, from the first step on" in longer
-    assert "; longer: --minutes 15\n" in longer
+    assert "2 min 0 s with evaluations and saves; the number" in longer
+    assert "; to train longer: --minutes 15\n" in longer
     with_steps = gptx(*bare, *TINY).err
     assert "about 0 s with evaluations and saves" in with_steps
     shown = " ".join(gptx("train", "--help").out.replace("│", "").split())
@@ -217,7 +217,7 @@ def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> No
     before = saved(home / "changed")
     done = gptx("train", "mine.txt", "--resume", "--changed-corpus", *where)
     assert (done.code, saved(home / "changed")) == (2, before)
-    assert "--steps: this run has done all its 8 steps; a changed corpus needs more" in done.err
+    assert "--steps: this run has done all its 8 steps; to train on the changed" in done.err
     further = gptx("train", "mine.txt", "--resume", "--steps", "12", "--changed-corpus", *where)
     assert further.code == 0, further.err
     assert "the corpus has changed" in further.err
@@ -271,9 +271,7 @@ def test_repeats_bring_a_recipe_that_the_users_options_override(
     own = card()
     assert "2 layers × 4 heads × 16, context 64; rotary positions" in own
     assert "800 steps × 2,048 characters" in own
-    assert (
-        "recipe the corpus's own, for options that you do not give: --n-layer 2 --n-head 4" in own
-    )
+    assert "recipe options of this corpus, unless you give others: --n-layer 2 --n-head 4" in own
     assert "--no-qk-norm --dropout 0.0" in own
     given = card("--n-layer", "1", "--steps", "7", "--qk-norm")
     assert "1 layer × 4 heads × 16" in given

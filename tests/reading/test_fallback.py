@@ -107,7 +107,7 @@ def test_a_device_that_fails_anywhere_changes_no_character(
         first = (str(error).splitlines() or ["no reason given"])[0]
         assert line == (
             f"note: the GPU failed ({type(error).__name__}: {first}); "
-            "numpy writes instead, the same text"
+            "numpy writes the same text instead"
         )
 
 
@@ -159,7 +159,7 @@ def test_a_device_whose_logits_are_not_the_probes_writes_nothing(
     assert pieces(on(trained, lambda: device), n) == pieces(trained, n)
     assert "ahead" not in device.asked
     assert len(caplog.messages) == 1
-    assert "its logits differ from the checkpoint's by" in caplog.text
+    assert "the GPU's logits differ from the checkpoint's by" in caplog.text
 
 
 def test_a_device_that_draws_other_characters_writes_nothing(
@@ -169,7 +169,7 @@ def test_a_device_that_draws_other_characters_writes_nothing(
     device.where = "ahead"
     assert pieces(on(trained, lambda: device)) == pieces(trained)
     assert device.asked.count("ahead") == 1
-    assert "it draws other characters than numpy" in caplog.text
+    assert "the GPU draws other characters than numpy" in caplog.text
 
 
 def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:

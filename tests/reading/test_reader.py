@@ -118,7 +118,9 @@ def test_a_forward_is_a_pure_function_of_the_ids() -> None:
 @pytest.mark.parametrize("batch", [0, 2, 3])
 def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
     kept: list[Stages] = []
-    with pytest.raises(ValueError, match=f"of one text, not of {batch}; give \\(1, T\\) ids"):
+    with pytest.raises(
+        ValueError, match=f"of one text, not of {batch}; give ids of shape \\(1, T\\)"
+    ):
         reader_of().forward(ids_of(batch), keep=kept)
     assert kept == []
 

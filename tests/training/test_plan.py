@@ -217,7 +217,7 @@ def test_a_last_evaluation_that_is_long_comes_after_the_time(
 def test_the_default_takes_two_minutes_unless_steps_are_given(corpus: Corpus, long: Corpus) -> None:
     plan = make_plan(long, TINY, "default", "cpu")
     assert plan.manifest.budget is not None
-    assert (plan.manifest.budget.seconds, plan.longer) == (120, "; longer: --minutes 15")
+    assert (plan.manifest.budget.seconds, plan.longer) == (120, "; to train longer: --minutes 15")
     fifteen = make_plan(long, TINY, "default", "cpu", 15)
     assert fifteen.manifest.budget is not None
     assert (fifteen.manifest.budget.seconds, fifteen.longer) == (900, "")
@@ -269,7 +269,8 @@ def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
     assert plan.warnings == (
         "not bit-exact: --micro-batch-size is another, and sums round otherwise",
         "the schedule now ends at step 40, not 12",
-        "evaluations read another part: losses before and after do not compare",
+        "evaluations read another part of the validation split now: do not compare their losses "
+        "with earlier ones",
     )
     del given["eval_chars"]
     assert resume_plan(tiny, corpus, given, "cpu").manifest.best_step == tiny.manifest.best_step
@@ -301,13 +302,16 @@ def test_a_changed_corpus_needs_steps_that_are_not_done(
     corpus: Corpus, tiny: Checkpoint, tmp_path: Path
 ) -> None:
     changed = replace(corpus, identity=replace(corpus.identity, digest="sha256:" + "0" * 64))
-    message = r"^--steps: this run has done all its 12 steps; .*: --steps N, above 12$"
+    message = r"^--steps: this run has done all its 12 steps; .*, give --steps N above 12$"
     for given in ({}, {"steps": 12}):
         with pytest.raises(ConfigError, match=message) as caught:
             resume_plan(tiny, changed, given, "cpu")
         assert caught.value.exit_code == 2
     plan = resume_plan(tiny, changed, {"steps": 13}, "cpu")
-    assert "the corpus has changed: losses before and after do not compare" in plan.warnings[-1]
+    assert (
+        "the corpus has changed, so losses before and after it cannot be compared"
+        in plan.warnings[-1]
+    )
     assert (plan.manifest.since, plan.manifest.val_loss) == (12, None)
 
 
@@ -563,7 +567,7 @@ def test_what_a_corpus_bears_holds_on_a_gpu(
     assert train.steps >= 250
     assert (model.n_layer, model.n_head, model.n_embd, model.block_size) == (6, 6, 384, 256)
     assert (model.ngram, model.dropout) == (on_cpu.model.ngram, dropout)
-    assert "4 sequences a step, as 15 epochs of 64 would be only 16 steps" in plan.why
+    assert "4 sequences per step: with 64, 15 epochs would be only 16 steps" in plan.why
     assert "no more than 15 epochs, or it would learn by heart" in plan.why
     assert model.ngram_dropout == (0.7 if model.ngram > 1 else 0.0)
 

@@ -61,7 +61,7 @@ def test_files_keep_their_order_and_folders_are_sorted_without_what_is_hidden(te
     assert found("texts/picture.png", "texts", "texts/b.txt") == expected
 
 
-PASTED = "this is no file's name but a text; save it in a file, or pipe it"
+PASTED = "this is a text, not the name of a file; save it in a file, or pipe it"
 
 
 @pytest.mark.parametrize(

@@ -239,9 +239,9 @@ def test_the_page_opens_on_the_head_that_says_most() -> None:
     strong = measured("previous", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
     found = opening([strong, sink, entropy])
     assert (found.layer, found.head, found.stage) == (0, 2, "weights")
-    assert found.why == "nearest to a kind of head, previous: 0.80, uniform 0.10"
+    assert found.why == "the head nearest to a named kind, previous: 0.80, uniform 0.10"
     assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
-        1, 1, "scores", "nearest to a kind of head, previous: 0.50, uniform 0.10"
+        1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
     )
     # No head is near enough to a kind: the sharpest, unless it mostly looks at the first character.
     assert (opening([weak, sink, entropy]).layer, opening([weak, sink, entropy]).head) == (1, 0)

@@ -127,12 +127,10 @@ def test_the_facts_of_the_card() -> None:
     total = "about 2 min 10 s with evaluations and saves"
     assert reports.time_facts(0.062, 2048, 130) == speed + total
     assert reports.time_facts(0.062, 2048, 120, 0.0, timed=True) == (
-        f"{speed}2 min 0 s with evaluations and saves, from the first step on; the number of steps "
-        "adapts"
+        f"{speed}2 min 0 s with evaluations and saves; the number of steps adapts to the speed"
     )
     assert reports.time_facts(0.062, 2048, 130, 300.0) == (
-        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split "
-        "(--eval-chars N reads less)"
+        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split (--eval-chars N: less)"
     )
     assert reports.baseline_facts(math.log(65), Baseline((3.3, 2.5, 2.6), 900, 100)) == (
         "2.5000 nats/char by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform 4.174"
@@ -206,11 +204,11 @@ def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
     assert facts("every:10", 65536) == f"{plain}: every 10th block of 65,536 characters"
     read = f"{plain}: b.txt; evaluations read 50 of them, evenly distributed"
     assert facts("b.txt", 0, 50, 50) == f"{read} (--eval-chars)"
-    assert facts("b.txt", 0, 50) == f"{read}, the last one all"
-    assert facts("b.txt", 0, 50, 80) == f"{read}, the last one 80"
+    assert facts("b.txt", 0, 50) == f"{read}; the last one reads all"
+    assert facts("b.txt", 0, 50, 80) == f"{read}; the last one reads 80"
     assert reports.baseline_facts(1.0, Baseline((0.5,), 400, 10), counts_all=False).endswith(
-        "uniform 1.000 (counted on the last 400 characters to train on, "
-        "scored on the first 10 to validate)"
+        "uniform 1.000 (counted in the last 400 characters of the training split, "
+        "scored on the first 10 of the validation split)"
     )
     numbers = (2, 11, 12, 13, 21, 22, 103, 111, 1001)
     names = "2nd 11th 12th 13th 21st 22nd 103rd 111th 1,001st"

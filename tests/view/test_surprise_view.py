@@ -94,7 +94,7 @@ def test_a_comparison_shows_its_interval_and_what_it_does_not_say() -> None:
     assert " (95 % interval -0.1" in unsure
     assert unsure.endswith(f") · too close to tell{recipes}")
     short = paired_line("a", "b", paired(a[:9], a[:9] + 1))
-    rests = "difference +1.0000 (too short a text for an interval) · too close to tell"
+    rests = "difference +1.0000 (the text is too short for an interval) · too close to tell"
     assert short.endswith(rests + recipes)
 
 
