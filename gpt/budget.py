@@ -1,7 +1,7 @@
-"""How a run with a time budget ends in time: what it knows of its speed, and when it replans.
+"""How a run with a time budget ends on time: its measured speed, and when it changes its plan.
 
-The trainer reads the clock; here are pure functions of what it read, so that a resumed run decides
-as an unbroken one does. All times are in seconds.
+The trainer reads the clock. This module has pure functions of those times only, so a resumed run
+decides as an uninterrupted one does. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from gpt.config import TrainConfig
 from gpt.schedule import evaluations_left, replanned
 
-LOOK = 0.02  # the share of the time, spent on steps, after which the trainer checks its plan
+LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
 NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
-TOLERANCE, DRIFT = 0.02, 0.05  # of the whole time, and of the time that is left
+TOLERANCE, DRIFT = 0.02, 0.05  # error without replanning: of the whole time, of what remains
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A time to train in, and the run's speed so far.
+    """The time that a run may take, and its speed so far.
 
     seconds: from the start of training to the last save, evaluations and saves included.
-    per_step, evaluating, saving: estimates; an evaluation comes with a save and its sample.
-    last: the final evaluation of the whole validation split, in steps that take as long; 0 if it
-    is not part of the time. most_steps: what the corpus bears; 0: no limit. steps, stepping: the
-    steps since the last check and the time that they took.
+    per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
+    last: time of the final evaluation of the whole validation split, as a number of steps that
+    take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
+    steps, stepping: the steps since the last check and the time that they took.
     """
 
     seconds: float
@@ -52,7 +52,7 @@ class Budget:
 
     @property
     def is_due(self) -> bool:
-        """Whether to check the plan now: at most 1 / LOOK times in a run that ends in time."""
+        """Whether to check the plan now: at most 1 / LOOK times in a run that ends on time."""
         return self.steps > 0 and self.stepping >= LOOK * self.seconds
 
     def updated(self) -> Budget:
@@ -72,8 +72,8 @@ class Budget:
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
         """The options with as many steps as the time that is left allows.
 
-        They stay as they are if the forecast misses the budget by little. At least one step in a
-        hundred is still made, in which the learning rate comes down.
+        If the forecast misses the budget only by little, the options do not change. At least
+        another hundredth of the steps so far follows, so that the learning rate can fall.
         """
         remaining = self.remaining(config, step)
         left = self.seconds - elapsed
@@ -85,7 +85,7 @@ class Budget:
             each += (self.evaluating + self.saving) / config.eval_interval
             pauses = self.last * self.per_step
         steps = step + max(1, step // 100, round((left - pauses) / max(each, 1e-9)))
-        if remaining > left:  # late: then the end never moves away
+        if remaining > left:  # late: never add steps
             steps = min(steps, config.steps)
         elif self.most_steps:
             steps = max(config.steps, min(steps, self.most_steps))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold: `error` is at most `bound`. group: what several are parts of."""
+    """A check: `error` must be at most `bound`. group: title of several checks, if any."""
 
     name: str
     error: float

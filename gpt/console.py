@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line that no terminal limits
-NARROWEST = 20  # cells of a line that words are broken into
+NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 
 # Typer carries its own click since 0.26 and shares the installed one before; its public names
 # lead to the base class of all usage errors in either.
@@ -71,8 +71,8 @@ def run(app: typer.Typer) -> None:
 class _Stdout:
     """stdout for libraries that write to it themselves, as Typer does for --help.
 
-    A full disk and a reader who left are the same errors as everywhere else (_output); Typer would
-    end with exit codes of its own.
+    A full disk and a closed pipe raise the same errors as in other output (_output); Typer would
+    use other exit codes.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -91,7 +91,7 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals() -> None:
-    """Takes COLUMNS=0 as an unknown width; below NARROWEST, tables would lose their text."""
+    """COLUMNS=0 counts as unknown, a width below NARROWEST as NARROWEST: tables need that much."""
     if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
     if shutil.get_terminal_size().columns < NARROWEST:
@@ -255,7 +255,7 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
 def deliver(data: bytes, output: Path | None) -> None:
     """Bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
-    A name of stdout itself, such as /dev/stdout, means stdout: what it holds already stays.
+    A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
     """
     if output is not None and not _is_stdout(output):
         with files.storage_errors(f"write {output}"):
@@ -269,7 +269,7 @@ def deliver(data: bytes, output: Path | None) -> None:
 
 
 def _is_stdout(path: Path) -> bool:
-    with suppress(OSError, ValueError):  # there is no such file, or stdout is none
+    with suppress(OSError, ValueError):  # no such file, or stdout is not a file
         return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
     return False
 

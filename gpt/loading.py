@@ -19,9 +19,9 @@ from gpt.stored import StoredModel, read_model
 
 @dataclass(frozen=True)
 class Saved:
-    """One checkpoint, read at once: what a training saves or removes later changes nothing of it.
+    """One checkpoint, read as a whole: later saves of a training do not change it.
 
-    name: the run's; of a model file alone its path, as it was given. Such a file has no manifest.
+    name: the run's name. A model file without its run has its path as name, and no manifest.
     """
 
     name: str
@@ -35,24 +35,24 @@ def load(
     """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
 
     step: "best", "last" or a number, where a run is opened. device: "cpu" reads with numpy;
-    "cuda" and "mps" write with torch, once that has proven itself; "auto" does so if there is CUDA.
+    "cuda" and "mps" write with torch if it reproduces the probe; "auto" uses CUDA if there is any.
     Raises CheckpointError, ConfigError.
     """
     return open_model(read(path, step).stored, device)
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
-    """A verified file as a model that writes on the device, and with numpy where that fails.
+    """The model of a verified file; it writes on the device, or with numpy if the device fails.
 
-    Raises CheckpointError, and ConfigError for a device that cannot be used; "auto" is then "cpu".
+    Raises CheckpointError, and ConfigError for an unusable device; "auto" becomes "cpu" instead.
     """
     device = usable(device, _try_torch)
     return TrainedGPT(stored, None if device == "cpu" else partial(_torch_decoder, stored, device))
 
 
 def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best") -> Saved:
-    """The run of that name in `checkpoints`, or without a name the newest; else, where `run` is the
-    path of a run, a checkpoint's folder or a file, what is there.
+    """The run named `run` in `checkpoints`, or the newest if it is None. If no run has that name,
+    `run` may be the path of a run, of a checkpoint's folder or of a model file.
 
     Raises CheckpointError, ConfigError.
     """
@@ -66,7 +66,7 @@ def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best")
 
 
 def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
-    """What is at a place that `load` opens. Raises CheckpointError, ConfigError."""
+    """The checkpoint at a path that `load` accepts. Raises CheckpointError, ConfigError."""
     path = Path(place).resolve()
     if os.path.isfile(path):
         _must_be_best(step, place)
@@ -86,13 +86,13 @@ def _read_run(run: Run, step: str | SupportsIndex) -> Saved:
 
 
 def _is_model(place: str) -> bool:
-    """Whether there is a file, a checkpoint's folder or a run's."""
+    """Whether the path is a file, a checkpoint's folder or a run's folder."""
     path = Path(place)
     return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
 
 
 def _must_be_best(step: str | SupportsIndex, place: str | Path) -> None:
-    """Raises ConfigError for a chosen step where there is one only."""
+    """Raises ConfigError if a step is chosen at a place that has only one."""
     if str(step) != "best":
         raise ConfigError(f"--step: {place} has one step only; leave --step out")
 

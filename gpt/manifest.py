@@ -47,10 +47,10 @@ class CorpusId:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What counting n-grams reaches on a validation split (gpt/training/counting.py).
+    """The losses of counting n-grams on a validation split (gpt/training/counting.py).
 
-    losses: nats per character for the orders 1, 2, … counted: how many characters of the training
-    split, the last ones, were counted; scored: how many of the validation split were predicted.
+    losses: nats per character for the orders 1, 2, … counted: number of characters, the last ones
+    of the training split, that were counted; scored: of the validation split, that were predicted.
     """
 
     losses: tuple[float, ...]
@@ -59,7 +59,7 @@ class Baseline:
 
     @property
     def nats(self) -> float:
-        """The lowest loss: chosen on the split that it is scored on, so a little too low."""
+        """The lowest loss; a little too low, as the scored split also chooses the order."""
         return min(self.losses)
 
     @property
@@ -81,11 +81,11 @@ class Baseline:
 class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
-    val_loss and best_loss are measured on the same part of the validation split, see `part`;
-    whole_loss is that of the weights of best_step on all that --eval-chars allows, once a run with
-    smaller parts has ended. seconds: spent on steps. elapsed: since training began, evaluations
-    and saves included, without the time in which the run was stopped. budget: of a run that ends
-    after a given time.
+    val_loss and best_loss are measured on the same part of the validation split, see `part`.
+    whole_loss: of best_step's weights on all that --eval-chars allows, measured at the end of a run
+    whose evaluations read a smaller part. seconds: spent on steps. elapsed: since training began,
+    evaluations and saves included, interruptions of the run excluded. budget: only of a run that
+    has to end after a given time.
     """
 
     step: int
@@ -104,10 +104,10 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     budget: Budget | None = None
-    val_characters: int = 0  # that the validation split has to predict; 0: not recorded
+    val_characters: int = 0  # of the validation split to predict; 0: not recorded
     whole_loss: float | None = None
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
-    baseline: Baseline | None = None  # None in a run that was begun before it was stored
+    baseline: Baseline | None = None  # None in runs of releases that did not store it
     schema: int = SCHEMA
 
     def check(self) -> None:
@@ -148,12 +148,12 @@ class Manifest:
 
     @property
     def part(self) -> tuple[int, int]:
-        """(characters that val_loss and best_loss were measured on, of how many)."""
+        """(characters that val_loss and best_loss were measured on, characters in all)."""
         return self._read(self._most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """The loss of best_step's weights on as much as was measured: (nats, characters, of)."""
+        """The loss of best_step's weights on the largest part measured: (nats, characters, of)."""
         if self.whole_loss is None:
             return self.best_loss, *self.part
         return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
@@ -171,9 +171,9 @@ class Manifest:
         return mine == its and self.corpus.digest == other.corpus.digest
 
     def trained_with(self, train: TrainConfig, val_characters: int) -> Manifest:
-        """Going on with these options and so many characters to validate.
+        """The manifest of a resumed run with these options and so many validation characters.
 
-        A budget ends with its schedule; if evaluations read another part, a new best begins.
+        New steps remove the budget; if evaluations read another part, the best starts anew.
         """
         going_on = replace(self, train=train, val_characters=val_characters)
         if train.steps != self.train.steps:

@@ -22,7 +22,7 @@ from gpt.config import ModelConfig
 
 SCHEMA = 5
 SEALED_SINCE = 3  # the schema from which on a manifest has a checksum
-DIGEST_SINCE = 5  # and a model file
+DIGEST_SINCE = 5  # first schema whose model files have a digest
 
 
 def migrate(

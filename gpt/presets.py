@@ -1,6 +1,6 @@
 """Named recipes: what differs from the dataclasses' own defaults, by the kind of device.
 
-Chosen by tables (benchmarks/LOG.md). gpt/training/fit.py goes on from some.
+Measurements chose them (benchmarks/LOG.md). gpt/training/fit.py adapts some to corpus and time.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
-#: What these presets leave to gpt/training/fit.py: corpus and time decide; on a GPU the layers,
-#: heads and width are the preset's.
+#: Presets and options that gpt/training/fit.py adapts to corpus and time; on a GPU it keeps layers,
+#: heads and width.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
     *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout", "evaluations", "eval_part"),
 )
-#: Minutes that a run takes when neither they nor the steps are given; other presets have steps.
+#: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}
 Preset = Literal["default", "best", "classic"]
 

@@ -42,7 +42,7 @@ class TrainingBar:
         self._bar.close()
 
     def step(self, step: int, loss: float, steps: int) -> None:
-        """One more step is done, of as many as are planned now."""
+        """One more step is done; `steps` is the number planned now."""
         if self._bar.disable:
             return
         rate = self._bar.format_dict["rate"]
@@ -53,11 +53,11 @@ class TrainingBar:
         self._bar.update(step - self._bar.n)
 
     def evaluating(self, share: float) -> None:
-        """So much of the last evaluation is done."""
+        """Shows the share of the last evaluation that is done."""
         self._bar.set_description_str(f"evaluating the whole split: {share:.0%} ")
 
     def evaluated(self, val_loss: float, best: bool, share: float = 1.0) -> None:
-        """A new validation loss to show beside the bar; share: of the split that was read."""
+        """Shows a new validation loss beside the bar; share: part of the split that was read."""
         self._val = f" val{f'({share:.0%})' if share < 1 else ''} {val_loss:.3f}"
         if best:
             self._best = f" best {val_loss:.3f}"

@@ -143,7 +143,7 @@ class Run:
         return self._steadily(self._last)
 
     def best(self) -> Checkpoint:
-        """The commit with the lowest validation loss on the newest one's text.
+        """The commit with the lowest validation loss on the text of the newest commit.
 
         The newest commit if none was evaluated on that text.
         """
@@ -158,7 +158,7 @@ class Run:
         return self.read(which)[1]
 
     def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
-        """`at(which)` and its verified model, of the same step whatever a trainer saves meanwhile.
+        """`at(which)` and its verified model, of one step even if a trainer saves meanwhile.
 
         Raises CheckpointError, ConfigError.
         """
@@ -170,7 +170,7 @@ class Run:
         return self._steadily(both)
 
     def _steadily(self, read: Callable[[], Read]) -> Read:
-        """Reads again if a trainer saved or removed a step meanwhile: it may be the one read."""
+        """Reads again if a trainer saved or removed a step meanwhile, as it may be this one."""
         while True:
             before = self._stamps()
             try:
@@ -180,7 +180,7 @@ class Run:
                     raise CheckpointError(f"{error}{self._instead()}") from error
 
     def _stamps(self) -> list[tuple[Path, int, int]]:
-        """What changes when a step is saved, saved again or removed."""
+        """A value that changes when a step is saved, saved again or removed."""
         stamps = []
         for path in self.step_paths():
             with suppress(OSError):
@@ -242,10 +242,10 @@ class Run:
         raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves a step, whole or not at all, then lets go of what is not worth keeping.
+        """Saves a step, whole or not at all, then removes old steps.
 
-        Kept are the newest two and the best, or all; and where the corpus was changed, every step
-        of before. Raises StorageError, and then nothing has changed.
+        It keeps the newest two and the best, or all; if the corpus was changed, also every step
+        from before. Raises StorageError, and then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {

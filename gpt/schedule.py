@@ -1,8 +1,8 @@
-"""Where a run stands after a step, when it evaluates and on how much: pure functions of options.
+"""Progress of a run after a step, when it evaluates and on how much: pure functions of options.
 
-A run that has to meet a time changes its number of steps on the way. Each change is in the option
-`step_plan`, so that progress, and with it the learning rate and the evaluations, depend on nothing
-but step and options. Knows no clock and no torch.
+A run with a time budget changes its number of steps while it trains. The option `step_plan` has
+every change, so progress, and with it the learning rate and the evaluations, depend only on step
+and options. Knows no clock and no torch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpt.config import TrainConfig
 def progress(config: TrainConfig, step: int, since: int = 0) -> float:
     """The share of the run from step `since` on that is done after `step` steps, in [0, 1].
 
-    Piecewise linear: when the number of steps changes, what is left of the run is distributed
-    over the steps that are left.
+    Piecewise linear: when the number of steps changes, the remaining progress is distributed over
+    the remaining steps.
     """
     done, at, steps = 0.0, since, config.horizons[0][1]
     for start, changed in config.horizons[1:]:
@@ -36,7 +36,7 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
 
 
 def replanned(config: TrainConfig, step: int, steps: int) -> TrainConfig:
-    """The run ends at `steps` from now on, after `step` steps; what was before does not change."""
+    """The options with `steps` as the new end, planned after `step` steps; the past stays."""
     plan = [(start, old) for start, old in config.horizons if start < step] + [(step, steps)]
     text = " ".join(f"{start}:{number}" for start, number in plan)
     return replace(config, steps=steps, step_plan=text)
@@ -65,9 +65,9 @@ def _passed(config: TrainConfig, step: int) -> int:
 
 
 def characters_read(total: int, block: int, most: int) -> int:
-    """How many of `total` predicted characters an evaluation reads, of at most `most`; 0: all.
+    """Number of the `total` characters that an evaluation predicts, at most `most` (0: all).
 
-    Less than all are whole windows of `block` characters, or a part of one.
+    A part consists of whole windows of `block` characters, or of a part of one window.
     """
     if not 0 < most < total:
         return total

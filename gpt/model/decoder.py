@@ -1,8 +1,8 @@
 """The torch model as a decoder, for devices that numpy does not reach.
 
 A cache of fixed size, a step that a CUDA graph repeats, and drawing on the device, so that many
-characters need one copy to the host. It raises whatever torch raises; who uses it goes on with
-numpy (gpt/reading/fallback.py).
+characters need one copy to the host. It raises whatever torch raises; the caller then continues
+with numpy (gpt/reading/fallback.py).
 
 numpy in, numpy out, like the reader's decoder, and held to it by tests. Of the attention, only what
 a cache changes is written here; everything else is the model's own modules.

@@ -25,7 +25,7 @@ class Position(nn.Module):
 
     @staticmethod
     def tables(config: ModelConfig) -> dict[str, Tensor]:
-        """The fixed numbers of this kind, by the names of its buffers, in float64."""
+        """Buffer name -> the constants of this kind of positions, in float64."""
         return {}
 
     def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:

@@ -1,9 +1,9 @@
-"""The trained model once more, in float64 and in the plainest form: every stage that is shown.
+"""A second implementation of the trained model, in float64 and as simple as possible.
 
-The one exact recomputation: `gptx attn` checks its stages with it, `gptx explain mine` explains
-with it, and it decides about a checkpoint's probe where float32 is too coarse. It shares no code
-with the reader. Knows no text.
-With each stage comes its reach, which bounds what float32 may differ (rounding.py).
+`gptx attn` checks its stages with it, `gptx explain mine` explains them with it, and it decides
+whether a checkpoint's probe passes if float32 is not exact enough. It shares no code with the
+reader, and knows no text.
+Each stage comes with its reach, which bounds the rounding error of float32 (rounding.py).
 Tensor names: T time, C n_embd, H heads, D head_size, N orders of n-grams.
 """
 
@@ -26,7 +26,7 @@ KEPT = 16  # tensors of one layer, and more
 
 @dataclass(frozen=True)
 class Embedded:
-    """The stream that enters layer 0, (T, C), and the parts that it is the sum of."""
+    """The stream that enters layer 0, (T, C), and its summands."""
 
     tokens: Array
     rows: npt.NDArray[np.int64] | None  # (T, N) of the n-gram table
@@ -38,10 +38,10 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's stages in float64, their reach, and what lies between them.
+    """One layer's stages in float64, their reach, and intermediate results.
 
-    normed: (T, C). first: (3, H, T, D), queries, keys and values before they are normalised and
-    turned. hidden, active: (T, 4C).
+    normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
+    rotation. hidden, active: (T, 4C).
     """
 
     stages: Stages
@@ -52,7 +52,7 @@ class Layer:
     active: Array
 
     def held(self, found: Stages) -> dict[str, Held]:
-        """Every stage but the stream, which comes from elsewhere -> its worst row."""
+        """Stage -> its worst row, for every stage but the stream."""
         return {
             name: held(getattr(found, name), getattr(self.stages, name), reach)
             for name, reach in self.reach.items()
@@ -65,7 +65,7 @@ class Exact:
     def __init__(self, reader: Reader) -> None:
         self.reader, self.config = reader, reader.config
         #: A stored tensor in float64; and the length of a matrix's longest row. Two passes through
-        #: a layer, one from its captured stages and one from its own, need each twice.
+        #: a layer, one from its captured stages and one from its own, need each of them twice.
         self.weight: Callable[[str], Array] = lru_cache(KEPT)(self._weight)
         self._longest: Callable[[str], float] = lru_cache(KEPT)(self._longest_row)
 
@@ -81,7 +81,7 @@ class Exact:
         return self.weight(f"{name}.bias") if f"{name}.bias" in self.reader.tensors else 0.0
 
     def embed(self, ids: Ids) -> Embedded:
-        """(T,) ids -> what enters layer 0."""
+        """(T,) ids -> the stream that enters layer 0."""
         config, table = self.config, self.reader.tensors
         tokens = table["token_embedding.weight"][ids].astype(np.float64)  # (T, C)
         parts: list[Array] = [tokens]
@@ -97,7 +97,7 @@ class Exact:
         return Embedded(tokens, rows, grams, positions, np.sum(parts, axis=0), reach)
 
     def _positions(self, T: int) -> Array | None:
-        """(T, C) what positions add to the embeddings, if anything."""
+        """(T, C) that positions add to the embeddings; None for rotary positions."""
         if self.config.position == "learned":
             return self.reader.tensors["position.weight"][:T].astype(np.float64)
         if self.config.position == "sinusoidal":  # Vaswani et al. 2017
@@ -108,19 +108,19 @@ class Exact:
         return None
 
     def layer(self, number: int, stream: Array, found: Stages | None = None) -> Layer:
-        """(T, C) -> one layer. With `found`, each stage is computed from the stage before it there;
-        else from its own.
+        """(T, C) -> one layer. Each stage is computed from the previous stage in `found`, or if
+        there is no `found`, from the previous stage computed here.
         """
         return _Making(self, f"blocks.{number}.", stream.astype(np.float64), found).layer()
 
     def last(self, stream: Array) -> tuple[Array, Array, Array]:
-        """(T, C), what leaves the last layer -> (T, C) normed, (T, vocab_size) logits, reach."""
+        """(T, C) output of the last layer -> (T, C) normed, (T, vocab_size) logits, reach."""
         normed, spread = self.norm(stream.astype(np.float64), "norm")
         name = "token_embedding.weight" if self.config.tied else "lm_head.weight"
         return normed, normed @ self.weight(name).T, spread * self._longest(name)
 
     def logits(self, ids: Ids) -> Array:
-        """(T,) ids -> (T, vocab_size): the whole way, from stage to stage of its own."""
+        """(T,) ids -> (T, vocab_size) logits, all computed here."""
         stream = self.embed(ids).stream
         for number in range(self.config.n_layer):
             stream = self.layer(number, stream).stages.output
@@ -129,7 +129,7 @@ class Exact:
     def norm(self, x: Array, name: str) -> tuple[Array, Array]:
         """(T, C) -> (T, C) with the gain and bias that the tensors have, and its (T, 1) reach.
 
-        Taking the mean away makes an error that follows the numbers, not what is left of them.
+        Subtracting the mean makes an error in proportion to the numbers, not to the difference.
         """
         centred = x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
         gained = f"{name}.weight" in self.reader.tensors
@@ -152,7 +152,7 @@ class Exact:
 
 
 class _Making:
-    """One layer in the making: its stages so far, and their reach."""
+    """Computes one layer: its stages so far, and their reach."""
 
     def __init__(self, exact: Exact, block: str, stream: Array, found: Stages | None) -> None:
         self.exact, self.config, self.block, self.found = exact, exact.config, block, found
@@ -160,7 +160,7 @@ class _Making:
         self.reach: dict[str, Array | float] = {}
 
     def before(self, name: str) -> Array:
-        """The stage that another is computed from."""
+        """The input of the next stage."""
         if self.found is None:
             return self.made[name]
         return getattr(self.found, name).astype(np.float64)  # type: ignore[no-any-return]
@@ -174,7 +174,7 @@ class _Making:
         return Layer(stages, self.reach, normed, first, hidden, active)
 
     def _queries(self) -> tuple[Array, Array]:
-        """q, k and v; (T, C) normed and (3, H, T, D), what they were before norm and turn."""
+        """q, k and v; (T, C) normed, and (3, H, T, D) before their normalisation and rotation."""
         config, stream = self.config, self.made["stream"]
         normed, spread = self.exact.norm(stream, f"{self.block}norm1")
         packed, spread = self.exact.linear(normed, spread, f"{self.block}attention.qkv")  # (T, 3C)
@@ -197,9 +197,9 @@ class _Making:
         masked = np.where(np.tri(q.shape[1], dtype=bool), scaled, -np.inf)
         self.made.update(scores=scores, scaled=scaled, masked=masked)
         self.made["weights"] = _by_log_sum_exp(masked)
-        lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): no score is over
+        lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
         self.reach.update(scores=lengths, scaled=lengths / root, masked=lengths / root)
-        # 1e-6, or one rounding error of the largest score that there could be.
+        # 1e-6, or one rounding error of the largest possible score.
         self.reach["weights"] = np.maximum(1 / 2, lengths / root / 16)
         self.made["context"] = self.before("weights") @ v
         self.reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)
@@ -280,5 +280,5 @@ def _gelu(x: Array) -> tuple[Array, Array]:
     return x / 2 * (1 + curve), np.ones_like(x)
 
 
-#: What becomes of the hidden numbers, and how much of an error in them is handed on.
+#: Activation functions, and the factor by which each passes on an error.
 _ACTIVATIONS = {"relu": _relu, "relu2": _relu2, "gelu": _gelu}

@@ -1,6 +1,6 @@
-"""Which rows of the n-gram table belong to a text: the rule, in its plainest form.
+"""The rows of the n-gram table for a text, computed in the simplest way.
 
-What the reader looks up is held to this. Knows no weights.
+Checks the rows that the reader looks up. Knows no weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HASH, MODULUS = 1_000_003, 2**31 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """The table of the last `order` characters: its base, how many rows, and which is its first.
+    """The table for the last `order` characters: its base, number of rows, and first row.
 
     Codes are ids + 1, and 0 before the text: numbers, or arrays of the codes of many places.
     """
@@ -38,7 +38,7 @@ class Order:
 
 
 def gram_orders(config: ModelConfig) -> list[Order]:
-    """One for the last 2, 3 … N characters; their rows lie one after the other."""
+    """Tables for the last 2, 3 … N characters, stored one after the other."""
     kinds, first, orders = config.vocab_size + 1, 0, []
     for order, rows in enumerate(config.ngram_tables, start=2):
         orders.append(Order(order, kinds if kinds**order <= rows else HASH, rows, first))

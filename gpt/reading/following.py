@@ -21,9 +21,9 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p")
 class Following:
     """For every character of the vocabulary, (V,): its chances and what became of them.
 
-    expected: by the model; filtered: after temperature and filters, what sampling would draw from.
-    removed: the filter that took it, as an index into FILTERS, or −1. entropies in bits, before
-    and after.
+    expected: the model's probabilities; filtered: those after temperature and filters, from which
+    sampling draws. removed: the filter that removed the character, as an index into FILTERS, or −1.
+    entropies in bits, before and after.
     """
 
     expected: npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ class Following:
 
     @property
     def changed(self) -> bool:
-        """Whether temperature or a filter changed any chance."""
+        """Whether temperature or a filter changed any probability."""
         return not np.allclose(self.expected, self.filtered, rtol=1e-9, atol=0)
 
     @property

@@ -21,10 +21,10 @@ SHORTEST = 3  # characters of a text: a query with two keys, and what follows it
 
 @dataclass(frozen=True)
 class Survey:
-    """The measures of all heads, on so many `windows` of so many `characters` of `text`.
+    """The measures of all heads, on `windows` windows of `characters` characters.
 
-    text: the name of what was measured. Surveys of the same text with the same windows are equal,
-    whether the command or Python asks for them.
+    text: the name of the text. For the same text and windows, the command and Python give equal
+    surveys.
     """
 
     measures: tuple[Measure, ...]
@@ -38,7 +38,7 @@ class Survey:
 
     @property
     def measured(self) -> str:
-        """How much of which text."""
+        """The measured text, and how much of it."""
         many = "s" * (self.windows != 1)
         return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
 
@@ -53,8 +53,8 @@ def survey(
 ) -> Survey:
     """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
 
-    done: receives the share of the work that is done; text: what to call the text. Raises
-    TextError for too short a text.
+    done: receives the share of the work that is done; text: the text's name. Raises TextError if
+    the text is too short.
     """
     windows = spread(ids, reader.config.block_size, most)
     heads = reader.config.n_layer * reader.config.n_head

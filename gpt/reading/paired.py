@@ -1,7 +1,7 @@
 """Two models on one text: the mean difference of their surprises, with a 95 % interval.
 
 Neighbouring characters depend on each other, and so do neighbouring scenes: one model may be better
-at verse, the other at prose. The interval allows for that. It knows no models and no text.
+at verse, the other at prose. The interval takes this into account. Knows no models and no text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from gpt.reading.reader import Array
 
-WAVES = 64  # slowest cosine waves that are looked at, of at least PERIOD characters each half wave
+WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
 PERIOD = 10
 FEW, SEVERAL = 2, 8  # waves that the error is estimated from
-STRONGER = 2.0  # the FEW slowest waves beside the others, from where on only these few are used
+STRONGER = 2.0  # use only the FEW slowest waves if they are so much stronger than the others
 
 _T = (12.706, 4.303, 3.182, 2.776, 2.571)  # of 1 to 5 degrees of freedom
 
@@ -27,9 +27,9 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571)  # of 1 to 5 degrees of freedom
 class Paired:
     """The same `characters` under two models: mean nats of each, and of their difference.
 
-    error: standard error of the difference, from as many cosine waves as `freedom` says. Both
-    belong to these two models on text of this kind; other seeds of the same recipes differ more.
-    NaN and 0 where the text is too short.
+    error: standard error of the difference; freedom: the number of cosine waves that it comes from.
+    Both hold for these two models on text of this kind; other seeds of the same recipes differ
+    more. NaN and 0 if the text is too short.
     """
 
     first: float
@@ -40,7 +40,7 @@ class Paired:
 
     @property
     def difference(self) -> float:
-        """Second less first: below 0 where the second model predicts better."""
+        """second − first: below 0 if the second model predicts better."""
         return self.second - self.first
 
     @property
@@ -69,9 +69,9 @@ def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:
 
     The mean square of the projections onto the slowest cosine waves: the orthonormal series
     estimator of the variance of the mean of dependent values (Lazarus, Lewis, Stock & Watson 2018,
-    "HAR Inference"). SEVERAL waves, if the FEW slowest are about as strong as the other WAVES; if
-    they are stronger, the dependence reaches as far as the text, and only those FEW see it.
-    NaN and 0 for fewer than FEW * PERIOD values.
+    "HAR Inference"). It uses SEVERAL waves if the FEW slowest are about as strong as the other
+    WAVES. If they are stronger, the dependence is as long as the text, and only those FEW waves
+    measure it. NaN and 0 for fewer than FEW * PERIOD values.
     """
     n = values.shape[-1]
     waves = min(WAVES, n // PERIOD)
@@ -91,10 +91,10 @@ def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:
 
 
 def quantile(freedom: float) -> float:
-    """Student's t that 2.5 % lie above, with so many degrees of freedom, to 0.002.
+    """The 97.5 % quantile of Student's t with so many degrees of freedom, to 0.002.
 
-    Above five by the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5); up to five that of
-    the next lower whole number.
+    Above five degrees: the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5); up to five:
+    the value of the next lower whole number.
     """
     if freedom <= len(_T):
         return _T[int(freedom) - 1]

@@ -36,7 +36,7 @@ class ParallelDecoder:
         self._sizes = [0]
 
     def twin(self) -> ParallelDecoder:
-        """Another decoder of the same weights, for streams of its own."""
+        """Another decoder with the same weights and separate streams."""
         other = ParallelDecoder(self._reader)
         other._decoders = [self._decoders[0].twin()]
         return other

@@ -1,9 +1,9 @@
-"""Whether a model computes here what torch computed at saving, as far as float32 can tell.
+"""Checks that a model computes here what torch computed at saving, up to float32 rounding.
 
-Errors grow from layer to layer, and sharp attention turns a small one into another key: no formula
-in the size of scores and logits bounds them (benchmarks/LOG.md). But a float32 forward is the exact
-one of weights that are off by some rounding errors (Higham 2002, ch. 3). So its logits may be off
-by as much as they move when every weight moves by so little: forwards with nudged weights tell.
+Errors grow from layer to layer, and with sharp attention a small error can select another key, so
+no formula in the size of scores and logits bounds them (benchmarks/LOG.md). But a float32 forward
+equals an exact forward of weights that are off by some rounding errors (Higham 2002, ch. 3). So the
+allowed difference of the logits is how much they change when every weight is nudged by that little.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from gpt.stored import Probe, Tensors
 from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
-#: A whole forward may be off by what weights do that are off by this many UNITS: 64 units in the
+#: Relative nudge of the weights that bounds the error of a whole forward, in UNITS: 64 units in the
 #: last place of a float32. Random and trained models need up to a tenth of it (benchmarks/LOG.md).
 WHOLE = 4
-NUDGES = 4  # forwards with weights nudged at random, at most; the first mostly settles it
+NUDGES = 4  # most forwards with weights nudged at random; the first one usually suffices
 
 
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """As `prove`, of a model that has no reader yet."""
+    """As `prove`, for a model without a reader."""
     return prove(Reader(config, tensors), probe)
 
 
 def prove(reader: Reader, probe: Probe) -> Check:
-    """That the reader's logits are the probe's.
+    """Checks that the reader's logits equal the probe's.
 
-    Where float32 is too coarse to tell, as in a model with sharp attention, float64 decides whether
-    the weights are those that were saved.
+    If float32 is not exact enough, as for a model with sharp attention, float64 decides whether the
+    weights are those that were saved.
     """
-    with np.errstate(all="ignore"):  # whatever overflows fails the comparison
+    with np.errstate(all="ignore"):  # a value that overflows fails the comparison
         found = probe.of(reader.logits(reader.forward(probe.ids)))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
         if error <= bound:
@@ -61,8 +61,8 @@ def promised(
 ) -> float:
     """How far the reader's logits for (R, L) ids may be from exact ones.
 
-    At least WHOLE UNITS of the largest; if the error is above that, what nudged weights do. of:
-    which of the (R, L, vocab_size) logits count.
+    At least WHOLE UNITS of the largest logit; if the error is above that, the largest change that
+    nudged weights cause. of: selects from the (R, L, vocab_size) logits.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     steady = None
@@ -87,7 +87,7 @@ def _apart(found: Array, expected: Array) -> float:
 def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
     """Every weight larger or smaller by WHOLE UNITS of itself.
 
-    But for the rows of n-grams: they are many, and enter the stream as the characters' do.
+    The n-gram rows stay: they are many, and enter the stream as the character rows do.
     """
     by = reader.dtype.type(WHOLE * UNITS[reader.dtype])
     return {

@@ -205,7 +205,7 @@ class StopFilter:
 class Samples(Iterator[list[str]]):
     """What each of the config.n samples gains, a step at a time ("" once stopped).
 
-    decoding: gives a decoder that nothing else uses until the samples are complete or dropped.
+    decoding: gives a decoder for exclusive use until the samples are complete or dropped.
     past: see StopFilter. Raises TextError for a prompt with a character that is not known.
     """
 

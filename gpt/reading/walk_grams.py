@@ -1,7 +1,7 @@
-"""Which row of the n-gram table belongs to some last characters: the rule, and a row worked out.
+"""How the last characters select a row of the n-gram table: the rule, and a worked example.
 
-Worked out in whole numbers, character by character, and held to what the reader looks up. Knows no
-weights.
+The example uses whole numbers, character by character, and is checked against the row that the
+reader looks up. Knows no weights.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def gram_step(config: ModelConfig, ids: Ids) -> Step:
 
 
 def _sums(order: Order, codes: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """Each step from the last character backwards, written out, and what comes of it."""
+    """Each step from the last character backwards: its formula and its result."""
     total = codes[-1]
     for code in codes[-2 : -order.order - 1 : -1]:
         written = f"{total} × {order.base} + {code}"

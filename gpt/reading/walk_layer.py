@@ -1,7 +1,7 @@
 """One layer and one of its heads, stage by stage: the middle of a walk through a model.
 
 Each stage is computed again in float64 from the stage before it and the named weights (exact.py),
-and held to what the reader computed. Tensor names: T time, C n_embd, D head_size.
+and compared with the reader's. Tensor names: T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LayerWalk:
 
     @cached_property
     def _checks(self) -> dict[str, Check]:
-        """Name of a stage -> how far all heads are from what float64 makes of it."""
+        """Stage -> the largest difference of all heads from its float64 value."""
         held = self._again.held(self.stages).items()
         return {name: Check(name, error, bound) for name, (error, bound) in held}
 

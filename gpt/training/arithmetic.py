@@ -51,14 +51,14 @@ def compiled(net: nn.Module, config: TrainConfig) -> nn.Module:
 
 
 class _Compiled(nn.Module):
-    """Calls the compiled net; the net itself once the compiler has failed, which one line says."""
+    """Calls the compiled net; if the compiler fails, prints one line and calls the net itself."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self._net, self._called = net, cast(nn.Module, torch.compile(net))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """As the net's own."""
+        """As the net's."""
         try:
             return cast(torch.Tensor, self._called(inputs))
         except torch._dynamo.exc.TorchDynamoException as error:

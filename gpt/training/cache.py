@@ -196,7 +196,7 @@ def recall(data: Path, known_by: str) -> Record | None:
 
 
 def _sweep(data: Path) -> None:
-    """Takes away what killed processes of gptx have left; a file of any other name stays."""
+    """Removes temporary files that killed gptx processes left; files of other names stay."""
     for path in data.iterdir():
         if LEFT_BEHIND.fullmatch(path.name):
             with suppress(OSError):

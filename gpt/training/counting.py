@@ -1,4 +1,4 @@
-"""What counting n-grams reaches on a text: the loss that a trained model has to beat.
+"""The baseline: the loss of counting n-grams on a text, which a trained model has to beat.
 
 Interpolated modified Kneser–Ney (Chen & Goodman 1999), in numpy. Knows ids, no model and no files.
 """
@@ -18,7 +18,7 @@ ORDERS = 8
 MOST_TRAIN, MOST_VAL = 2_000_000, 1_000_000  # characters: at most 210 MB while they are counted
 AT_ONCE = 2**18  # characters that are processed together, to save memory
 PACKED_BITS = 64  # of a history, its next character and a place in the text
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where counts of counts give none
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if the counts of counts give none
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int32]
@@ -27,10 +27,10 @@ Numbers = npt.NDArray[np.int32]
 def count_baseline(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> Baseline:
     """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … `orders`.
 
-    `val` needs two characters: its first one is only context, as for a GPT. Of a long text the last
-    MOST_TRAIN characters of `train` are counted, and the first MOST_VAL characters of `val` after
-    its first one are scored. The best order is chosen on the text that it is scored on, which makes
-    the baseline a little too strong, never too weak.
+    `val` needs two characters: its first one is only context, as for a GPT. For a long text, the
+    last MOST_TRAIN characters of `train` are counted, and the first MOST_VAL characters of `val`
+    after its first one are scored. The scored text also chooses the best order, which makes the
+    baseline a little too strong, never too weak.
     """
     train, val = train[-MOST_TRAIN:], val[: MOST_VAL + 1]
     probabilities = kneser_ney(train, val, vocab_size, orders)

@@ -1,4 +1,4 @@
-"""Validation loss on torch: every character of a split, or of windows spread evenly over it."""
+"""Validation loss with torch, on a whole split or on evenly distributed windows of it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
-SHOWN = 50  # times that a long evaluation says how much is done
+SHOWN = 50  # progress reports of a long evaluation
 
 
 def at_once(config: ModelConfig, device: str) -> int:
-    """How many windows are evaluated together."""
+    """Number of windows that are evaluated together."""
     most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
     return max(1, most // (config.block_size * max(config.vocab_size, 4 * config.n_embd)))
 
@@ -30,8 +30,8 @@ def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 
     """Mean nats per character over `ids` in non-overlapping windows of block_size.
 
     The first character is context only; the last window may be shorter. most: characters to
-    predict, in windows that are spread evenly over those of the whole; 0: all. No dropout,
-    float32. The ranks share the windows; all know the result.
+    predict, in evenly distributed windows of the split; 0: all. No dropout, float32. The ranks
+    share the windows; all get the result.
     """
     *_, (_, loss) = evaluating(model, ids, device, ranks, most)
     return loss
@@ -41,9 +41,9 @@ def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 
 def evaluating(
     model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0
 ) -> Iterator[tuple[float, float]]:
-    """As `evaluate`: (share done, loss so far) now and then, at last the loss of all.
+    """As `evaluate`, with progress: yields (share done, loss so far), at the end the whole loss.
 
-    Of several ranks each has its own part of the loss until the end, and all come equally often.
+    With several ranks, each yields its own part until the end; all yield equally often.
     """
     rows, total, done = at_once(model.config, device), 0.0, 0
     spans = [
@@ -71,10 +71,10 @@ def evaluating(
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
-    """Where windows begin whose characters but the first are predicted, with their length.
+    """The start and length of each window; all its characters but the first are predicted.
 
-    They are those of the whole, `total` characters after the first, in the text's order; of a part,
-    as many as `most` allows, spread evenly. Pure, so that all evaluations of a run read the same.
+    The windows cover the whole split (`total` characters after the first), or as many of them as
+    `most` allows, evenly distributed. Pure, so that all evaluations of a run read the same windows.
     """
     read, every = characters_read(total, block, most), total // block
     if read == total:

@@ -26,9 +26,9 @@ Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, here or on the device
 
 
 def kept_near(ids: Ids, device: str) -> Fed:
-    """The ids on the device, if it is a GPU and they are few; else as they are.
+    """The ids on the device, if it is a GPU and they are few; else unchanged.
 
-    They stay here, too, where the GPU does not say how much is free, or has not as much as it says.
+    They also stay in main memory if the GPU does not report its free memory, or the copy fails.
     """
     if device != "cuda":
         return ids

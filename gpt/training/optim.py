@@ -26,7 +26,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
-        self.config = config  # may change while training: a time budget replans the steps
+        self.config = config  # may change while training: a time budget changes the steps
         named = dict(model.named_parameters())
         self.dense = [parameter for name, parameter in named.items() if name != SPARSE]
         groups: dict[tuple[float, float], list[Tensor]] = {}

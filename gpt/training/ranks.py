@@ -140,7 +140,7 @@ class Ranks:
         return number.item()
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """The first rank's values of a tensor that all have in this shape."""
+        """The first rank's values of a tensor; all ranks pass one of the same shape."""
         if self.size == 1:
             return tensor
         sent = tensor.to(self._device)

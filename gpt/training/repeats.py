@@ -1,9 +1,9 @@
 """The corpus "repeats": words of random letters, each written several times, and its recipe.
 
-To predict a repeated word, a model must find what followed the same letter before: it grows a
-previous-character head and an induction head (Olsson et al. 2022) within a minute. Lengths vary
-from word to word, or a fixed distance would do. Half of the lines have no spaces: where spaces mark
-the beginnings, models learn to count from them and grow no such heads (benchmarks/LOG.md).
+To predict a repeated word, a model must find the letter that followed the same letter before. So it
+learns a previous-character head and an induction head (Olsson et al. 2022) within a minute. Words
+differ in length, as otherwise a head at a fixed distance would suffice. Half of the lines have no
+spaces: if spaces mark every beginning, models learn to count from them instead (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 SEED = 1
 LINES = 10_000
-LENGTHS = range(3, 17)  # letters of a word, all different: one letter names its place
-TIMES = 4  # that a line repeats its word
+LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter identifies its place
+TIMES = 4  # occurrences of the word in its line
 
 SHA256 = "d032355deacdec6ed7edbf4c4ed88f6844545d46172528e23f6547c3d6bc12a9"  # of the text
 
 #: Options that replace the default preset's. Every option that the heads depend on is here, so that
-#: other defaults do not take them away (benchmarks/repeats.py).
+#: new defaults cannot prevent the heads (benchmarks/repeats.py).
 RECIPE: dict[str, Any] = {
     "n_layer": 2,
     "n_head": 4,
@@ -42,10 +42,10 @@ RECIPE: dict[str, Any] = {
 
 
 def repeats() -> bytes:
-    """The text. Only raw draws of Philox (Salmon et al. 2011) decide, which no release changes."""
+    """The text, from raw draws of Philox (Salmon et al. 2011), equal in every release of numpy."""
     letters = len(string.ascii_lowercase)
     draws = np.random.Philox(key=SEED).random_raw(LINES * (letters + 2)).reshape(LINES, -1)
-    orders = draws[:, :letters].argsort(axis=1, kind="stable")  # a permutation a line
+    orders = draws[:, :letters].argsort(axis=1, kind="stable")  # one permutation per line
     lengths, spaced = draws[:, letters] % len(LENGTHS), draws[:, letters + 1] % 2
     lines = []
     for order, length, space in zip(orders, lengths.tolist(), spaced.tolist(), strict=True):

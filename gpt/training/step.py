@@ -120,10 +120,10 @@ def measure(
     seconds: float = 1.0,
     ranks: Ranks = ONE,
 ) -> Measurement:
-    """Times real steps of a model that is thrown away, for about `seconds`, and short evaluations.
+    """Times steps and short evaluations of a temporary model for about `seconds`.
 
-    Both in turns, and medians: a moment in which the machine is busy changes little. Of several
-    ranks the slowest counts. Raises OutOfMemory.
+    Takes both in turns, and their medians, so that a busy moment of the machine changes little. Of
+    several ranks the slowest counts. Raises OutOfMemory.
     """
     with memory_errors(model_config, config):
         model = GPT(model_config)
@@ -144,7 +144,7 @@ def measure(
                 evaluations.append(ranks.most(time.perf_counter() - started))
         ranks.forget(model)
     return Measurement(
-        seconds_per_step=statistics.median(steps[1:]),  # the first step pays for the start
+        seconds_per_step=statistics.median(steps[1:]),  # the first step includes the start
         seconds_per_character=statistics.median(evaluations) / (len(evaluated) - 1) / ranks.size,
         memory=peak_memory(device),
         saving=12 * model_config.parameters() / SAVED,  # weights and two moments
@@ -152,7 +152,7 @@ def measure(
 
 
 def try_step(device: str) -> None:
-    """Trains a tiny model for one step with all that presets use. Raises whatever torch raises."""
+    """Trains a tiny model for one step with the presets' features. Raises whatever torch raises."""
     shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, ngram=2)
     model = GPT(replace(shape, dropout=0.1, ngram_dropout=0.1))
     config = TrainConfig(batch_size=2, precision="bfloat16")

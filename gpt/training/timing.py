@@ -1,4 +1,4 @@
-"""How many steps and evaluations fit a time: pure functions of what was measured before the run.
+"""How many steps and evaluations fit a time: pure functions of measurements before the run.
 
 Evaluations before the last read a part of the validation split, so small that they take a few
 hundredths of the training's time; the last reads all of it. Knows no clock.
@@ -18,26 +18,26 @@ from gpt.training.fit import Recipe
 SHARE = 0.04  # of a training's time, for all evaluations before the last whole one
 LEAST = 2_000  # characters that an evaluation reads, if the split has them
 SAVES = 0.1  # of the time, for the saves that come with evaluations
-LAST = 0.25  # of the time, for the last evaluation; a longer one comes after it
+LAST = 0.25  # of the time, for the last evaluation; a longer one comes after the time
 SAVED = 10**8  # bytes a second that a save hashes and writes: a cautious guess before the first
-ROUNDS = 12  # in which the number of steps settles
+ROUNDS = 12  # iterations until the number of steps converges
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How many characters there are to predict, in windows of `block`."""
+    """The number of characters to predict, in windows of `block`."""
 
     characters: int
     block: int
 
     def read(self, most: int) -> int:
-        """How many of them an evaluation of at most `most` reads; 0: all."""
+        """How many of them an evaluation reads that may read at most `most` (0: all)."""
         return characters_read(self.characters, self.block, most)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds that a step, an evaluation of one character and a save take; most bytes used."""
+    """Seconds of a step, of evaluating one character and of a save; the most bytes used."""
 
     seconds_per_step: float
     seconds_per_character: float
@@ -45,15 +45,15 @@ class Measurement:
     saving: float = 0.0
 
     def evaluating(self, config: TrainConfig, split: Validation) -> float:
-        """Of each evaluation before the last whole one."""
+        """Seconds of each evaluation before the last whole one."""
         return self.seconds_per_character * split.read(config.eval_part or config.eval_chars)
 
     def last(self, config: TrainConfig, split: Validation) -> float:
-        """Of the whole evaluation that comes when the others have read a part."""
+        """Seconds of the last, whole evaluation, if the others read a part."""
         return self.seconds_per_character * split.read(config.eval_chars) * (config.eval_part > 0)
 
     def total_seconds(self, config: TrainConfig, split: Validation, step: int = 0) -> float:
-        """Of the run from `step` on, with evaluations and saves but without the last whole one."""
+        """Seconds from `step` on, with evaluations and saves, without the last whole evaluation."""
         pauses = evaluations_left(config, step)
         each = self.evaluating(config, split) + self.saving
         return (config.steps - step) * self.seconds_per_step + pauses * each + self.saving
@@ -64,8 +64,8 @@ def fit_evaluations(
 ) -> Recipe:
     """Evaluations that read as much of the split as SHARE of the training's time allows.
 
-    What an evaluated character costs, in trained ones, is rounded up to a power of two, so that
-    repeated measurements give the same part.
+    The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
+    of two, so that repeated measurements give the same part.
     """
     if "eval_chars" in given and "eval_part" not in given:
         return recipe.changed({"eval_part": 0}, given)
@@ -86,11 +86,10 @@ def fit_time(
     seconds: float,
     most_steps: int = 0,
 ) -> Recipe:
-    """As many steps, at least one, as fit the time with their evaluations and saves.
+    """The number of steps, at least one, that fits the time with their evaluations and saves.
 
-    There are ten evaluations, or fewer in so short a time that their saves would take more than
-    SAVES of it; most_steps, if not 0, may end the run before. Half of the time is for steps in any
-    case.
+    There are ten evaluations, or fewer if their saves would take more than SAVES of the time.
+    most_steps, if not 0, may end the run earlier. At least half of the time is for steps.
     """
     if not recipe.train.eval_interval:
         used = min(seconds, (most_steps or math.inf) * measured.seconds_per_step)
@@ -110,7 +109,7 @@ def fit_time(
 def budget_of(
     recipe: Recipe, measured: Measurement, split: Validation, seconds: float, most_steps: int
 ) -> Budget:
-    """What the trainer needs to end in time. The last evaluation is part of it if it is short."""
+    """The trainer's budget. It includes the last evaluation if that is short."""
     last = measured.last(recipe.train, split)
     return Budget(
         seconds=seconds,

@@ -1,9 +1,9 @@
-"""The training loop: a generator of events. It prints nothing, and waits for nobody but its ranks.
+"""The training loop: a generator of events. It prints nothing, and waits only for other ranks.
 
 Exact by statelessness: batches are a pure function of (seed, step), dropout is reseeded at every
 step, the learning rate is a function of step and options. So a checkpoint needs no generator
 states, and neither evaluations nor saves can change the weights. A run with a time budget changes
-its number of steps on the way, by the first rank's clock; the manifest holds every change.
+its number of steps while it trains, by the first rank's clock; the manifest has every change.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """The last evaluation, which may take long, is going on; share: what is done."""
+    """Progress of the last evaluation, which may take long; share: the part that is done."""
 
     share: float
 
@@ -122,7 +122,7 @@ class Trainer:
     """Trains one model on one corpus into one run, from a manifest that says where it stands.
 
     Of several ranks each has a trainer, and all must do the same; only the first touches the run.
-    prove: tries before each save whether the model will open. Raises ConfigError.
+    prove: checks before each save that the model will open. Raises ConfigError.
     """
 
     def __init__(
@@ -184,9 +184,9 @@ class Trainer:
     ) -> Trainer:
         """Goes on where a checkpoint stopped. Raises CheckpointError.
 
-        With another text than the checkpoint's, its evaluations form a series of their own, which
-        begins after the checkpoint: what the run has saved and logged so far stays as it is.
-        baseline: of this corpus, for a run that has none.
+        On another text than the checkpoint's, the evaluations form a new series after the
+        checkpoint, and earlier checkpoints and log lines do not change. baseline: of this corpus,
+        for a run that has none.
         """
         manifest = checkpoint.manifest.trained_on(corpus.identity)
         manifest = manifest.trained_with(config, manifest.val_characters)
@@ -230,7 +230,7 @@ class Trainer:
             yield self._evaluate()
             yield from self._save()
         if step == 0:
-            self._replan(step)  # the first save has shown what one takes
+            self._replan(step)  # now the time of a save is known
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
             loss, taken = train_step(
@@ -286,7 +286,7 @@ class Trainer:
     def _lap(self, *, counted: bool = True) -> float:
         """Seconds since the last lap; with a budget, by the first rank's clock on all ranks.
 
-        counted: they are part of the run's time.
+        counted: whether they are part of the run's time.
         """
         now = self.clock()
         lap, self._mark = now - self._mark, now
@@ -297,7 +297,7 @@ class Trainer:
         return lap
 
     def _replan(self, step: int) -> None:
-        """As many steps as the time that is left allows, if there is a budget."""
+        """With a budget, plans as many steps as the time that is left allows."""
         if self.manifest.budget is not None:
             config = self.manifest.budget.replan(self.config, step, self.manifest.elapsed)
             self.manifest = replace(self.manifest, train=config)
@@ -345,7 +345,7 @@ class Trainer:
         )
 
     def _evaluate_whole(self) -> Iterator[Event]:
-        """The best step's weights on the whole split, where evaluations have read a part of it."""
+        """Evaluates the best step's weights on the whole split, if evaluations read a part."""
         best_step, budget = self.manifest.best_step, self.manifest.budget
         known = not self.config.eval_part or self.manifest.whole_loss is not None
         if known or best_step is None or self._stopping():
@@ -357,7 +357,7 @@ class Trainer:
             loss = so_far
             if share < 1:
                 yield Evaluating(share)
-                self.ranks.total()  # says who wants to stop
+                self.ranks.total()  # exchanges stop requests
                 if self._stopping():
                     return
         if not math.isfinite(loss):
@@ -379,7 +379,7 @@ class Trainer:
         yield EvaluatedWhole(best_step, loss, characters, of, seconds)
 
     def _best_model(self, step: int) -> GPT:
-        """The weights that an earlier step has saved, on all ranks. Raises CheckpointError."""
+        """The saved weights of an earlier step, on all ranks. Raises CheckpointError."""
         model = GPT(self.manifest.model)
         if self.ranks.first:
             model = load_gpt(self.run.at(str(step)).model(), "cpu")

@@ -38,7 +38,7 @@ NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their
 MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
 _INK, _GREY, _MASKED = "#202020", "#707070", "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
-# so that a small weight differs from a masked one. Signed values run both ways from 0 as on the
+# so that a small weight differs from a masked one. Signed values have two colours, as on the
 # page (assets/colours.js): orange is negative, blue-green is positive.
 _RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
 _SIGNED_RAMP = (

@@ -1,4 +1,4 @@
-"""The next character's distribution as bars, and what temperature and filters make of it."""
+"""The next character's distribution as bars, before and after temperature and filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpt.view.characters import label, pad
 from gpt.view.lines import BOLD, DIM, Page, number, own_words
 from gpt.view.reports import counted
 
-SCHEMA = 2  # since 2 the chances after temperature and filters are "after_filters", not "drawn"
+SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
 LONGEST = 32  # cells of a bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _GONE, _LEFT = "red", "cyan"
@@ -24,7 +24,7 @@ def bars(
 ) -> list[Text]:
     """The `most` likeliest characters; bars show what the model expects, removed ones are red.
 
-    A second column has the chances after temperature and filters, if these change any.
+    A second column has the probabilities after temperature and filters, if these change any.
     """
     order = np.argsort(-found.expected, kind="stable")
     shown = order[:most].tolist()
@@ -94,7 +94,7 @@ def _settings(config: SampleConfig, changed: bool) -> list[str]:
 
 
 def _note(found: Following, token: int, page: Page) -> str:
-    """Its chance after temperature and filters, or what removed it."""
+    """Its probability after temperature and filters, or the filter that removed it."""
     if found.removed[token] >= 0:
         return f"removed by {flag_of(FILTERS[found.removed[token]])[2:]}"
     return number(float(found.filtered[token]), page)

@@ -1,4 +1,4 @@
-"""A lesson in the terminal: sentences that wrap, tables that fold or are cut, what was checked."""
+"""A lesson in the terminal: wrapped sentences, folded or cut tables, and its checks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpt.view.lines import BOLD, DIM, Page, blocks, checks, flow, in_ascii
 PROSE = 80  # most cells of a line of sentences
 LABEL = 10  # most cells of a word beside or above its numbers
 MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
-SHOWN_ROWS = 7  # of more than MOST rows: the first and, twice as many, the last ones
-GAP = 4  # cells of the column that stands for those left out
+SHOWN_ROWS = 7  # of a table with more than MOST rows: a third the first, the others the last
+GAP = 4  # cells of the column that marks omitted ones
 FULL = "--full shows all"
 
 
@@ -76,8 +76,8 @@ def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
 def table_lines(table: Table, page: Page, full: bool = False) -> Iterator[Text]:
     """Name and shape, where the numbers come from, and the numbers.
 
-    Without `full` a table of more than MOST rows shows the first and the last ones, and one of
-    more than MOST columns as many as fit side by side; what is left out is said.
+    Without `full`, a table of more than MOST rows shows the first and the last ones, and a table of
+    more than MOST columns as many as fit side by side; a line says what is left out.
     """
     stack = matrices(table, page.precision, page.ascii_only, full)
     rows = row_names(table, page.ascii_only)
@@ -105,7 +105,7 @@ def table_lines(table: Table, page: Page, full: bool = False) -> Iterator[Text]:
 
 
 def kept(count: int, room: int) -> list[int]:
-    """Which of `count` rows or columns are shown in `room` of them: all, or the first and last."""
+    """The indices of `count` rows or columns that fit in `room`: all, or the first and last."""
     if count <= room:
         return list(range(count))
     first = max(1, room // 3)

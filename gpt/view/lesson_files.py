@@ -30,7 +30,7 @@ def page_of(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool = False)
 
 
 def lesson_markdown(lesson: Lesson, digits: int = DIGITS, full: bool = False) -> str:
-    """One lesson as Markdown: all rows; many columns without names only in full."""
+    """One lesson as Markdown, with all rows; many unnamed columns only if `full`."""
     return "\n".join(_chapter(lesson, digits, full))
 
 

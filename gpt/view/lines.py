@@ -129,7 +129,7 @@ _IN_ASCII = str.maketrans(
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """What was proven about the numbers above, and how tightly; a group is named at its first."""
+    """The checks of the numbers above with their errors; a group's title comes first."""
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     items = [
