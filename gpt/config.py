@@ -186,7 +186,7 @@ class TrainConfig:
 
     steps: Annotated[int, "Optimizer steps."] = 2000
     step_plan: Annotated[
-        str, "All step counts that --minutes planned, as FROM_STEP:STEPS pairs."
+        str, "Step counts that --minutes planned: FROM:STEPS, each from step FROM on."
     ] = ""
     batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
