@@ -163,7 +163,7 @@ def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
         (">&-", "attn the", 6, b"gptx: error: cannot write output: it is closed\n"),
         (">&-", "--help", 6, b"gptx: error: cannot write output: it is closed\n"),
         (">&- 2>&-", "eval text.txt", 6, b""),
-        ("<&-", "eval text.txt", 0, b""),
+        ("<&-", "eval text.txt", 0, b"warning: text.txt is in the text that this run was trained"),
         ("<&-", "eval -", 3, b"gptx: error: standard input: the text is too short to score"),
         ("2>&-", "sample the☃ --unknown skip --length 0", 0, b""),
     ],

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
+SHORTEST_PART, LONGEST_SEARCHED = 100, 50_000_000  # characters: --counting looks for the text
 WORST = 10  # surprises that --chars lists unasked
 
 
@@ -123,7 +124,7 @@ def evaluate(
             record |= reports.score_record(found)
             told = reports.score_line(found)
         if other is None:
-            told += _beside_counting(text, record, trained_on, len(model.vocabulary))
+            told += _beside_counting(text, record, trained_on, opened)
         if as_json:
             console.write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
@@ -134,7 +135,7 @@ def evaluate(
         with _named(chosen, failed):
             for name in _files_of(chosen, data):
                 with _named(name, failed):
-                    tell(_file(name, model, unknown))
+                    tell(_file(name, opened, unknown, trained_on))
     if not files:
         try:
             _, ids = opened.splits(data)
@@ -180,15 +181,41 @@ def _label(name: str) -> str:
     return "standard input" if name == "-" else name
 
 
-def _file(name: str, model: TrainedGPT, unknown: str) -> Scored:
+def _file(name: str, opened: Opened, unknown: str, trained_on: Ids | None) -> Scored:
     """A file's characters that the model knows. Raises TextError."""
-    label, text = _label(name), console.read_text(name)
+    model, label, text = opened.model, _label(name), console.read_text(name)
     ids = model.vocabulary.encode(known_text(model, text, unknown, label))
     places = None
     if len(ids) < len(text):
         places = model.vocabulary.known(text).nonzero()[0].tolist()
-    facts = {"file": name, "split": None, "left_out": _left_out(model, text)}
+    seen = _is_corpus(name, len(text), opened.manifest) or _is_part(ids, trained_on)
+    if seen:
+        console.say(
+            f"warning: {label} is in the text that this run was trained on, so its loss says "
+            "nothing about new texts"
+        )
+    facts = {"file": name, "split": None, "left_out": _left_out(model, text), "trained_on": seen}
     return Scored(label, facts, ids, places)
+
+
+def _is_corpus(name: str, characters: int, manifest: Manifest | None) -> bool:
+    """Whether the file is the whole text that the run was trained and validated on."""
+    from gpt.training.digests import algorithm_of
+    from gpt.training.sources import Source
+    from gpt.training.texts import measured, spans
+
+    if manifest is None or name == "-" or characters != manifest.corpus.characters:
+        return False
+    pieces = spans([Source(Path(name), name)], manifest.train.between, [])
+    algorithm = algorithm_of(manifest.corpus.digest)
+    return measured(pieces, algorithm).digest == manifest.corpus.digest
+
+
+def _is_part(ids: Ids, trained_on: Ids | None) -> bool:
+    """Whether the characters are a part of the training text that --counting counts."""
+    if trained_on is None or not SHORTEST_PART <= len(ids) <= len(trained_on) <= LONGEST_SEARCHED:
+        return False
+    return trained_on.tobytes().find(ids.astype(trained_on.dtype).tobytes()) >= 0
 
 
 def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None) -> Scored:
@@ -228,19 +255,24 @@ def _counted_text(opened: Opened, data: Path) -> Ids:
 
 
 def _beside_counting(
-    text: Scored, record: dict[str, Any], trained_on: Ids | None, vocab_size: int
+    text: Scored, record: dict[str, Any], trained_on: Ids | None, opened: Opened
 ) -> str:
-    """Adds the comparison with the baseline to the record; its line, or "" without a baseline."""
+    """Adds the comparison with the baseline to the record; its line, or "" without a baseline.
+
+    Counting knows its training text by heart: on that there is no comparison.
+    """
     from gpt.view import reports
 
     baseline = text.baseline
-    if baseline is None and trained_on is not None:
+    if baseline is None and trained_on is not None and not text.facts.get("trained_on"):
         from gpt.training.counting import count_baseline
 
-        baseline = count_baseline(trained_on, text.ids, vocab_size)
+        baseline = count_baseline(trained_on, text.ids, len(opened.model.vocabulary))
     nats, characters = record["nats"], record["characters"]
     record["counting"] = reports.comparison_record(nats, characters, baseline)
-    return f" · {reports.comparison(nats, characters, baseline)}" if baseline else ""
+    if baseline is None:
+        return ""
+    return f" · {reports.comparison(nats, characters, baseline, opened.manifest)}"
 
 
 def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
         "heads": reports.heads_facts(model),
         "recipe": reports.recipe_facts(recipe),
         "training": reports.training_facts(
-            training, step_characters, plan.train_characters, plan.is_timed
+            training, step_characters, plan.train_characters, plan.is_timed, manifest.since
         ),
         "fitted": "; ".join(plan.why),
         "device": reports.device_facts(plan.device, manifest.environment, measured.memory),

@@ -205,7 +205,7 @@ class TrainedGPT:
 
         Without a text: on the start of the validation split, which the model file contains; `gptx
         heads` reads the whole split if it finds the corpus. The survey names its text. Raises
-        TextError if the text is too short or has unknown characters, ValueError for other arguments.
+        TextError if the text is too short or has unknown characters, and ValueError otherwise.
         """
         from gpt.reading.heads import survey
 

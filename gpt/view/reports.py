@@ -26,6 +26,7 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
+LEAST_COMPARED = 100  # characters that a loss is a mean of, if it is compared with the baseline
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
@@ -127,13 +128,21 @@ def recipe_facts(recipe: Mapping[str, Any]) -> str:
 
 
 def training_facts(
-    config: TrainConfig, step_characters: int, train_characters: int, timed: bool = False
+    config: TrainConfig,
+    step_characters: int,
+    train_characters: int,
+    timed: bool = False,
+    since: int = 0,
 ) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; timed: about so many."""
-    epochs = config.steps * step_characters / train_characters
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; timed: about so many.
+
+    since: the step after which training on this text began.
+    """
+    steps = config.steps - since
+    epochs = steps * step_characters / train_characters
     return (
-        f"{'about ' * timed}{config.steps:,} steps × {step_characters:,} characters = "
-        f"{epochs:.1f} epochs, "
+        f"{'about ' * timed}{steps:,} steps {f'after step {since:,} ' * (since > 0)}× "
+        f"{step_characters:,} characters = {epochs:.1f} epochs, "
         f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
     )
 
@@ -168,19 +177,44 @@ def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) 
     )
 
 
-def comparison(nats: float | None, characters: int, baseline: Baseline | None) -> str:
-    """Compares a model's loss, a mean over so many characters, with the baseline."""
+def comparison(
+    nats: float | None,
+    characters: int,
+    baseline: Baseline | None,
+    manifest: Manifest | None = None,
+) -> str:
+    """Compares a model's loss, a mean over so many characters, with the baseline.
+
+    manifest: the run's, which says what a worse model lacks.
+    """
     if baseline is None:
         return "–"
     line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
     if nats is None:
         return line
+    if characters < LEAST_COMPARED:
+        return f"{line}; {counted(characters, 'character')} are too few to compare the model"
     line += f"; this model is {better_or_worse(nats, baseline)}"
     if characters != baseline.scored:
         line += (
             f" (counting is scored on {baseline.scored:,} characters, the model on {characters:,})"
         )
-    return f"{line}: train longer, or on more text" if nats > baseline.nats else line
+    return f"{line}: {remedy(nats, manifest)}" if nats > baseline.nats else line
+
+
+def remedy(nats: float, manifest: Manifest | None) -> str:
+    """What to do about a loss that is worse than the baseline."""
+    what = "train longer, or on more text"
+    if manifest is None:
+        return what
+    budget, best = manifest.budget, manifest.best_step
+    if best is not None and best < manifest.step:
+        what = f"train on more text; more steps than {best:,} made it worse"
+    elif budget and 0 < budget.most_steps <= manifest.train.steps:
+        what = "train on more text; more epochs would learn this one by heart"
+    uniform = math.log(manifest.model.vocab_size)
+    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
+    return guessing + what
 
 
 def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
@@ -373,11 +407,11 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- cli", 1) + " --shard" * shard
-    best, characters, of = manifest.shown_loss
+    best = manifest.shown_loss[0]
     return {
         "ended": f"{ended}, {time_of(manifest)}",
-        "best": f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}",
-        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline),
+        "best": best_facts(manifest),
+        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline, manifest),
         "saved": str(run.path),
         "go on": "" if reason in ("finished", "patience") else resume,
         "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
@@ -417,6 +451,14 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
     return table
 
 
+def best_facts(manifest: Manifest) -> str:
+    """The loss of the best step, and how much of the split it was measured on."""
+    best, characters, of = manifest.shown_loss
+    if best is None:
+        return "not evaluated yet"
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}"
+
+
 def story(
     run: Run,
     manifest: Manifest,
@@ -425,14 +467,14 @@ def story(
 ) -> Group:
     """One run: its facts and options, the loss at each evaluation, from noise to language."""
     config, train = manifest.model, manifest.train
-    best, characters, of = manifest.shown_loss
+    best = manifest.shown_loss[0]
     facts = {
         "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, {time_of(manifest)}",
         "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
-        "best": f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}",
-        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline),
+        "best": best_facts(manifest),
+        "to beat": comparison(best, evaluated_characters(manifest), manifest.baseline, manifest),
     }
     parts: list[RenderableType] = [card(facts), Text()]
     parts += [_heading("options"), config_table({**vars(config), **vars(train)}), Text()]

@@ -158,7 +158,9 @@ def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
         assert answer.err == (f"{warning}\n" if warning else "")
         record = json.loads(gptx(*where, "--against", other, "--json").out)
         assert (record["scored"], record["may_have_seen"]) == (label, other if warning else None)
-    assert gptx(*where, "corpus.txt", "--against", "other").err == ""
+    both = gptx(*where, "corpus.txt", "--against", "other").err
+    assert both.startswith("warning: corpus.txt is in the text that this run was trained on")
+    assert both.count("\n") == 1
 
 
 def test_without_its_corpus_eval_says_what_to_do(gptx: Gptx, home: Path) -> None:
@@ -243,8 +245,19 @@ def test_counting_scores_a_file_only_when_it_is_asked_to(
     found = json.loads(gptx("eval", "end.txt", "--counting", "--json").out)
     assert found["counting"] == stored["counting"]
     both = gptx("eval", "end.txt", "corpus.txt", "--counting")
-    assert re.findall(r"; this model is \d\.\d{4} (worse)", both.out) == ["worse"] * 2
-    assert both.err == ""
+    assert re.findall(r"(\S+): .*; this model is \d\.\d{4} worse", both.out) == ["end.txt"]
+    assert both.err == (
+        "warning: corpus.txt is in the text that this run was trained on, so its loss says nothing "
+        "about new texts\n"
+    )
+    (home / "part.txt").write_text(text[500:1500])
+    part = gptx("eval", "part.txt", "--counting", "--json")
+    assert "warning: part.txt is in the text" in part.err
+    record = json.loads(part.out)
+    assert (record["trained_on"], record["counting"]) == (True, None)
+    (home / "short.txt").write_text("no mat")
+    short = gptx("eval", "short.txt", "--counting")
+    assert "; 5 characters are too few to compare the model" in short.out
     monkeypatch.setattr("gpt.training.counting.MOST_TRAIN", 100)
     cut = gptx("eval", "end.txt", "--counting", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
