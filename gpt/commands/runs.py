@@ -41,7 +41,7 @@ def runs(
             for run, manifest in rows:
                 console.write(json.dumps(reports.result(run.name, manifest, "")) + "\n")
         else:
-            console.show(reports.runs_table(rows))
+            console.show(reports.runs_table(rows, console.page_width()))
         return
     run = find_run(checkpoints, name)
     manifest = run.last().manifest

@@ -26,6 +26,9 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
+COLUMNS = ("run", "step", "of", "best nats", "than counting", "parameters", "corpus")
+NARROW = ("run", "best nats", "than counting")  # what `runs` shows in fewer than MEDIUM cells
+MEDIUM, WIDE = 60, 80  # cells; from WIDE on, `runs` shows all columns
 LEAST_COMPARED = 100  # characters that a loss is a mean of, if it is compared with the baseline
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
@@ -429,25 +432,32 @@ def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]
     return rows, problems
 
 
-def runs_table(rows: Sequence[tuple[Run, Manifest]]) -> Table:
-    """A line a run, the most recently saved last."""
+def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -> Table:
+    """A line a run, the most recently saved last; fewer columns where `width` cells hold no more.
+
+    No number is broken into two lines.
+    """
+    kept = set(NARROW) if width and width < MEDIUM else {*NARROW, "step", "of", "corpus"}
+    kept |= {"parameters"} if not width or width >= WIDE else set()
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
-    table.add_column("run", overflow="fold")
-    for name in ("step", "of", "best nats", "than counting", "parameters"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("corpus", overflow="fold")
+    for name in (name for name in COLUMNS if name in kept):
+        if name in ("run", "corpus"):
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for run, manifest in rows:
         best, characters, of = manifest.shown_loss
         on = f" ({characters / of:.0%})" if characters < of else ""  # of the split that was read
-        table.add_row(
-            Text(run.name),
-            f"{manifest.step:,}",
-            f"{manifest.train.steps:,}",
-            "–" if best is None else f"{best:.4f}" + on,
-            better_or_worse(best, manifest.baseline),
-            millions(manifest.model.parameters()),
-            Text(escape(", ".join(manifest.corpus.sources))),
-        )
+        cells = {
+            "run": Text(run.name),
+            "step": f"{manifest.step:,}",
+            "of": f"{manifest.train.steps:,}",
+            "best nats": "–" if best is None else f"{best:.4f}" + on,
+            "than counting": better_or_worse(best, manifest.baseline),
+            "parameters": millions(manifest.model.parameters()),
+            "corpus": Text(escape(", ".join(manifest.corpus.sources))),
+        }
+        table.add_row(*(cell for name, cell in cells.items() if name in kept))
     return table
 
 

@@ -472,3 +472,17 @@ def test_the_remedy_for_a_loss_above_the_baseline_follows_from_the_run() -> None
 def test_the_epochs_on_a_changed_corpus_are_those_of_the_steps_on_it() -> None:
     facts = reports.training_facts(TrainConfig(steps=340), 1024, 21_600, since=263)
     assert facts.startswith("77 steps after step 263 × 1,024 characters = 3.7 epochs, ")
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(40, "run best nats than counting"), (60, "run step of best nats than counting corpus")],
+)
+def test_a_narrow_table_of_runs_has_fewer_columns_and_breaks_no_number(
+    width: int, columns: str
+) -> None:
+    run = Run(Path("runs/a-rather-long-name-of-a-run-1"))
+    table = shown(reports.runs_table([(run, in_part())], width), width).splitlines()
+    assert max(map(len, table)) <= width
+    assert table[0].split() == columns.split()
+    assert "2.2500 (18%)  0.2500 better" in table[1]
