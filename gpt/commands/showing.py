@@ -64,6 +64,25 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
     console.show_aside(reports.card(rows))
 
 
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """What the card says, for programs: every option, and what was counted and measured."""
+    from gpt.view import reports
+
+    return {
+        "dry_run": True,
+        **plan.settings(),
+        "characters": plan.corpus.identity.characters,
+        "train_characters": plan.train_characters,
+        "val_characters": plan.val_characters,
+        "vocab_size": plan.manifest.model.vocab_size,
+        "parameters": plan.manifest.model.parameters(),
+        "step_seconds": plan.measurement.seconds_per_step,
+        "seconds_left": plan.seconds_left,
+        "uniform": plan.uniform,
+        "counting": reports.comparison_record(None, 0, plan.baseline),
+    }
+
+
 def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
     from gpt.training.trainer import Stopped

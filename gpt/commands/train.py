@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from gpt.commands.options import (
     options_from,
     typed,
 )
-from gpt.commands.showing import run_training, show_card
+from gpt.commands.showing import plan_record, run_training, show_card
 from gpt.config import ModelConfig, TrainConfig
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
@@ -31,6 +32,7 @@ from gpt.toml import to_toml
 
 if TYPE_CHECKING:
     from gpt.run import Run
+    from gpt.training.plan import Plan
     from gpt.training.ranks import Ranks
 
 TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
@@ -212,6 +214,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
             if ranks.first:
                 show_card(plan, order.recipe)
             if order.dry_run:
+                _tell_plan(order, ranks, plan)
                 return
             if folder is not None:
                 corpus = [printable(name) for name in order.corpus] or None
@@ -274,7 +277,9 @@ def _go_on(
             show_card(plan)
             if checkpoint.manifest.step == plan.manifest.train.steps:
                 console.say("this run has done all its steps; train longer with --steps N")
-        if not order.dry_run:
+        if order.dry_run:
+            _tell_plan(order, ranks, plan)
+        else:
             trainer = Trainer.resume(
                 folder,
                 read,
@@ -286,6 +291,12 @@ def _go_on(
                 plan.baseline,
             )
             run_training(trainer, order.as_json)
+
+
+def _tell_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
+    """What --dry-run writes for programs, if they asked."""
+    if order.as_json and ranks.first:
+        console.write(json.dumps(plan_record(plan), ensure_ascii=False) + "\n")
 
 
 def _named_run(order: _Order) -> Run:

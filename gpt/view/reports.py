@@ -448,7 +448,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
     for run, manifest in rows:
         best, characters, of = manifest.shown_loss
         on = f" ({characters / of:.0%})" if characters < of else ""  # of the split that was read
-        cells = {
+        cells: dict[str, RenderableType] = {
             "run": Text(run.name),
             "step": f"{manifest.step:,}",
             "of": f"{manifest.train.steps:,}",

@@ -323,3 +323,14 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_trained_again(
     assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 0
     assert Run(left).step_paths()
     shutil.rmtree(left)
+
+
+def test_a_dry_run_tells_its_plan_to_programs(gptx: Gptx) -> None:
+    answer = gptx("train", "corpus.txt", *TINY, "--dry-run", "--json", "--checkpoints", "none")
+    assert answer.code == 0, answer.err
+    record = json.loads(answer.out)
+    assert (record["dry_run"], record["n_layer"], record["steps"]) == (True, 2, 8)
+    assert record["train_characters"] + record["val_characters"] == record["characters"]
+    assert record["counting"]["nats"] == min(record["counting"]["losses"]) < record["uniform"]
+    assert record["step_seconds"] > 0
+    assert gptx("train", "corpus.txt", *TINY, "--dry-run").out == ""
