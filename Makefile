@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/assets
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons soak bench clean
+.PHONY: demo test check lint types layers tests versions lessons soak fuzz bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -53,6 +53,10 @@ lessons: $(INSTALLED)
 # Trainings killed at random moments; minutes, so not among the tests.
 soak: $(INSTALLED)
 	$(BIN)/python tests/soak.py
+
+# Hostile command lines, configs, manifests, model files, logs, folders and texts, at random.
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/fuzz.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step.py
