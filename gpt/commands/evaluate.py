@@ -233,7 +233,7 @@ def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None)
                 trained = f"; training measured {nats:.4f} nats on {characters:,} of {of:,}"
             console.say(
                 f"note: scoring only the first {MOST_SCORED:,} of {len(ids):,} characters of the "
-                f"{label}; to score all, give the text as a file{trained}"
+                f"{label}; to score all, give the validation text as a file{trained}"
             )
         label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
     baseline = manifest.baseline if manifest else None
