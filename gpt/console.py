@@ -143,17 +143,22 @@ def _takes_text(context: Any) -> bool:
 
 def say_error(message: str) -> None:
     """One line on stderr: "gptx: error: …"."""
+    say("gptx: error: " + "; ".join(part.strip() for part in message.splitlines() if part.strip()))
+
+
+def say(line: str = "") -> None:
+    """A line on stderr, on a terminal broken between words; a closed stderr is ignored."""
+    line = one_line(line)
+    _print_aside(_wrapped(line, aside_width()) if sys.stderr.isatty() else line)
+
+
+def one_line(text: str) -> str:
+    """The text with newlines and control characters escaped: a file's name may hold them."""
+    if text.isprintable():
+        return text
     from gpt.view.characters import escape  # brings rich, which most commands can do without
 
-    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
-    say(escape(f"gptx: error: {line}"))
-
-
-def say(message: str = "") -> None:
-    """A line on stderr, on a terminal broken between words; if even that is gone there is nobody
-    to tell.
-    """
-    _print_aside(_wrapped(message, aside_width()) if sys.stderr.isatty() else message)
+    return escape(text).replace("\n", "\\n")
 
 
 def _print_aside(text: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from gpt.console import say
+from gpt.console import one_line, say
 
 
 class TrainingBar:
@@ -67,7 +67,7 @@ class TrainingBar:
         if self._bar.disable:
             say(line)
         else:
-            self._bar.write(line, file=sys.stderr)
+            self._bar.write(one_line(line), file=sys.stderr)
 
 
 @contextmanager

@@ -46,6 +46,17 @@ def test_a_device_without_an_end_is_not_read_for_ever() -> None:
         console.read_text("/dev/urandom")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u202eb"])
+def test_a_line_on_stderr_stays_one_line_whatever_a_name_contains(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    console.say(f"note: {name}")
+    console.say_error(f"cannot read {name}")
+    lines = capsys.readouterr().err.split("\n")
+    assert len(lines) == 3
+    assert "".join(lines).isprintable()
+
+
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_lines_on_a_terminal_break_between_words(
     monkeypatch: pytest.MonkeyPatch, columns: int
@@ -55,8 +66,7 @@ def test_lines_on_a_terminal_break_between_words(
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
     monkeypatch.setenv("COLUMNS", str(columns))
     text = (
-        "note: words, 東京と大阪 and others that go on for a while\n  longer-than-a-line-"
-        + "x" * 90
+        "note: words, 東京と大阪 and others that go on for a while longer-than-a-line-" + "x" * 90
     )
     console.say(text)
     lines = terminal.getvalue().split("\n")

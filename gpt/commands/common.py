@@ -134,16 +134,12 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
     """Stop strings; one that the model can never write is told. Raises ConfigError for an empty."""
-    from gpt.view.characters import escape
-
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
         if missing := model.vocabulary.unknown(stop):
             console.say(
-                escape(
-                    f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
-                )
+                f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
     return tuple(stops)
 
@@ -152,10 +148,8 @@ def text_or_example(model: TrainedGPT, given: dict[str, str | Path | None]) -> s
     """The given text, or the validation split's first line, which is then told."""
     text = one_text(given)
     if text is None:
-        from gpt.view.characters import escape
-
         text = model.example()
-        console.say(f'no TEXT given; from the validation split: "{escape(text)}"')
+        console.say(f'no TEXT given; from the validation split: "{text}"')
     return text
 
 

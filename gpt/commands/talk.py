@@ -199,7 +199,8 @@ def talk(talk: Talk, title: str) -> None:
         complete_while_typing=False,
         key_bindings=keys,
     )
-    console.say(f"{title} · {talk.described()}\nEnter: the model goes on · /help · Ctrl-D ends")
+    console.say(f"{title} · {talk.described()}")
+    console.say("Enter: the model goes on · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text)
     while True:
