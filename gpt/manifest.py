@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from gpt.budget import Budget
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import LARGEST, ModelConfig, TrainConfig, field_types
 from gpt.errors import CheckpointError
 from gpt.migration import (
     SCHEMA,
@@ -68,13 +69,9 @@ class Baseline:
         return 1 + self.losses.index(self.nats)
 
     def check(self) -> None:
-        """Raises ValueError unless every value is of its kind."""
-        if any(type(count) is not int or count < 1 for count in (self.counted, self.scored)):
-            raise ValueError("the baseline's counts")
-        if not self.losses or not all(
-            type(loss) in (int, float) and math.isfinite(loss) for loss in self.losses
-        ):
-            raise ValueError("the baseline's losses")
+        """Raises ValueError for a baseline without losses or characters."""
+        if not self.losses or min(self.counted, self.scored) < 1:
+            raise ValueError("baseline: empty")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +92,11 @@ class Manifest:
     characters: str
     corpus: CorpusId
     seconds: float
+    running: tuple[float, int]  # sum and count of losses since the last evaluation
     val_loss: float | None = None
     best_step: int | None = None
     best_loss: float | None = None
     since_best: int = 0
-    running: tuple[float, int] = (0.0, 0)  # sum and count of losses since the last evaluation
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
@@ -111,33 +108,14 @@ class Manifest:
     schema: int = SCHEMA
 
     def check(self) -> None:
-        """Raises ValueError unless every value is of its kind."""
-        whole = [self.step, self.since_best, self.running[1], self.val_characters]
-        whole.append(self.corpus.characters)
-        losses = (self.val_loss, self.best_loss, self.whole_loss)
-        some = [value for value in losses if value is not None]
-        if any(type(value) is not int or value < 0 for value in whole):
-            raise ValueError("a count")
-        if type(self.schema) is not int or not 1 <= self.schema <= SCHEMA:
-            raise ValueError("the schema")
-        if self.best_step is not None and type(self.best_step) is not int:
-            raise ValueError("best_step")
-        for number in (self.seconds, self.elapsed, *self.running, *some):
-            if type(number) not in (int, float) or not math.isfinite(number):
-                raise ValueError("not a finite number")
+        """Raises ValueError for values that contradict one another, whose types are right."""
+        if not 1 <= self.schema <= SCHEMA:
+            raise ValueError(f"schema: {self.schema}")
+        Vocabulary(self.characters)
+        if len(self.characters) != self.model.vocab_size:
+            raise ValueError("vocabulary and embedding differ in size")
         if self.budget is not None:
             self.budget.check()
-        boundary = self.corpus.boundary
-        if boundary is not None and (type(boundary) is not int or boundary < 0):
-            raise ValueError("the boundary")
-        if not isinstance(self.corpus.folded, str) or type(self.corpus.folded_count) is not int:
-            raise ValueError("folded")
-        if not isinstance(self.corpus.digest, str) or not isinstance(self.corpus.order, str):
-            raise ValueError("the digest or the order")
-        if not isinstance(self.preset, str) or not isinstance(self.environment, dict):
-            raise ValueError("preset or environment")
-        if not all(isinstance(value, str | int) for value in self.environment.values()):
-            raise ValueError("environment")
         if self.baseline is not None:
             self.baseline.check()
 
@@ -219,33 +197,53 @@ class Manifest:
                 raise CheckpointError(f"damaged: {source} is not as it was written")
             del values["sha256"]
         try:
-            values["model"] = ModelConfig(**migrate_model(values["model"], int(schema or 0)))
-            values["train"] = TrainConfig(**values["train"])
-            corpus = migrate_corpus(values["corpus"], int(schema or 0))
-            values["corpus"] = CorpusId(**{**corpus, "sources": tuple(corpus["sources"])})
-            total, count = values["running"]
-            values["running"] = (float(total), int(count))
-            values["earlier_corpora"] = tuple(
-                (int(step), migrate_digest(str(digest), int(schema or 0)))
+            schema = schema or 0
+            values["model"] = migrate_model(values["model"], schema)
+            values["corpus"] = migrate_corpus(values["corpus"], schema)
+            values["earlier_corpora"] = [
+                (step, migrate_digest(digest, schema))
                 for step, digest in values.get("earlier_corpora", ())
-            )
-            if values.get("budget") is not None:
-                values["budget"] = Budget(**values["budget"])
-            values["files"] = {
-                str(name): (int(size), str(digest))
-                for name, (size, digest) in values["files"].items()
-            }
-            if (baseline := values.get("baseline")) is not None:
-                losses = tuple(baseline["losses"])
-                values["baseline"] = Baseline(**{**baseline, "losses": losses})
-            manifest = cls(**values)
-            Vocabulary(manifest.characters)
+            ]
+            manifest: Manifest = parsed(cls, values)
             manifest.check()
-            if len(manifest.characters) != manifest.model.vocab_size:
-                raise ValueError("vocabulary and embedding differ in size")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error})") from error
         return manifest
+
+
+def parsed(kind: Any, value: Any, name: str = "manifest") -> Any:
+    """A value read from JSON, as the type that it must have: lists as tuples, objects as
+    dataclasses. Whole numbers must not be negative, and numbers must be finite.
+
+    Raises ValueError that names what is of another type, TypeError for a missing or unknown name.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for each in arguments:
+            with suppress(ValueError):
+                return parsed(each, value, name)
+    elif is_dataclass(kind) and isinstance(value, dict):
+        kinds = field_types(kind)  # type: ignore[arg-type]
+        values = {key: parsed(kinds.get(key, Any), each, key) for key, each in value.items()}
+        return kind(**values)  # type: ignore[operator]
+    elif origin is dict and isinstance(value, dict):
+        return {key: parsed(arguments[1], each, f"{name} {key!a}") for key, each in value.items()}
+    elif origin is tuple and isinstance(value, list | tuple):
+        items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(items) == len(value):
+            return tuple(parsed(*each, name) for each in zip(items, value, strict=True))
+    elif origin is Literal:
+        if type(value) is str and value in arguments:
+            return value
+    elif kind is int:
+        if type(value) is int and 0 <= value < 2**63:
+            return value
+    elif kind is float:
+        if type(value) in (int, float) and abs(value) < LARGEST:
+            return float(value)
+    elif kind in (Any, type(value)):
+        return value
+    raise ValueError(f"{name}: {value!a:.50} is not of the type {getattr(kind, '__name__', kind)}")
 
 
 _END = b"\n}"

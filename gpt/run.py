@@ -82,7 +82,8 @@ class Checkpoint:
     def model(self) -> StoredModel:
         """The verified model file. Raises CheckpointError."""
         stored = read_model(self.path / MODEL, self._recorded(MODEL))
-        if stored.config != self.manifest.model:
+        described = (stored.config, stored.vocabulary.characters, stored.step)
+        if described != (self.manifest.model, self.manifest.characters, self.manifest.step):
             raise CheckpointError(f"damaged: {self.path} (model and manifest differ)")
         return stored
 
@@ -168,6 +169,24 @@ class Run:
             return checkpoint, checkpoint.model()
 
         return self._steadily(both)
+
+    def verify(self, path: Path) -> StoredModel | None:
+        """Reads every byte of a step; None if a trainer has removed the step meanwhile.
+
+        Raises CheckpointError.
+        """
+        while True:
+            before = self._stamps()
+            try:
+                checkpoint = Checkpoint.open(path)
+                checkpoint.verify()
+                return checkpoint.model()
+            except CheckpointError:
+                after = self._stamps()
+                if path not in (step for step, *_ in after):
+                    return None
+                if after == before:
+                    raise
 
     def _steadily(self, read: Callable[[], Read]) -> Read:
         """Reads again if a trainer saved or removed a step meanwhile, as it may be this one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: threads would on
 from gpt.config import ModelConfig, TrainConfig
 from gpt.manifest import Manifest
 from gpt.run import Checkpoint, Run, new_run
+from gpt.stored import BLANK, sealed
 from gpt.training.corpus import Corpus, encode
 from gpt.training.digests import TODAY
 from gpt.training.sources import Source
@@ -44,7 +46,18 @@ def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: An
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
         seconds=0.0,
+        running=(0.0, 0),
     )
+
+
+def model_of_step(data: bytes, step: int) -> bytes:
+    """The model file, as if it had been saved at another step."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    about = json.loads(header["__metadata__"]["gptx"]) | {"step": step, "digest": BLANK}
+    header["__metadata__"]["gptx"] = json.dumps(about)
+    text = json.dumps(header).encode()
+    return sealed(len(text).to_bytes(8, "little") + text + data[8 + length :])
 
 
 def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) -> Checkpoint:

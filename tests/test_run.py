@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import model_of_step
 
 from gpt import files
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
@@ -418,7 +419,8 @@ def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run
         while not ended.is_set():
             step += 1
             best = {"val_loss": 1 / step, "best_step": step, "best_loss": 1 / step}
-            fresh_run.commit(replace(last.manifest, step=step, **best), contents)
+            model = {MODEL: model_of_step(contents[MODEL], step)}
+            fresh_run.commit(replace(last.manifest, step=step, **best), contents | model)
 
     trainer = threading.Thread(target=save)
     trainer.start()
@@ -428,7 +430,7 @@ def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run
             if number >= 150 and len(seen) > 10:
                 break
             which = ("best", "last")[number % 2]
-            assert fresh_run.model(which).sha256 == last.manifest.files[MODEL][1]
+            fresh_run.model(which)
             checkpoint, stored = fresh_run.read(which)
             assert stored.sha256 == checkpoint.manifest.files[MODEL][1]
             seen.add(checkpoint.manifest.step)
@@ -445,7 +447,8 @@ def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
     last, read, saved = fresh_run.last(), files.read, list[str]()
     other = replace(last.manifest, seconds=1.0)
     contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
-    contents[MODEL] = (fresh_run.at("6").path / MODEL).read_bytes()
+    earlier = (fresh_run.at("6").path / MODEL).read_bytes()
+    contents[MODEL] = model_of_step(earlier, last.manifest.step)
 
     def saved_between(path: Path, limit: int) -> bytes:
         if path.name == MODEL and not saved:
@@ -457,6 +460,48 @@ def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
     checkpoint, stored = fresh_run.read("last")
     assert checkpoint.manifest.seconds == 1.0
     assert (len(saved), stored.sha256) == (1, checkpoint.manifest.files[MODEL][1])
+
+
+@pytest.mark.parametrize("part", ["characters", "step", "config"])
+def test_a_model_file_that_contradicts_its_manifest_is_not_opened(
+    fresh_run: Run, part: str
+) -> None:
+    last = fresh_run.last()
+    whole = fresh_run.read("last")[1]
+    model = (last.path / MODEL).read_bytes()
+    if part == "step":
+        model = model_of_step(model, 7)
+        manifest = last.manifest
+    elif part == "characters":
+        other = "".join(sorted(set(whole.vocabulary.characters) - {"t"} | {"z"}))
+        manifest = replace(last.manifest, characters=other)
+    else:
+        manifest = replace(last.manifest, model=replace(whole.config, qk_norm=False))
+    fresh_run.commit(manifest, {MODEL: model, STATE: (last.path / STATE).read_bytes()})
+    with pytest.raises(CheckpointError, match="model and manifest differ"):
+        fresh_run.read("last")
+
+
+def test_a_step_that_a_trainer_removes_while_it_is_verified_is_not_damaged(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = fresh_run.step_paths()
+    read = files.read
+
+    def removed(path: Path, limit: int) -> bytes:
+        """The trainer removes the step between its manifest and its model."""
+        if path == first / MODEL:
+            files.remove_folder(first)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", removed)
+    assert fresh_run.verify(first) is None
+    verified = fresh_run.verify(last)
+    assert verified is not None
+    assert verified.step == fresh_run.last().manifest.step
+    (last / MODEL).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
+        fresh_run.verify(last)
 
 
 def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_again(

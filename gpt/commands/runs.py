@@ -62,16 +62,16 @@ def runs(
 def _verify(runs: list[Run], as_json: bool) -> None:
     """A line a checkpoint. Raises CheckpointError if one is damaged."""
     from gpt.loading import open_model
-    from gpt.run import Checkpoint
 
     found, damaged = 0, 0
     for run in runs:
         for path in run.step_paths():
             step, problem = int(path.name[5:]), ""
             try:
-                checkpoint = Checkpoint.open(path)
-                checkpoint.verify()
-                open_model(checkpoint.model())
+                stored = run.verify(path)
+                if stored is None:  # a training has removed this step meanwhile
+                    continue
+                open_model(stored)
             except CheckpointError as error:
                 problem = str(error)
             found, damaged = found + 1, damaged + bool(problem)

@@ -160,6 +160,7 @@ def make_plan(
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
         seconds=0.0,
+        running=(0.0, 0),
         environment=environment(device, ranks.size),
         budget=budget,
         val_characters=split.characters,

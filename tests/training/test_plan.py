@@ -348,6 +348,7 @@ def begun(identity: CorpusId) -> Manifest:
         characters=characters,
         corpus=identity,
         seconds=0.0,
+        running=(0.0, 0),
     )
 
 

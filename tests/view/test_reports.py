@@ -39,6 +39,7 @@ def manifest(**changes: Any) -> Manifest:
         characters="".join(map(chr, range(33, 98))),
         corpus=CorpusId("0" * 64, 1_115_394, ("shakespeare.txt",)),
         seconds=130.0,
+        running=(0.0, 0),
         val_loss=2.5,
         best_step=12,
         best_loss=2.25,
