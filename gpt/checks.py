@@ -1,8 +1,32 @@
-"""What was proven about numbers, and how tightly. Knows neither who computed them nor a screen."""
+"""What was proven about numbers, and how tightly; and results whose numbers cannot be changed.
+
+Knows neither who computed them nor a screen.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class Result:
+    """Base of frozen dataclasses: whoever gets one cannot change its arrays."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, read_only(value))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Check
+from gpt.checks import Check, Result
 from gpt.errors import ConfigError
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
@@ -22,7 +22,7 @@ LARGEST = 1e3  # of an embedding's numbers: their products still fit a line
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Result):
     """A tensor whose last two axes have names.
 
     values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: a word or
@@ -41,6 +41,7 @@ class Table:
     digits: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.values.ndim <= 3 or not self.values.size:
             raise ValueError(f"{self.name}: a tensor of shape {self.values.shape} is no table")
         for labels, axis in ((self.columns, -1), (self.rows, -2)):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import files
+from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.manifest import read_json_object
@@ -36,7 +37,7 @@ _DTYPES = ("F64", "F32", "I32")  # safetensors' names
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Result):
     """Ids, and the logits that torch computed for them at saving.
 
     ids: (R, L), each row a separate text. logits: (P, K), P = R·L; position p has those of the K
@@ -184,4 +185,5 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     tensors = migrate(tensors, config, schema)
     probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
     vouched = bool(recorded) or own
+    tensors = {name: read_only(tensor) for name, tensor in tensors.items()}
     return StoredModel(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched)

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
+from gpt.reading.positions import Table
 from gpt.reading.reader import ACTIVATIONS, EPSILON, Activation, Array, Cache, Reader
 
 ROWS = 384  # of activations that a core's own cache holds
+FIRST_ROOM = 1024  # positions that keys and values are kept for at first
 Integers = npt.NDArray[np.integer[Any]]
 
 
@@ -29,7 +31,7 @@ class CachedDecoder:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.config = reader.config
-        self._cache, self._buffers = _room_for(reader, 0)
+        self._make_room(streams=0, positions=0)
 
     def twin(self) -> CachedDecoder:
         """Another decoder of the same weights."""
@@ -39,8 +41,8 @@ class CachedDecoder:
 
     def start(self, ids: Integers) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
-        if len(ids) != len(self._cache.ids):
-            self._cache, self._buffers = _room_for(self._reader, len(ids))
+        if len(ids) != len(self._cache.ids) or ids.shape[1] > self._cache.room:
+            self._make_room(*ids.shape)
         self._cache.length = ids.shape[1]
         self._cache.ids[:, : ids.shape[1]] = ids
         at_once = max(1, ROWS // ids.shape[1])  # streams whose activations stay near the core
@@ -49,6 +51,8 @@ class CachedDecoder:
 
     def step(self, ids: Integers) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        if self._cache.length == self._cache.room:
+            self._grow()
         weights, buffers, cache = self._weights, self._buffers, self._cache
         x = buffers.stream
         x[:] = self._reader.embed(ids[:, None], cache)[:, 0]
@@ -84,7 +88,7 @@ class CachedDecoder:
             x = x - x.mean(axis=-1, keepdims=True)
         for number, layer in enumerate(weights.layers):
             qkv = layer.qkv(_normed(x)).reshape(len(ids), T, -1)
-            self._turn(qkv, slice(0, T))
+            self._turn(qkv, slice(0, T), T)
             packed = qkv.reshape(shape)
             keys, values = (packed[:, :, n].swapaxes(1, 2) for n in (1, 2))  # (b, H, T, D)
             self._cache.keys[number, streams, :, :T] = keys
@@ -104,15 +108,33 @@ class CachedDecoder:
             x += layer.down(hidden)
         return weights.output(_normed(x))
 
-    def _turn(self, packed: Array, positions: int | slice) -> None:
-        """(…, 3C) queries, keys and values: the first two as they enter the products."""
+    def _turn(self, packed: Array, positions: int | slice, end: int) -> None:
+        """(…, 3C) queries, keys and values: the first two as they enter the products.
+
+        positions: of what `packed` holds, all before `end`.
+        """
         if self.config.qk_norm:
             by_head = (*packed.shape[:-1], 3, self.config.n_head, self.config.head_size)
             both = packed.reshape(by_head)[..., :2, :, :]
             mean_square = np.einsum("...d,...d->...", both, both)[..., None] / both.shape[-1]
             both /= np.sqrt(mean_square + EPSILON, dtype=both.dtype)
-        turns = self._weights.turns
+        turns = self._weights.turns(end)
         packed.view(turns.dtype)[..., : turns.shape[-1]] *= turns[positions]
+
+    def _make_room(self, streams: int, positions: int) -> None:
+        """For so many streams and at least so many positions."""
+        config, dtype = self.config, self._reader.dtype
+        self._cache = Cache(config, streams, dtype, max(FIRST_ROOM, positions))
+        self._buffers = _Buffers(config, streams, dtype, self._cache.room)
+
+    def _grow(self) -> None:
+        """Room for twice as many positions; what is cached stays."""
+        old = self._cache
+        self._make_room(len(old.ids), 2 * old.room)
+        new, self._cache.length = self._cache, old.length
+        new.keys[:, :, :, : old.length] = old.keys
+        new.values[:, :, :, : old.length] = old.values
+        new.ids[:, : old.length] = old.ids
 
     @cached_property
     def _weights(self) -> _Weights:
@@ -125,7 +147,7 @@ class CachedDecoder:
     def _attend(self, layer: int) -> None:
         """Packed queries, keys and values -> the heads' contexts, side by side in `concat`."""
         cache, buffers, end = self._cache, self._buffers, self._cache.length + 1
-        self._turn(buffers.packed, end - 1)
+        self._turn(buffers.packed, end - 1, end)
         queries, keys, values = buffers.heads
         cache.keys[layer, :, :, end - 1] = keys
         cache.values[layer, :, :, end - 1] = values
@@ -169,7 +191,7 @@ class _Weights:
 
     layers: tuple[_Layer, ...]
     output: _Linear
-    turns: npt.NDArray[Any]  # (block_size, C complex or 2C) that queries and keys are multiplied by
+    turns: Table  # rows (C complex or 2C,) that queries and keys are multiplied by
     centred: bool  # whether the stream's mean is left out
 
 
@@ -215,24 +237,31 @@ def _fold(reader: Reader) -> _Weights:
     )
 
 
-def _turns(config: ModelConfig, rotary: Array | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _turns(config: ModelConfig, rotary: Table | None, dtype: np.dtype[Any]) -> Table:
     """What all heads' queries, then keys, are multiplied by at each position, 1/√D with it.
 
     Complex where positions turn: coordinates 2d and 2d + 1 are one number.
     """
     scale = dtype.type(config.head_size**-0.5)
-    if rotary is None:
-        both = np.ones((config.block_size, 2, config.n_embd), dtype)
-    else:
-        both = np.tile((rotary[0] + 1j * rotary[1])[:, None], (1, 2, config.n_head))
-    both[:, 0] *= scale
-    return both.reshape(config.block_size, -1)
+
+    def make(rows: int) -> Array:
+        if rotary is None:
+            both = np.ones((rows, 2, config.n_embd), dtype)
+        else:
+            turns = rotary(rows)[:rows]
+            both = np.tile((turns[:, 0] + 1j * turns[:, 1])[:, None], (1, 2, config.n_head))
+        both[:, 0] *= scale
+        return both.reshape(rows, -1)
+
+    return Table(make, config.block_size)
 
 
 class _Buffers:
     """What a step writes: arrays, and views of them."""
 
-    def __init__(self, config: ModelConfig, batch: int, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, config: ModelConfig, batch: int, dtype: np.dtype[Any], positions: int
+    ) -> None:
         heads, size, width = config.n_head, config.head_size, config.n_embd
         self.stream = np.empty((batch, width), dtype)
         self._row, self._column = self.stream[:, None], self.stream[:, :, None]
@@ -242,7 +271,7 @@ class _Buffers:
         self.packed = np.empty((batch, 3 * width), dtype)
         by_head = self.packed.reshape(batch, 3, heads, size)
         self.heads = by_head[:, 0], by_head[:, 1], by_head[:, 2]  # each (B, H, D)
-        self.scores = np.empty((batch, heads, config.block_size, 1), dtype)
+        self.scores = np.empty((batch, heads, positions, 1), dtype)
         self.largest = np.empty((batch, heads, 1, 1), dtype)
         self.total = np.empty((batch, heads, 1, 1), dtype)
         self.context = np.empty((batch, heads, 1, size), dtype)
@@ -259,15 +288,13 @@ class _Buffers:
         np.divide(self.stream, self._length, out=self.normed)
 
 
-def stream_bytes(config: ModelConfig) -> int:
-    """The least memory that decoding one stream takes: keys, values and scores in float32."""
+def stream_bytes(config: ModelConfig, positions: int) -> int:
+    """The least memory that decoding a stream of so many positions takes.
+
+    Keys, values and scores, in float32.
+    """
     cache = 2 * config.n_layer * config.n_embd + config.n_head
-    return 4 * config.block_size * cache
-
-
-def _room_for(reader: Reader, batch: int) -> tuple[Cache, _Buffers]:
-    cache = Cache(reader.config, batch, reader.dtype)
-    return cache, _Buffers(reader.config, batch, reader.dtype)
+    return 4 * min(positions, config.block_size) * cache
 
 
 def _normed(x: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import Result
 from gpt.config import SampleConfig
 from gpt.reading.reader import Reader
 from gpt.reading.sampler import probabilities, window_start
@@ -18,7 +19,7 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
-class Following:
+class Following(Result):
     """For every character of the vocabulary, (V,): its chances and what became of them.
 
     expected: the model's probabilities; filtered: those after temperature and filters, from which

@@ -9,7 +9,7 @@ from typing import Literal, SupportsIndex
 
 import numpy as np
 
-from gpt.checks import Check
+from gpt.checks import Check, Result
 from gpt.config import Stage
 from gpt.errors import TextError
 from gpt.reading.exact import Exact
@@ -25,7 +25,7 @@ AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 
 
 @dataclass(frozen=True)
-class AttentionMap:
+class AttentionMap(Result):
     """All stages of all layers for one text of T characters, with the checks that hold them."""
 
     text: str

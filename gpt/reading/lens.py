@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import Result
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Array, Reader, softmax
 
 
 @dataclass(frozen=True)
-class Lens:
+class Lens(Result):
     """The K likeliest next characters at each of S = n_layer + 1 depths and T positions.
 
     Depth 0 is the embedding alone, the last is the model's own prediction. ids, probabilities:

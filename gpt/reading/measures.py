@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import Result
 from gpt.reading.inspector import AttentionMap
 from gpt.reading.reader import Array, Reader, Stages
 from gpt.vocabulary import Ids
@@ -23,7 +24,7 @@ STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, st
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Result):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the

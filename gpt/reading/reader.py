@@ -15,14 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
+from gpt.devices import physical_memory
+from gpt.errors import OutOfMemory
+from gpt.reading.positions import added_positions, rotary_positions
 
 Array = npt.NDArray[np.floating[Any]]
 EPSILON = 1e-5
+MATRICES = 4  # scores, scaled, masked, weights
+SMALL = 2**26  # bytes that any machine has
 
 
 @dataclass(frozen=True)
-class Stages:
+class Stages(Result):
     """What one layer computed for (T,) characters, every array of heads per head first.
 
     stream: (T, C), what enters the layer. q, k, v: (H, T, D), as they enter the products
@@ -51,15 +57,19 @@ Change = Callable[[Array], Array]
 
 
 class Cache:
-    """Keys and values of the positions so far, for every layer: (L, B, H, block_size, D).
+    """Keys and values of the positions so far, for every layer: (L, B, H, room, D).
 
-    And their ids (B, block_size): an n-gram reaches back.
+    And their ids (B, room): an n-gram reaches back. room: positions there is memory for, at most
+    block_size.
     """
 
-    def __init__(self, config: ModelConfig, batch: int, dtype: npt.DTypeLike) -> None:
-        shape = (config.n_layer, batch, config.n_head, config.block_size, config.head_size)
+    def __init__(
+        self, config: ModelConfig, batch: int, dtype: npt.DTypeLike, room: int | None = None
+    ) -> None:
+        self.room = min(room or config.block_size, config.block_size)
+        shape = (config.n_layer, batch, config.n_head, self.room, config.head_size)
         self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
-        self.ids = np.empty((batch, config.block_size), np.int64)
+        self.ids = np.empty((batch, self.room), np.int64)
         self.length = 0
 
 
@@ -68,14 +78,14 @@ class Reader:
 
     def __init__(self, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
         self.config = config
-        self._tensors = dict(tensors)
+        self._tensors = {name: read_only(tensor) for name, tensor in tensors.items()}
         self.dtype = self._tensors["token_embedding.weight"].dtype
         self._norm = NORMS[config.norm]
         self._activation = ACTIVATIONS[config.activation]
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self._tensors[f"{output}.weight"].T)  # (C, vocab_size)
-        self._added = _added_positions(config, self._tensors, self.dtype)
-        self.rotary = _rotary_tables(config, self.dtype)
+        self._added = added_positions(config, self._tensors, self.dtype)
+        self.rotary = rotary_positions(config, self.dtype)
 
     def forward(
         self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
@@ -104,7 +114,7 @@ class Reader:
                 known = cache.ids[:, max(0, start - self.config.ngram + 1) : end]
             rows = ngram_rows(self.config, known, new=ids.shape[1])  # (B, T, N)
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
-        return x if self._added is None else x + self._added[start:end]
+        return x if self._added is None else x + self._added(end)[start:end]
 
     def block(
         self,
@@ -141,7 +151,8 @@ class Reader:
 
     def logits(self, stream: Array) -> Array:
         """(…, C) -> (…, vocab_size)"""
-        return stream @ self._output
+        logits: Array = stream @ self._output
+        return logits
 
     @property
     def tensors(self) -> Mapping[str, Array]:
@@ -164,13 +175,14 @@ class Reader:
         B, T, C = x.shape
         start = cache.length if cache else 0
         heads, size = self.config.n_head, self.config.head_size
+        _check_memory(B * heads * T * (start + T) * self.dtype.itemsize, start + T)
         packed = self._apply(x, f"blocks.{layer}.attention.qkv").reshape(B, T, 3, heads, size)
         q, k, v = packed.transpose(2, 0, 3, 1, 4)  # three (B, H, T, D)
         if self.config.qk_norm:
             q, k = rms_norm(q), rms_norm(k)
         end = start + T
         if self.rotary is not None:
-            cosines, sines = self.rotary[:, start:end]  # two (T, D/2)
+            cosines, sines = self.rotary(end)[start:end].swapaxes(0, 1)  # two (T, D/2)
             q, k = _turn(q, cosines, sines), _turn(k, cosines, sines)
         if cache:
             cache.keys[layer, :, :, start:end], cache.values[layer, :, :, start:end] = k, v
@@ -193,6 +205,23 @@ class Reader:
         weight, bias = self.linear(name)
         y: Array = (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], -1)
         return y if bias is None else y + bias
+
+
+def _check_memory(size: int, characters: int) -> None:
+    """Raises OutOfMemory if a layer's matrices of `size` bytes each do not fit this machine.
+
+    There are MATRICES of them at the same time. Linux grants memory that it does not have, and
+    kills the process that uses it.
+    """
+    if size < SMALL:
+        return
+    has = physical_memory()
+    if has is not None and MATRICES * size > has:
+        raise OutOfMemory(
+            f"out of memory: attention over {characters:,} characters needs "
+            f"{MATRICES * size / 2**30:,.0f} GB, this machine has {has / 2**30:,.1f} GB; give a "
+            "shorter text"
+        )
 
 
 def ngram_rows(
@@ -281,30 +310,6 @@ def _future(new: int, start: int) -> npt.NDArray[np.bool_]:
     """(T, S) True where a key comes after its query."""
     future: npt.NDArray[np.bool_] = np.arange(start + new) > np.arange(start, start + new)[:, None]
     return future
-
-
-def _added_positions(
-    config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
-) -> Array | None:
-    """(block_size, C) what is added to the embeddings, if anything."""
-    if config.position == "learned":
-        return tensors["position.weight"]
-    if config.position == "sinusoidal":
-        columns = np.arange(config.n_embd)
-        rates = 10_000.0 ** (-(columns - columns % 2) / config.n_embd)
-        angles = np.outer(np.arange(config.block_size), rates)  # (block_size, C)
-        table: Array = np.where(columns % 2, np.cos(angles), np.sin(angles)).astype(dtype)
-        return table
-    return None
-
-
-def _rotary_tables(config: ModelConfig, dtype: np.dtype[Any]) -> Array | None:
-    """(2, block_size, D/2) cosines and sines, if positions turn."""
-    if config.position != "rotary":
-        return None
-    half = config.head_size // 2
-    angles = np.outer(np.arange(config.block_size), 10_000.0 ** (-np.arange(half) / half))
-    return np.stack((np.cos(angles), np.sin(angles))).astype(dtype)
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:

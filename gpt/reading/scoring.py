@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import Result
 from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.reading.reader import Array, Reader
@@ -42,7 +43,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Surprises:
+class Surprises(Result):
     """What a model made of each of the (n − 1,) characters after the first: −ln p in nats, the id
     that it thought likeliest, and that one's probability.
     """

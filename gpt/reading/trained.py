@@ -155,15 +155,16 @@ class TrainedGPT:
         if not all(stop):
             raise ValueError("stop: an empty text would stop before anything is written")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
-        self._check_memory(config.n)
+        self._check_memory(config.n, len(prompt) + config.length)
         return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
 
-    def _check_memory(self, n: int) -> None:
+    def _check_memory(self, n: int, characters: int) -> None:
         """Linux grants memory that it does not have, and kills the process that uses it.
 
         Checked for a device as well, as numpy must be able to replace it.
         """
-        each = STREAM + 8 * self.config.block_size + stream_bytes(self.config)
+        positions = min(characters, self.config.block_size)
+        each = STREAM + 8 * positions + stream_bytes(self.config, positions)
         has = physical_memory()
         if has is None or n * each <= has:
             return

@@ -131,7 +131,7 @@ def gathered(model: GPT) -> GPT:
 def load_gpt(stored: StoredModel, device: str) -> GPT:
     """The torch model of a verified file."""
     model = GPT(stored.config)
-    model.load_parameters({name: torch.from_numpy(a) for name, a in stored.tensors.items()})
+    model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     return model.to(device)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -209,3 +209,34 @@ def test_a_wrong_argument_is_named(
 ) -> None:
     with pytest.raises(error, match=problem):
         call(trained)
+
+
+def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
+    """Every array in a result, in the results that it is made of, and in their collections."""
+    if isinstance(result, np.ndarray):
+        yield result
+    elif isinstance(result, Mapping):
+        yield from (array for value in result.values() for array in arrays_of(value))
+    elif isinstance(result, tuple | list):
+        yield from (array for value in result for array in arrays_of(value))
+    elif is_dataclass(result):
+        yield from arrays_of(vars(result))
+
+
+def test_arrays_of_results_cannot_be_changed(trained: TrainedGPT, stored: StoredModel) -> None:
+    seen = trained.attention("the cat sat")
+    results = {
+        "attention": seen,
+        "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
+        "following": trained.following("the"),
+        "surprises": trained.surprises("the cat sat on the mat"),
+        "heads": trained.heads(windows=1),
+        "lens": trained.lens(seen),
+        "explain": trained.explain("the"),
+        "reader": trained.reader.tensors,
+        "stored": [stored.tensors, stored.probe],
+    }
+    for name, result in results.items():
+        arrays = list(arrays_of(result))
+        assert arrays, name
+        assert not any(array.flags.writeable for array in arrays), name

@@ -1,0 +1,72 @@
+"""Tables of positions grow with the text, and memory with them; the numbers do not change."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import train_tiny
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.errors import OutOfMemory
+from gpt.reading import decoding, positions, reader
+from gpt.reading.decoding import CachedDecoder
+from gpt.reading.reader import Reader
+from gpt.reading.sampler import sample_ids
+from gpt.reading.trained import TrainedGPT
+
+
+def reader_of(**changes: object) -> Reader:
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 50, "ngram": 3}
+    config = ModelConfig(**{**shape, **changes})  # type: ignore[arg-type]
+    random = np.random.default_rng(1)
+    return Reader(config, {name: random.normal(size=s) for name, s in config.shapes().items()})
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary"])
+def test_tables_and_caches_that_grow_give_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch, position: str
+) -> None:
+    """The sample passes the context of 50 characters, so its window moves, too."""
+    ids = np.random.default_rng(2).integers(9, size=(2, 50))
+    draw = SampleConfig(length=120, n=3)
+    whole = reader_of(position=position)
+    states = [whole.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
+    samples = list(sample_ids(CachedDecoder(whole), ids[0, :3], draw))
+    monkeypatch.setattr(positions, "FIRST_ROWS", 1)
+    monkeypatch.setattr(decoding, "FIRST_ROOM", 1)
+    small = reader_of(position=position)
+    grown = [small.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
+    assert all(np.array_equal(*pair) for pair in zip(states, grown, strict=True))
+    assert np.array_equal(list(sample_ids(CachedDecoder(small), ids[0, :3], draw)), samples)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
+def test_a_context_of_a_million_characters_takes_memory_only_as_far_as_a_text_reaches(
+    tmp_path: Path, position: str
+) -> None:
+    stored = train_tiny(tmp_path, {"steps": 1, "eval_interval": 1}, position=position).model()
+    stored = replace(stored, config=replace(stored.config, block_size=2**20))
+    tracemalloc.start()
+    try:
+        model = TrainedGPT(stored)
+        model.generate("the cat", length=600)
+        model.attention("the cat sat")
+        model.score("the cat sat on the mat")
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_text_whose_attention_does_not_fit_the_machine_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "physical_memory", lambda: 2**20)
+    monkeypatch.setattr(reader, "SMALL", 1)
+    long = reader_of(block_size=400)
+    long.forward(np.zeros((1, 100), np.int64))  # 2 heads × 100² × 8 bytes × 4 = 640 kB
+    with pytest.raises(OutOfMemory, match=r"attention over 400 characters .* give a shorter text"):
+        long.forward(np.zeros((1, 400), np.int64))
