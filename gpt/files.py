@@ -185,7 +185,7 @@ def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     has the name is set aside first.
     """
     temporary = target.with_name(f".tmp-{target.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    _remove(temporary)
     try:
         temporary.mkdir()
         for name, data in contents:
@@ -193,11 +193,11 @@ def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         sync_folder(temporary)
         old = _take_place(temporary, target)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         raise
     sync_folder(target.parent)
     if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
 
 def _take_place(new: Path, target: Path) -> Path | None:
@@ -205,7 +205,7 @@ def _take_place(new: Path, target: Path) -> Path | None:
 
     Returns where the old folder is now, if there was one.
     """
-    if not target.exists():
+    if not os.path.exists(target):
         os.rename(new, target)
         return None
     old = _trash(target)
@@ -220,8 +220,16 @@ def _take_place(new: Path, target: Path) -> Path | None:
 
 def _trash(path: Path) -> Path:
     trash = path.with_name(f".trash-{path.name}")
-    shutil.rmtree(trash, ignore_errors=True)
+    _remove(trash)
     return trash
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder, or whatever has its name: rmtree would wait for a pipe. Ignores errors."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        discard(path)
 
 
 def remove_folder(path: Path) -> None:
@@ -232,7 +240,7 @@ def remove_folder(path: Path) -> None:
     trash = _trash(path)
     os.rename(path, trash)
     sync_folder(path.parent)
-    shutil.rmtree(trash, ignore_errors=True)
+    _remove(trash)
 
 
 def sync_folder(path: Path) -> None:

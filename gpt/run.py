@@ -420,7 +420,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
     """The named run, or the most recently saved. Raises CheckpointError, ConfigError."""
     if name is not None:
         run = Run(root / check_run_name(name))
-        if not run.step_paths() and (run.path / ".lock").is_file() and run.is_begun():
+        if not run.step_paths() and os.path.isfile(run.path / ".lock") and run.is_begun():
             raise CheckpointError(
                 f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
                 f"gptx train … --run {name}"

@@ -172,6 +172,18 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["step", ".tmp-step", ".trash-step"])
+def test_a_pipe_in_the_place_of_a_folder_is_replaced_and_not_waited_for(
+    tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    files.commit_folder(tmp_path / "step", [("a", b"1")])
+    files.commit_folder(tmp_path / "step", [("a", b"2")])
+    assert [path.name for path in tmp_path.iterdir()] == ["step"]
+    assert (tmp_path / "step" / "a").read_bytes() == b"2"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="not a regular file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,8 @@ def attn(
 def _own_page() -> Path:
     """Where --open writes without -o: over nothing but a page of ours. Raises ConfigError."""
     page = Path("attention.html")
-    if page.exists() and b"gptx attention</title>" not in page.read_bytes()[:4096]:
+    ours = b"gptx attention</title>"
+    if os.path.lexists(page) and not (os.path.isfile(page) and ours in page.read_bytes()[:4096]):
         raise ConfigError(f"--open: {page} is there and not from gptx; name another file with -o")
     return page
 

@@ -161,7 +161,7 @@ def _files_of(chosen: str, data: Path) -> list[str]:
     """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
     from gpt.training.sources import find_sources
 
-    if not chosen or not Path(chosen).is_dir():
+    if not chosen or not os.path.isdir(chosen):
         return [chosen]
     return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 import typer
 
 from gpt.config import field_help, field_types, flag_of
+from gpt.console import read_text
 from gpt.devices import Device
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 from gpt.toml import from_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -135,11 +137,9 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return from_toml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"--config {path}: not UTF-8 text") from None
+        return from_toml(read_text(os.path.abspath(path)), str(path))
+    except TextError as error:
+        raise ConfigError(f"--config: {error}") from None
 
 
 Checkpoints = Annotated[

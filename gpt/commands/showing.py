@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpt import console
+from gpt import console, files
 
 if TYPE_CHECKING:
     from gpt.config import TrainConfig
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Event, Trainer
 
+CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
@@ -139,8 +141,9 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
     from gpt.toml import from_toml, to_toml
 
     path = run.path / "config.toml"
-    if path.is_file():
-        values = from_toml(path.read_text(encoding="utf-8"), str(path))
+    if os.path.isfile(path):
+        text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
+        values = from_toml(text, str(path))
         plan = {"steps": config.steps, "step_plan": config.step_plan}
         run.write(path.name, to_toml({**values, **plan}))
 

@@ -141,7 +141,7 @@ class Talk:
                 f"/{name}: {user} is not the home of a user; give another name"
             ) from None
         with storage_errors(f"write {value}"):
-            if name == "save" and path.is_file() and path.resolve() not in self._saved:
+            if name == "save" and os.path.isfile(path) and path.resolve() not in self._saved:
                 raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
             console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
             self._saved.add(path.resolve())

@@ -7,6 +7,7 @@ division.py's business; where it is kept, cache.py's; what a step sees of it, ba
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -139,7 +140,7 @@ def encode(
             "own": known is None,
         }
         path = cache.ids_path(data, _identity(record, 0, sources), config)
-        there, corpus = path.is_file(), _open(path, sources)
+        there, corpus = os.path.isfile(path), _open(path, sources)
         damaged = there and corpus is None
         if corpus is None or not _serves(corpus, record, known):
             plenty = 0 if config.min_count > 1 else PLENTY  # what is folded is told exactly

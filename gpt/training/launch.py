@@ -14,10 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt.errors import ConfigError
+from gpt import files
+from gpt.errors import CheckpointError, ConfigError
 from gpt.run import Run, all_runs
 
 MARK = ".launch"
+MARK_LIMIT = 2**12  # bytes
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class Launch:
         if not self.name:
             return None
         for run in reversed(all_runs(root)):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                found = json.loads((run.path / MARK).read_text())
+            with suppress(CheckpointError, ValueError, KeyError, TypeError, RecursionError):
+                found = json.loads(files.read(run.path / MARK, MARK_LIMIT))
                 same = found["agent"] == _agent()
                 again = self.attempt > 0 and self.name != "none"
                 if found["launch"] == self.name and (same or again):

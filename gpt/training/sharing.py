@@ -7,6 +7,7 @@ must be the same folders on all machines. Knows no training.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +52,7 @@ def shared_checkpoint(ranks: Ranks, run: Run) -> tuple[Checkpoint, list[str]]:
 
     def follow(told: str) -> tuple[Checkpoint, list[str]]:
         path = Path(told)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise CheckpointError(
                 f"{path.resolve()} is not on this machine; give all machines one folder: "
                 "--checkpoints"

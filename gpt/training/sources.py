@@ -178,7 +178,7 @@ def _written(name: str, encoded: bytes, data: Path) -> Source:
     path = data / f"{name}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_bytes() != encoded:
+        if not os.path.isfile(path) or path.read_bytes() != encoded:
             files.replace(path, encoded)
     return Source(path, name)
 
