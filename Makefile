@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PAGE := gpt/view/assets
+PAGE := gpt/view/page/assets
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 .PHONY: demo test check lint types layers tests versions lessons soak fuzz bench clean

@@ -7,12 +7,12 @@ from typing import Annotated
 try:
     import typer
 
-    from gpt import console
+    from gpt.commands import console
     from gpt.commands.attn import attn
     from gpt.commands.evaluate import evaluate
     from gpt.commands.explain import explain
-    from gpt.commands.following import following
     from gpt.commands.heads import heads
+    from gpt.commands.next import following
     from gpt.commands.runs import runs
     from gpt.commands.sample import sample
     from gpt.commands.train import train

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import preset
 from gpt.devices import share_cores
 from gpt.model import GPT, initialise
-from gpt.presets import preset
 from gpt.training.evaluation import evaluate
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step

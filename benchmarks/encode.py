@@ -32,8 +32,8 @@ LETTERS = {
     "emoji": "".join(map(chr, range(0x1F600, 0x1F64F))),
 }
 ENCODE = """
-from gpt.training.corpus import encode
-from gpt.training.sources import Source
+from gpt.corpus.corpus import encode
+from gpt.corpus.sources import Source
 corpus = encode([Source(Path(text), "text")], Path(folder))
 characters = len(corpus.ids)
 """
@@ -57,7 +57,7 @@ BEFORE = """
 import contextlib, hashlib, json, os, sys, threading, time
 from pathlib import Path
 import numpy as np
-import gpt.training.corpus
+import gpt.corpus.corpus
 text, folder = sys.argv[1:]
 peak, done = 0, threading.Event()
 def own():

@@ -129,7 +129,7 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
     import numpy as np
 
     from gpt.config import ModelConfig, TrainConfig
-    from gpt.training import feeding
+    from gpt.training import device_batches as feeding
     from gpt.training.step import measure, peak_memory
 
     feeding.SHARE = feeding.SHARE if near else 0.0

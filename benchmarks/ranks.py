@@ -18,11 +18,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import preset
 from gpt.devices import share_cores
-from gpt.presets import preset
+from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch
-from gpt.training.ranks import Ranks
 from gpt.training.step import measure
 
 PARAMETERS = (800_000, 10_700_000, 85_000_000)

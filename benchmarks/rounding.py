@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
+from gpt.heads.attention_map import look
+from gpt.heads.exact import Exact
+from gpt.heads.proof import WHOLE, promised, prove
+from gpt.heads.rounding import UNITS
 from gpt.model import GPT
-from gpt.reading.exact import Exact
-from gpt.reading.inspector import look
-from gpt.reading.proof import WHOLE, promised, prove
-from gpt.reading.reader import Reader
-from gpt.reading.rounding import UNITS
-from gpt.stored import Tensors
+from gpt.reading.gpt import Reader
+from gpt.storage.model_file import Tensors
 from gpt.training.checkpoint import probe_of
 
 #: Layers, columns, heads, context, characters, seeds.

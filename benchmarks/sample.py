@@ -79,8 +79,9 @@ def compared(model: str, batch: int, fill: str, rounds: int, threads: int | None
 
 def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     """Characters a second, CPU seconds a character, seconds to the first character."""
-    from gpt.config import ModelConfig, only_fields
-    from gpt.presets import preset
+    from gpt.config import ModelConfig
+    from gpt.config.fields import only_fields
+    from gpt.config.presets import preset
 
     classic = only_fields(ModelConfig, preset("classic", "cpu"))
     config = ModelConfig(vocab_size=65, **{**classic, **SHAPES[model]})
@@ -111,8 +112,8 @@ def _gptx(config: Any, batch: int) -> Any:
     import numpy as np
 
     from gpt.config import SampleConfig
+    from gpt.reading.gpt import Reader
     from gpt.reading.parallel import ParallelDecoder
-    from gpt.reading.reader import Reader
     from gpt.reading.sampler import sample_ids
 
     random = np.random.default_rng(1)

@@ -23,9 +23,10 @@ import torch.nn.functional as F
 from measure import sgemm_rate
 from torch import nn
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import preset
 from gpt.model import GPT, initialise
-from gpt.presets import preset
 from gpt.training.fit import SHAPES
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step

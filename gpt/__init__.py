@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpt.config import ModelConfig, SampleConfig, TrainConfig
     from gpt.errors import GptxError
     from gpt.loading import load
-    from gpt.reading.trained import TrainedGPT
+    from gpt.trained import TrainedGPT
 
 __all__ = [
     "GptxError",
@@ -30,7 +30,7 @@ _HOMES = {
     "ModelConfig": "gpt.config",
     "SampleConfig": "gpt.config",
     "TrainConfig": "gpt.config",
-    "TrainedGPT": "gpt.reading.trained",
+    "TrainedGPT": "gpt.trained",
     "load": "gpt.loading",
 }
 

@@ -10,11 +10,11 @@ from typing import SupportsIndex
 
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError
-from gpt.manifest import Manifest
 from gpt.reading.sampler import DrawingDecoder
-from gpt.reading.trained import TrainedGPT
-from gpt.run import MANIFEST, Checkpoint, Run, find_run
-from gpt.stored import StoredModel, read_model
+from gpt.storage.manifest import Manifest
+from gpt.storage.model_file import StoredModel, read_model
+from gpt.storage.run import MANIFEST, Checkpoint, Run, find_run
+from gpt.trained import TrainedGPT
 
 
 @dataclass(frozen=True)

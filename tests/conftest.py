@@ -12,12 +12,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: threads would only wait
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.manifest import Manifest
-from gpt.run import Checkpoint, Run, new_run
-from gpt.stored import BLANK, sealed
-from gpt.training.corpus import Corpus, encode
-from gpt.training.digests import TODAY
-from gpt.training.sources import Source
+from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.digests import TODAY
+from gpt.corpus.sources import Source
+from gpt.storage.manifest import Manifest
+from gpt.storage.model_file import BLANK, sealed
+from gpt.storage.run import Checkpoint, Run, new_run
 from gpt.training.trainer import Saved, Trainer
 
 pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line

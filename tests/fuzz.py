@@ -42,18 +42,21 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child cannot use its parent's threads
 
+import typer.main
 from typer.main import get_command
 
 import cli
 import gpt
-from gpt.manifest import sealed
-from gpt.run import MANIFEST, MODEL, Run
+from gpt.storage.manifest import sealed
+from gpt.storage.run import MANIFEST, MODEL, Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
 SECONDS = 30.0  # that an input may take; a training of a few steps takes one
 MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
-COMMANDS = get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMAND = get_command(cli.app)
+COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
+TRAIN += "--ngram-rows 64".split()
 TEXT = "the cat sat on the mat. To be, or not to be: árvíztűrő\n" * 60
 
 NUMBERS = "-1 0 1 2 3 7 2147483648 9223372036854775808 1e3 nan inf -inf 1e308 1e-320 0x10 ٣ 1,5"
@@ -337,6 +340,7 @@ def warm_up() -> None:
     for module in pkgutil.walk_packages(gpt.__path__, "gpt."):
         importlib.import_module(module.name)
     importlib.import_module("typer._adapters")
+    typer.main.get_command = lambda _: COMMAND  # a child need not build the command line again
     from gpt.training import plan
 
     whole = plan.measure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.reading.reader import Reader
+from gpt.reading.gpt import Reader
 
 SIZE = 16  # characters, positions and head_size alike
 GAIN = 3.0

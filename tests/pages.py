@@ -11,11 +11,11 @@ import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.reading.inspector import inspect
-from gpt.reading.lens import look
-from gpt.reading.measures import Measure
-from gpt.reading.reader import Array, Reader
-from gpt.view.page import Subject
+from gpt.heads.attention_map import inspect
+from gpt.heads.logit_lens import look
+from gpt.heads.measures import Measure
+from gpt.reading.gpt import Array, Reader
+from gpt.view.page.page import Subject
 
 #: Everything that HTML, JSON or JavaScript could take for its own, and what is hard to draw.
 HOSTILE = (

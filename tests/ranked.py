@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.distributed import FileStore
 
+from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch
-from gpt.training.ranks import Ranks
 
 WAIT = 60  # seconds, after which a test has hung
 

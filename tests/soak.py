@@ -25,7 +25,7 @@ import torch  # noqa: F401  # once, for all children
 
 import cli
 from gpt.errors import CheckpointError
-from gpt.run import MODEL, STATE, Run
+from gpt.storage.run import MODEL, STATE, Run
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 200
 OPTIONS = (

@@ -49,6 +49,7 @@ from program import TINY, Gptx
         (["train", "corpus.txt", "--checkpoints", "corpus.txt"], 6, "cannot make a run"),
         (["train", "--config", "missing.toml"], 2, "missing.toml"),
         (["train", "--config", "latin.txt"], 2, "invalid UTF-8 at byte 3"),
+        (["next", "--config", "nul.toml"], 2, "invalid run name 'a\\x00b'"),
         (["sample", "--config", "/dev/zero"], 2, "binary, not UTF-8 text"),
         (["runs", "corpus-1", "--checkpoints", "x" * 5000], 4, "no run 'corpus-1' in xxx"),
         (["train", "--config", "typo.toml"], 2, "n_layers"),
@@ -80,6 +81,7 @@ def test_bad_input_is_one_line_and_an_exit_code(
     gptx: Gptx, home: Path, arguments: list[str], code: int, says: str
 ) -> None:
     (home / "empty.txt").write_bytes(b"")
+    (home / "nul.toml").write_text('run = "a\\u0000b"')
     (home / "short.txt").write_bytes(b"abcdefghij")
     (home / "latin.txt").write_bytes(b"caf\xe9 au lait" * 100)
     (home / "typo.toml").write_text("n_layers = 3\n", encoding="utf-8")

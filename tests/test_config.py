@@ -11,18 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from gpt.config import (
-    ModelConfig,
-    SampleConfig,
-    TrainConfig,
-    field_help,
-    field_types,
-    flag_of,
-    only_fields,
-)
+from gpt.config import ModelConfig, SampleConfig, TrainConfig
+from gpt.config.fields import field_help, field_types, flag_of, only_fields
+from gpt.config.presets import PRESETS, preset
 from gpt.errors import ConfigError
-from gpt.presets import PRESETS, preset
-from gpt.toml import from_toml, to_toml
+from gpt.storage.config_file import from_toml, to_toml
 
 CONFIGS: tuple[type, ...] = (ModelConfig, TrainConfig, SampleConfig)
 NOT_OF_TYPE: dict[Any, list[Any]] = {

@@ -18,10 +18,10 @@ import pytest
 from conftest import TEXT, corpus_of, manifest_of
 from faults import KILLED, Disk, PowerFailure, fault_points, in_child, operations
 
+from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.sources import Source
 from gpt.errors import StorageError
-from gpt.run import MODEL, STATE, Run, new_run, step_folder
-from gpt.training.corpus import Corpus, encode
-from gpt.training.sources import Source
+from gpt.storage.run import MODEL, STATE, Run, new_run, step_folder
 from gpt.training.trainer import Event, Stepped, Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")

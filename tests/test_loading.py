@@ -12,7 +12,7 @@ import pytest
 
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.run import MODEL, Checkpoint
+from gpt.storage.run import MODEL, Checkpoint
 
 
 def python(code: str, *arguments: object) -> str:

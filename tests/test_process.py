@@ -19,7 +19,7 @@ import pytest
 import safetensors.numpy
 from conftest import TEXT, train_tiny
 
-from gpt.run import Run
+from gpt.storage.run import Run
 
 MAIN = [sys.executable, "-c", "import cli; cli.main()"]
 
@@ -386,8 +386,8 @@ def test_a_corpus_larger_than_the_memory_it_takes(tmp_path: Path) -> None:
     script = """if True:
         import resource
         from pathlib import Path
-        from gpt.training.corpus import encode
-        from gpt.training.sources import Source
+        from gpt.corpus.corpus import encode
+        from gpt.corpus.sources import Source
         peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         Path("small.txt").write_text("the quick brown fox " * 10_000)
         encode([Source(Path("small.txt"), "small")], Path("data"))

@@ -20,8 +20,8 @@ from conftest import TEXT
 from ranked import on_ranks, rank
 from safetensors.numpy import load_file
 
-from gpt.run import MODEL, STATE, Run
-from gpt.training.corpus import reopen
+from gpt.corpus.corpus import reopen
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.training.trainer import Trainer
 
 SHAPE = (

@@ -1,1 +1,1 @@
-"""The commands, a file each. They alone print, and through gpt/console.py only."""
+"""The commands, a file each. They alone print, and through gpt/commands/console.py only."""

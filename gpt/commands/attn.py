@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt import console
-from gpt.commands.common import Opened, known_text, open_run, subject_of, text_or_example
+from gpt.commands import console
+from gpt.commands.opened import Opened, known_text, open_run, subject_of, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Unknown
-from gpt.config import Drawing, Scale, Stage, View
+from gpt.config.show import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.view.exports import Figure
-    from gpt.view.lines import Page
-    from gpt.view.page import Subject
+    from gpt.view.files.exports import Figure
+    from gpt.view.page.page import Subject
     from gpt.view.selection import Look
+    from gpt.view.terminal.lines import Page
 
 
 #: Options that some forms make nothing of, as they hold everything.
@@ -80,9 +80,9 @@ def attn(
     config: ConfigFile = None,
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
-    from gpt.view import exports
-    from gpt.view.lines import Page
+    from gpt.view.files import exports
     from gpt.view.selection import Look, select
+    from gpt.view.terminal.lines import Page
 
     output = None if output == Path("-") else output
     if show and output is None:
@@ -143,7 +143,7 @@ def _refuse_what_would_be_ignored(
     view: View, form: str, layer: str | None, head: str | None, stage: Stage, key: str | None
 ) -> None:
     """Raises ConfigError for options that contradict each other."""
-    from gpt.reading.inspector import LAYER_STAGES
+    from gpt.heads.attention_map import LAYER_STAGES
 
     if view == "rollout" and head not in (None, "rollout"):
         raise ConfigError("--view rollout: is of all heads together; leave out --head")
@@ -196,9 +196,9 @@ def _lines(
     """What the terminal shows."""
     from rich.text import Text
 
-    from gpt.view.attention import render
-    from gpt.view.comparison import compare
-    from gpt.view.lens import lens_lines
+    from gpt.view.terminal.attention import render
+    from gpt.view.terminal.comparison import compare
+    from gpt.view.terminal.logit_lens import lens_lines
 
     if view == "lens":
         lines = []
@@ -222,8 +222,8 @@ def _written(
     ascii_only: bool,
 ) -> bytes:
     """What a file gets. Raises ConfigError where two checkpoints do not go into the form."""
-    from gpt.view import exports
-    from gpt.view.lens import lens_record
+    from gpt.view.files import exports
+    from gpt.view.terminal.logit_lens import lens_record
 
     if form == "npz":
         return exports.to_npz([look.attention for look in looks])
@@ -244,8 +244,8 @@ def _written(
 
 def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str | None) -> str:
     """layer and head: as the user gave them; without them, `opening` chooses."""
-    from gpt.reading.measures import measure
-    from gpt.view.page import Start, build_page, opening
+    from gpt.heads.measures import measure
+    from gpt.view.page.page import Start, build_page, opening
 
     subjects = [
         subject_of(each, look.name, look.attention, measure(each.model.reader, [look.attention]))
@@ -272,7 +272,7 @@ def _count_heads(subject: Subject) -> int:
 
 
 def _figure(looks: list[Look], form: Figure, scale: Scale, ascii_only: bool) -> bytes:
-    from gpt.view.figures import to_figure
+    from gpt.view.figure.figure import to_figure
 
     if len(looks) > 1:
         raise ConfigError(f"--format: {form} shows one checkpoint; compare with html, text or json")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt import console
-from gpt.commands.common import Opened, known_text, open_run
+from gpt.commands import console
+from gpt.commands.opened import Opened, known_text, open_run
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from gpt.manifest import Baseline, Manifest
-    from gpt.reading.trained import TrainedGPT
-    from gpt.view.lines import Page
+    from gpt.storage.manifest import Baseline, Manifest
+    from gpt.trained import TrainedGPT
+    from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
 
 SCHEMA = 2
@@ -92,9 +92,9 @@ def evaluate(
 
     By training's windows, side by side; --chars gives each character half a window or more.
     """
-    from gpt.reading.scoring import score
-    from gpt.view import reports
-    from gpt.view.lines import Page
+    from gpt.reading.score import score
+    from gpt.view.terminal import reports
+    from gpt.view.terminal.lines import Page
 
     if chars and against is not None:
         raise ConfigError("--chars and --against: give one of them")
@@ -159,7 +159,7 @@ def _run_and_step(against: str) -> tuple[str, str]:
 
 def _files_of(chosen: str, data: Path) -> list[str]:
     """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
-    from gpt.training.sources import find_sources
+    from gpt.corpus.sources import find_sources
 
     if not chosen or not os.path.isdir(chosen):
         return [chosen]
@@ -200,9 +200,9 @@ def _file(name: str, opened: Opened, unknown: str, trained_on: Ids | None) -> Sc
 
 def _is_corpus(name: str, characters: int, manifest: Manifest | None) -> bool:
     """Whether the file is the whole text that the run was trained and validated on."""
-    from gpt.training.digests import algorithm_of
-    from gpt.training.sources import Source
-    from gpt.training.texts import measured, spans
+    from gpt.corpus.digests import algorithm_of
+    from gpt.corpus.sources import Source
+    from gpt.corpus.texts import measured, spans
 
     if manifest is None or name == "-" or characters != manifest.corpus.characters:
         return False
@@ -242,7 +242,7 @@ def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None)
 
 def _counted_text(opened: Opened, data: Path) -> Ids:
     """The training text that --counting counts. Raises TextError."""
-    from gpt.training.counting import MOST_TRAIN
+    from gpt.corpus.baseline import MOST_TRAIN
 
     try:
         train, _ = opened.splits(data)
@@ -261,11 +261,11 @@ def _beside_counting(
 
     Counting knows its training text by heart: on that there is no comparison.
     """
-    from gpt.view import reports
+    from gpt.view.terminal import reports
 
     baseline = text.baseline
     if baseline is None and trained_on is not None and not text.facts.get("trained_on"):
-        from gpt.training.counting import count_baseline
+        from gpt.corpus.baseline import count_baseline
 
         baseline = count_baseline(trained_on, text.ids, len(opened.model.vocabulary))
     nats, characters = record["nats"], record["characters"]
@@ -291,8 +291,8 @@ def _characters(
     as_json: bool,
 ) -> str:
     """Shows every character's surprise, or puts it into the record."""
-    from gpt.reading.scoring import score, surprise_of_each
-    from gpt.view import reports, surprise
+    from gpt.reading.score import score, surprise_of_each
+    from gpt.view.terminal import reports, surprise
 
     whole = score(model.reader, text.ids)
     found = surprise_of_each(model.reader, text.ids, overlapping=True)
@@ -318,7 +318,7 @@ def _compared(
 ) -> str:
     """How two models differ on the characters that both know."""
     from gpt.reading.paired import paired
-    from gpt.view import surprise
+    from gpt.view.terminal import surprise
 
     model, other = opened.model, against.model
     whole = model.vocabulary.decode(scored.ids)
@@ -335,7 +335,7 @@ def _compared(
 
 def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None:
     """Why another model may have learnt from the validation split of mine; None if it has not."""
-    from gpt.training.digests import algorithm_of
+    from gpt.corpus.digests import algorithm_of
 
     text = mine.corpus.digest
     if its is None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt import console
-from gpt.commands.common import Opened, known_text, open_run, text_or_example
+from gpt.commands import console
+from gpt.commands.opened import Opened, known_text, open_run, text_or_example
 from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown, typed
 from gpt.errors import ConfigError, NumericsError, TextError
-from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
+from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
 if TYPE_CHECKING:
-    from gpt.lesson import Lesson
-    from gpt.stored import StoredModel
+    from gpt.explain.lesson import Lesson
+    from gpt.storage.model_file import StoredModel
 
 Chosen = Literal[LessonName, "mine", "all"]
 CHOICES: tuple[Chosen, ...] = (*LESSONS, "mine", "all")
@@ -166,7 +166,7 @@ def _opened(
 
     Raises GptxError.
     """
-    from gpt.reading.walk import must_be_there, must_fit
+    from gpt.explain.own_model import must_be_there, must_fit
 
     def check(stored: StoredModel) -> None:
         nonlocal text
@@ -184,8 +184,8 @@ def _played(
     lesson: LessonName | Literal["all"], text: str | None, embeddings: str | None, seed: int | None
 ) -> Iterator[Lesson]:
     """The lesson, or all of them. Raises ConfigError for words and numbers that do not fit."""
-    from gpt.lessons import catalogue
-    from gpt.lessons.embeddings import read_embeddings, words_of
+    from gpt.explain import catalogue
+    from gpt.explain.embeddings import read_embeddings, words_of
 
     if text == embeddings == "-":
         raise ConfigError("--text and --embeddings: only one of them can read standard input")
@@ -216,7 +216,7 @@ def _list(form: str, output: Path | None, ascii_only: bool, color: str) -> None:
         )
         console.deliver("".join(f"{line}\n" for line in lines).encode(), output)
         return
-    from gpt.view.lesson import list_lines
+    from gpt.view.terminal.lesson import list_lines
 
     console.deliver_lines(list_lines(about, _page(output, ascii_only, 4)), output, color)
 
@@ -236,13 +236,13 @@ def _write(
     if form == "text":
         from rich.text import Text
 
-        from gpt.view.lesson import lesson_lines
+        from gpt.view.terminal.lesson import lesson_lines
 
         page = _page(output, ascii_only, precision)
         lines = [line for each in told for line in (*lesson_lines(each, page, full), Text())]
         console.deliver_lines(lines[:-1], output, color)
         return
-    from gpt.view.lesson_files import lesson_markdown, lesson_record, page_of
+    from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
 
     if form == "md":
         written = (
@@ -257,7 +257,7 @@ def _write(
 
 
 def _page(output: Path | None, ascii_only: bool, precision: int) -> Any:
-    from gpt.view.lines import Page
+    from gpt.view.terminal.lines import Page
 
     signs = ascii_only or not (output or console.speaks_utf8())
     return Page(None if output else console.page_width(), signs, precision)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpt import console
-from gpt.commands.common import known_text, open_run, subject_of
+from gpt.commands import console
+from gpt.commands.opened import known_text, open_run, subject_of
 from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
 from gpt.errors import ConfigError, TextError
 
@@ -52,13 +52,13 @@ def heads(
     as_json: Json = False,
 ) -> None:
     """Rank every head by what it does, beside a head that looks evenly."""
-    from gpt.progress import working
-    from gpt.reading.heads import survey
-    from gpt.reading.measures import RULE
-    from gpt.view import heads as view
-    from gpt.view.exports import form_of
-    from gpt.view.lines import Page
-    from gpt.view.page import Start, build_page, opening
+    from gpt.commands.progress import working
+    from gpt.heads.measures import RULE
+    from gpt.heads.survey import survey
+    from gpt.view.files.exports import form_of
+    from gpt.view.page.page import Start, build_page, opening
+    from gpt.view.terminal import heads as view
+    from gpt.view.terminal.lines import Page
 
     output = None if output == Path("-") else output
     opened = open_run(checkpoints, run, step)

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import typer
 
-from gpt.config import field_help, field_types, flag_of
-from gpt.console import read_text
+from gpt.commands.console import read_text
+from gpt.config.fields import field_help, field_types, flag_of
 from gpt.devices import Device
 from gpt.errors import ConfigError, TextError
-from gpt.toml import from_toml
+from gpt.storage.config_file import from_toml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

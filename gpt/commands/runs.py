@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt import console
+from gpt.commands import console
 from gpt.commands.options import Checkpoints, Json
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from gpt.run import Run
+    from gpt.storage.run import Run
 
 
 def runs(
@@ -25,8 +25,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """The runs; or one run's options, loss curve and samples."""
-    from gpt.run import all_runs, find_run
-    from gpt.view import reports
+    from gpt.storage.run import all_runs, find_run
+    from gpt.view.terminal import reports
 
     if verify:
         chosen = [find_run(checkpoints, name)] if name else all_runs(checkpoints)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt import console
-from gpt.commands.common import (
+from gpt.commands import console
+from gpt.commands.opened import (
     Opened,
     checked_stops,
     known_text,
@@ -35,7 +35,7 @@ from gpt.config import SampleConfig
 from gpt.errors import ConfigError, GptxError, TextError
 
 if TYPE_CHECKING:
-    from gpt.reading.trained import TrainedGPT
+    from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
 SCHEMA = 1
@@ -85,7 +85,7 @@ def sample(
             f"{model.config.block_size} at most"
         )
     if interactive:
-        from gpt.commands.talk import Talk, talk
+        from gpt.commands.interactive import Talk, talk
 
         talk(Talk(model, options, stops, begin, unknown), opened.title)
         return
@@ -163,7 +163,7 @@ def _copied(
 ) -> list[tuple[str, dict[str, Any]]]:
     """How new each text is, as a line and for programs: positions after `start` characters more."""
     from gpt.reading.novelty import MOST, MOST_USUAL, novelty
-    from gpt.view.novelty import novelty_line, novelty_record
+    from gpt.view.terminal.novelty import novelty_line, novelty_record
 
     if len(train) > MOST:
         console.say(f"note: copies are looked for in the first {MOST:,} characters")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt import console, presets
+from gpt.commands import console
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -24,16 +24,16 @@ from gpt.commands.options import (
     options_from,
     typed,
 )
-from gpt.commands.showing import plan_record, run_training, show_card
-from gpt.config import ModelConfig, TrainConfig
+from gpt.commands.training_output import plan_record, run_training, show_card
+from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
-from gpt.toml import to_toml
+from gpt.storage.config_file import to_toml
 
 if TYPE_CHECKING:
-    from gpt.run import Run
+    from gpt.storage.run import Run
+    from gpt.training.distributed import Ranks
     from gpt.training.plan import Plan
-    from gpt.training.ranks import Ranks
 
 TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
@@ -89,9 +89,9 @@ def train(
     Defaults are those of --preset default on a CPU; "fitted": corpus and time decide.
     """
     share_cores()
+    from gpt.corpus.sources import recipe_of
+    from gpt.training.distributed import Ranks
     from gpt.training.launch import Launch
-    from gpt.training.ranks import Ranks
-    from gpt.training.sources import recipe_of
 
     options, spelled = only_given(given), typed(context)
     if {"minutes", "steps"} & spelled.keys():  # they override the plan of a config file
@@ -160,7 +160,7 @@ def _parting(ranks: Ranks) -> Iterator[None]:
 
 def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
     """The run that this launch began before it was started again; all ranks hear of it."""
-    from gpt.run import Run
+    from gpt.storage.run import Run
 
     if ranks.size == 1 and not ranks.launch.name:
         return None
@@ -174,13 +174,13 @@ def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
 
 def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float | None) -> None:
     """A new run."""
-    from gpt.progress import working
-    from gpt.reading.proof import prove_tensors
-    from gpt.run import Run, check_run_name, discard_if_empty, new_run
-    from gpt.training.finding import read_corpus
+    from gpt.commands.progress import working
+    from gpt.corpus.finding import read_corpus
+    from gpt.corpus.sources import corpus_name, printable
+    from gpt.heads.proof import prove_tensors
+    from gpt.storage.run import Run, check_run_name, discard_if_empty, new_run
     from gpt.training.plan import make_plan, usable_device
     from gpt.training.sharing import shared_corpus
-    from gpt.training.sources import corpus_name, printable
     from gpt.training.trainer import Trainer
 
     if order.run is not None:
@@ -235,9 +235,9 @@ def _go_on(
     changed_corpus: bool,
 ) -> None:
     """The interrupted run, or the named one, or the newest."""
-    from gpt.progress import working
-    from gpt.reading.proof import prove_tensors
-    from gpt.training.finding import find_corpus
+    from gpt.commands.progress import working
+    from gpt.corpus.finding import find_corpus
+    from gpt.heads.proof import prove_tensors
     from gpt.training.plan import resume_plan, usable_device
     from gpt.training.sharing import shared_checkpoint, shared_corpus
     from gpt.training.trainer import Trainer
@@ -301,7 +301,7 @@ def _tell_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
 
 def _named_run(order: _Order) -> Run:
     """The run to resume. Raises CheckpointError, ConfigError."""
-    from gpt.run import find_run
+    from gpt.storage.run import find_run
 
     try:
         return find_run(order.checkpoints, order.run)

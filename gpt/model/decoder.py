@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt.config import SampleConfig
-from gpt.model.drawing import draw
 from gpt.model.gpt import GPT
 from gpt.model.layers import rms_norm
+from gpt.model.sampler import draw
 
 AHEAD = 64  # most characters drawn before they are copied to the host
 

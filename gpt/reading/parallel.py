@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt.reading.decoding import CachedDecoder, Integers
-from gpt.reading.reader import Array, Reader
+from gpt.reading.decode import CachedDecoder, Integers
+from gpt.reading.gpt import Array, Reader
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

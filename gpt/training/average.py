@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from gpt.model import GPT
-from gpt.training.ranks import here
+from gpt.training.distributed import here
 
 
 class Average:

@@ -17,17 +17,17 @@ from torch.func import functional_call
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import NumericsError
-from gpt.migration import SCHEMA
 from gpt.model import GPT
-from gpt.run import Checkpoint
-from gpt.stored import BLANK, Probe, StoredModel, Tensors, pick, sealed
+from gpt.storage.migration import SCHEMA
+from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
+from gpt.storage.run import Checkpoint
+from gpt.training.distributed import placed, whole
 from gpt.training.optim import Optimizer, moments
-from gpt.training.ranks import placed, whole
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them
 PROBE_NUMBERS = 2**14  # logits: limits the size of a checkpoint with a large vocabulary
-#: Checks that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
+#: Checks that numpy computes a probe's logits from these tensors (gpt/heads/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 

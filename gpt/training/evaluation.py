@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from gpt.config import ModelConfig
+from gpt.config.schedule import characters_read
 from gpt.model import GPT
-from gpt.schedule import characters_read
-from gpt.training.ranks import ONE, Ranks
+from gpt.training.distributed import ONE, Ranks
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache

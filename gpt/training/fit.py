@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
 
 #: Shapes for a CPU, from the least work a character to the most, each with the characters to train
 #: on from which it does better than the one before it in the same time.

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt import files
 from gpt.errors import CheckpointError, ConfigError
-from gpt.run import Run, all_runs
+from gpt.storage import files
+from gpt.storage.run import Run, all_runs
 
 MARK = ".launch"
 MARK_LIMIT = 2**12  # bytes

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpt import schedule
-from gpt.config import TrainConfig
+from gpt.config import TrainConfig, schedule
 
 SPARSE = "ngram_embedding.weight"
 ENDS = ("token_embedding.weight", "lm_head.weight")

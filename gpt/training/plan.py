@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt.config import ModelConfig, TrainConfig, only_fields, require
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields, require
+from gpt.config.presets import FITTED_PRESETS, MINUTES, preset
+from gpt.corpus.baseline import count_baseline
+from gpt.corpus.corpus import Corpus, character_counts
 from gpt.devices import usable
 from gpt.errors import ConfigError
-from gpt.manifest import Baseline, Manifest
-from gpt.presets import FITTED_PRESETS, MINUTES, preset
-from gpt.run import Checkpoint
-from gpt.training.corpus import Corpus, character_counts
-from gpt.training.counting import count_baseline
+from gpt.storage.manifest import Baseline, Manifest
+from gpt.storage.run import Checkpoint
+from gpt.training.distributed import ONE, Ranks
 from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus, most_steps
-from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import check_memory, measure, try_step
 from gpt.training.timing import (
     LAST,

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpt.config import TrainConfig
+from gpt.corpus.corpus import Corpus, reopen
 from gpt.errors import CheckpointError, RankError, TextError
-from gpt.manifest import CorpusId
-from gpt.run import Checkpoint, Run
-from gpt.training.corpus import Corpus, reopen
-from gpt.training.ranks import Ranks
+from gpt.storage.manifest import CorpusId
+from gpt.storage.run import Checkpoint, Run
+from gpt.training.distributed import Ranks
 
 Found = TypeVar("Found")
 

@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.corpus.batches import DROPOUT, philox
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.arithmetic import low_precision, tensor_floats
-from gpt.training.batches import DROPOUT, philox
+from gpt.training.device_batches import Fed, kept_near, windows
+from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.evaluation import at_once, evaluate
-from gpt.training.feeding import Fed, kept_near, windows
 from gpt.training.optim import Optimizer
-from gpt.training.ranks import ONE, Ranks, whole
+from gpt.training.precision import low_precision, tensor_floats
 from gpt.training.timing import SAVED, Measurement
 from gpt.vocabulary import Ids
 

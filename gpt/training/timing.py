@@ -10,9 +10,9 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gpt.budget import Budget
 from gpt.config import TrainConfig
-from gpt.schedule import characters_read, evaluations_left
+from gpt.config.budget import Budget
+from gpt.config.schedule import characters_read, evaluations_left
 from gpt.training.fit import Recipe
 
 SHARE = 0.04  # of a training's time, for all evaluations before the last whole one

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from gpt.config import TrainConfig
+from gpt.config.schedule import is_due
+from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError, NumericsError
-from gpt.manifest import Baseline, Manifest
 from gpt.model import GPT, initialise
-from gpt.run import MODEL, STATE, Checkpoint, Run
-from gpt.schedule import is_due
+from gpt.storage.manifest import Baseline, Manifest
+from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.average import Average
 from gpt.training.checkpoint import (
     Prove,
@@ -30,11 +31,10 @@ from gpt.training.checkpoint import (
     restore_state,
     state_bytes,
 )
-from gpt.training.corpus import Corpus
+from gpt.training.device_batches import kept_near
+from gpt.training.distributed import ONE, Ranks
 from gpt.training.evaluation import evaluate, evaluating
-from gpt.training.feeding import kept_near
 from gpt.training.optim import Optimizer, learning_rate
-from gpt.training.ranks import ONE, Ranks
 from gpt.training.step import memory_errors, train_step
 from gpt.version import __version__
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpt.config import Stage, require
+from gpt.config.fields import require
+from gpt.config.show import Stage
 from gpt.errors import ConfigError
-from gpt.reading.inspector import LAYER_STAGES, AttentionMap
-from gpt.reading.reader import Array
+from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.reading.gpt import Array
 
 HeadName = int | Literal["mean", "all", "rollout"]
 

@@ -17,11 +17,11 @@ import pytest
 from pages import HOSTILE, random_subject
 
 from gpt.checks import Check
-from gpt.config import Stage
-from gpt.reading.reader import Array
+from gpt.config.show import Stage
+from gpt.reading.gpt import Array
 from gpt.view.characters import label
-from gpt.view.exports import to_csv
-from gpt.view.page import Start, Subject, build_page
+from gpt.view.files.exports import to_csv
+from gpt.view.page.page import Start, Subject, build_page
 from gpt.view.selection import Look, select
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from program import TINY, Gptx
 
 from gpt.commands.evaluate import earlier_sight
-from gpt.manifest import Manifest
-from gpt.run import Checkpoint
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Checkpoint
 
 
 def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
@@ -230,7 +230,7 @@ def test_eval_compares_with_what_the_run_has_counted(
         "worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 1
-    monkeypatch.setattr("gpt.training.counting.count_baseline", None)  # it is not counted again
+    monkeypatch.setattr("gpt.corpus.baseline.count_baseline", None)  # it is not counted again
     assert gptx("eval", "--counting").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
@@ -258,11 +258,11 @@ def test_counting_scores_a_file_only_when_it_is_asked_to(
     (home / "short.txt").write_text("no mat")
     short = gptx("eval", "short.txt", "--counting")
     assert "; 5 characters are too few to compare the model" in short.out
-    monkeypatch.setattr("gpt.training.counting.MOST_TRAIN", 100)
+    monkeypatch.setattr("gpt.corpus.baseline.MOST_TRAIN", 100)
     cut = gptx("eval", "end.txt", "--counting", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
-    monkeypatch.setattr("gpt.commands.common.Opened.splits", None)  # nothing else needs the corpus
+    monkeypatch.setattr("gpt.commands.opened.Opened.splits", None)  # nothing else needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out
 

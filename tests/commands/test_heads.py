@@ -10,9 +10,9 @@ from typing import Any
 from program import Gptx
 
 import gpt
-from gpt.reading.heads import Survey
-from gpt.reading.measures import RULE
-from gpt.view.heads import heads_record
+from gpt.heads.measures import RULE
+from gpt.heads.survey import Survey
+from gpt.view.terminal.heads import heads_record
 
 
 def test_heads_are_ranked_on_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:

@@ -17,8 +17,8 @@ from program import TINY, Gptx
 
 import cli
 from gpt.model.decoder import TorchDecoder
-from gpt.reading.decoding import CachedDecoder, Integers
-from gpt.reading.reader import Array
+from gpt.reading.decode import CachedDecoder, Integers
+from gpt.reading.gpt import Array
 
 
 def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
@@ -200,7 +200,7 @@ def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: 
 
 
 #: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.common as c; c.TORCH_PAYS = 0; "
+GPU = "import gpt.devices, gpt.commands.opened as c; c.TORCH_PAYS = 0; "
 GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 

@@ -13,11 +13,11 @@ from conftest import TEXT
 from program import TINY, Gptx
 
 from gpt.checks import Check
-from gpt.manifest import Manifest
-from gpt.reading import proof
-from gpt.run import Run
-from gpt.toml import from_toml
-from gpt.training.repeats import RECIPE
+from gpt.corpus.repeats import RECIPE
+from gpt.heads import proof
+from gpt.storage.config_file import from_toml
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Run
 from gpt.training.timing import Measurement
 
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gpt.config import ModelConfig, Position
+from gpt.config import ModelConfig
+from gpt.config.model import Position
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
-from gpt.reading import reader
+from gpt.reading import gpt as reader
 
 both = pytest.mark.parametrize("kind", ATTENTION)
 

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpt.config import ModelConfig, Position, SampleConfig
-from gpt.model import GPT, drawing
+from gpt.config import ModelConfig, SampleConfig
+from gpt.config.model import Position
+from gpt.model import GPT
+from gpt.model import sampler as drawing
 from gpt.model.decoder import TorchDecoder
-from gpt.reading.decoding import CachedDecoder
+from gpt.reading.decode import CachedDecoder
 from gpt.reading.sampler import draw, probabilities
-from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 
 

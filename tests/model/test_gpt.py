@@ -13,15 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt import config as choices
-from gpt.config import ModelConfig, only_fields
+from gpt.config import ModelConfig
+from gpt.config import model as choices
+from gpt.config.fields import only_fields
+from gpt.config.presets import PRESETS, preset
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, NORMS
 from gpt.model.positions import POSITIONS
-from gpt.presets import PRESETS, preset
-from gpt.reading import reader
-from gpt.reading.reader import Reader, Stages
+from gpt.reading import gpt as reader
+from gpt.reading.gpt import Reader, Stages
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
 # qk_norm, bias, tied, n-grams: every pair of values of every two of the first three.

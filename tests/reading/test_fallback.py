@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from gpt.config import SampleConfig
-from gpt.reading.decoding import CachedDecoder
+from gpt.reading.decode import CachedDecoder
 from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
+from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.reader import Reader
 from gpt.reading.sampler import Floats, Integers, draw, probabilities
-from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
 
 FAILURES = [
     RuntimeError("CUDA error: an illegal memory access was encountered\nmore lines"),

@@ -7,9 +7,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.reading.decoding import CachedDecoder
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
 from gpt.reading.parallel import SHARE, ParallelDecoder
-from gpt.reading.reader import Reader
 from gpt.reading.sampler import sample_ids
 
 

@@ -12,11 +12,13 @@ from conftest import train_tiny
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.errors import OutOfMemory
-from gpt.reading import decoding, positions, reader
-from gpt.reading.decoding import CachedDecoder
-from gpt.reading.reader import Reader
+from gpt.reading import decode as decoding
+from gpt.reading import gpt as reader
+from gpt.reading import positions
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
 from gpt.reading.sampler import sample_ids
-from gpt.reading.trained import TrainedGPT
+from gpt.trained import TrainedGPT
 
 
 def reader_of(**changes: object) -> Reader:

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.config import ModelConfig, Position, SampleConfig
-from gpt.reading.decoding import CachedDecoder
-from gpt.reading.reader import Reader
+from gpt.config import ModelConfig, SampleConfig
+from gpt.config.model import Position
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
 from gpt.reading.sampler import (
     Samples,
     StopFilter,

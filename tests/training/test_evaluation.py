@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from gpt.config import ModelConfig
+from gpt.config.schedule import characters_read
 from gpt.model import GPT, initialise
-from gpt.schedule import characters_read
 from gpt.training.evaluation import evaluate, evaluating, window_starts
 from gpt.vocabulary import Vocabulary
 

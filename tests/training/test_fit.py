@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
-from gpt.presets import FITTED, preset
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import FITTED, preset
 from gpt.training.fit import (
     DROPOUT,
     LEAST_STEPS,

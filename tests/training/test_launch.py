@@ -10,7 +10,7 @@ import pytest
 from conftest import train_tiny
 
 from gpt.errors import ConfigError
-from gpt.run import Run
+from gpt.storage.run import Run
 from gpt.training.launch import MARK, Launch
 
 GIVEN = {

@@ -15,18 +15,21 @@ import torch
 from conftest import TEXT, TINY, corpus_of
 from torch.distributed import HashStore
 
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import preset
+from gpt.config.schedule import evaluations_left
+from gpt.corpus import baseline as counting
+from gpt.corpus.baseline import count_baseline
+from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.finding import find_corpus, read_corpus
+from gpt.corpus.sources import Source
 from gpt.errors import ConfigError, TextError
-from gpt.manifest import Baseline, CorpusId, Manifest
-from gpt.presets import preset
-from gpt.run import Checkpoint
-from gpt.schedule import evaluations_left
-from gpt.toml import from_toml, to_toml
-from gpt.training import counting
+from gpt.storage.config_file import from_toml, to_toml
+from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
-from gpt.training.corpus import Corpus, encode
-from gpt.training.counting import count_baseline
-from gpt.training.finding import find_corpus, read_corpus
+from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch
 from gpt.training.plan import (
     CHANGEABLE,
@@ -34,8 +37,6 @@ from gpt.training.plan import (
     resume_plan,
     usable_device,
 )
-from gpt.training.ranks import Ranks
-from gpt.training.sources import Source
 from gpt.training.timing import Measurement
 from gpt.training.trainer import environment
 from gpt.vocabulary import Vocabulary

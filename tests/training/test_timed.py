@@ -11,11 +11,11 @@ import pytest
 from conftest import TEXT, corpus_of, manifest_of
 from ranked import on_ranks, rank
 
-from gpt.budget import Budget
-from gpt.run import MODEL, STATE, Run, new_run
-from gpt.schedule import progress
+from gpt.config.budget import Budget
+from gpt.config.schedule import progress
+from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.training.distributed import ONE, Ranks
 from gpt.training.optim import learning_rate
-from gpt.training.ranks import ONE, Ranks
 from gpt.training.trainer import Evaluated, Event, Stepped, Stopped, Trainer
 
 STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact

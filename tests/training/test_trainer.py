@@ -15,19 +15,20 @@ import pytest
 from conftest import TEXT, corpus_of, manifest_of, train_tiny
 
 import gpt
-from gpt import files
 from gpt.checks import Check
-from gpt.config import ModelConfig, TrainConfig, only_fields
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.sources import Source
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
-from gpt.reading.proof import prove_tensors
-from gpt.reading.trained import TrainedGPT
-from gpt.run import MODEL, STATE, Run, new_run
-from gpt.stored import Probe, Tensors
+from gpt.heads.proof import prove_tensors
+from gpt.storage import files
+from gpt.storage.model_file import Probe, Tensors
+from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.corpus import Corpus, encode
 from gpt.training.evaluation import evaluate
-from gpt.training.sources import Source
 from gpt.training.trainer import (
     Evaluated,
     EvaluatedWhole,

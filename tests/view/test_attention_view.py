@@ -13,14 +13,15 @@ import pytest
 from rich.console import Console
 
 from gpt.checks import Check
-from gpt.config import Drawing, ModelConfig
-from gpt.reading.inspector import AttentionMap, inspect
-from gpt.reading.reader import Reader, Stages
-from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint
-from gpt.view.attention import heat, numbers, overview, render, top
-from gpt.view.lines import GLYPHS, Page, checks
+from gpt.config import ModelConfig
+from gpt.config.show import Drawing
+from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.reading.gpt import Reader, Stages
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
 from gpt.view.selection import Selection, select
+from gpt.view.terminal.attention import heat, numbers, overview, render, top
+from gpt.view.terminal.lines import GLYPHS, Page, checks
 from gpt.vocabulary import Vocabulary
 
 PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # a label of one cell each

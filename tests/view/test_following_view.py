@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpt.config import SampleConfig
-from gpt.reading.following import Following
-from gpt.view.following import bars, following_record
-from gpt.view.lines import Page
+from gpt.heads.next_character import Following
+from gpt.view.terminal.lines import Page
+from gpt.view.terminal.next_character import bars, following_record
 
 CONFIG = SampleConfig(top_k=3, min_p=0.3)
 CHARACTERS = " あ[x"

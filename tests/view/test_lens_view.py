@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint
-from gpt.view.lens import lens_lines, lens_record
-from gpt.view.lines import Page
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
 from gpt.view.selection import Look, select
+from gpt.view.terminal.lines import Page
+from gpt.view.terminal.logit_lens import lens_lines, lens_record
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 from gpt.checks import Check
-from gpt.lesson import Lesson, Step, Table
-from gpt.view.lesson import digits_of, lesson_lines, list_lines, name_of, table_lines
-from gpt.view.lesson_files import lesson_markdown, lesson_record, page_of
-from gpt.view.lines import Page
+from gpt.explain.lesson import Lesson, Step, Table
+from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
+from gpt.view.terminal.lesson import digits_of, lesson_lines, list_lines, name_of, table_lines
+from gpt.view.terminal.lines import Page
 
 WORDS = ("árvíztűrő", "日本語", "👩‍👩‍👧", "e\u0301", "\x1b[31m", "a|b*c", "Donaudampfschifffahrt")
 NUMBERS = np.random.default_rng(1).normal(scale=30, size=(len(WORDS), len(WORDS)))

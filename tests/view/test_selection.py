@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.errors import ConfigError
-from gpt.reading.inspector import AttentionMap
-from gpt.reading.trained import TrainedGPT
-from gpt.run import Checkpoint
+from gpt.heads.attention_map import AttentionMap
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
 from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, Selection, select
 
 

@@ -1,0 +1,394 @@
+"""How the commands speak: what goes to stdout and stderr, one-line errors, exit codes, signals.
+
+Data goes to stdout, everything else to stderr. Importing this imports neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpt.errors import ConfigError, GptxError, StorageError, TextError
+from gpt.storage import files
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+CHUNK = 2**16  # bytes of a text read at once
+WIDE = 200  # cells of a line that no terminal limits
+NARROWEST = 20  # cells of the narrowest line that gptx wraps to
+
+# Typer carries its own click since 0.26 and shares the installed one before; its public names
+# lead to the base class of all usage errors in either.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
+
+
+def run(app: typer.Typer) -> None:
+    """Runs the program and leaves with its exit code; an error is one line on stderr.
+
+    GPTX_DEBUG=1 shows the traceback instead.
+    """
+    _open_what_is_closed()
+    _allow_for_narrow_terminals()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = _Stdout(sys.stdout)
+    try:
+        code = app(standalone_mode=False) or 0
+        with _output():
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except ReaderLeft:
+        code = 128 + 13  # SIGPIPE's number, which Windows does not know
+    except Exception as error:
+        if os.environ.get("GPTX_DEBUG"):
+            raise
+        code, message = explained(error)
+        if message and not (is_follower() and isinstance(error, ClickException)):
+            say_error(message)
+    raise SystemExit(code)
+
+
+class _Stdout:
+    """stdout for libraries that write to it themselves, as Typer does for --help.
+
+    A full disk and a closed pipe raise the same errors as in other output (_output); Typer would
+    use other exit codes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _output():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with _output():
+            self._stream.flush()
+
+
+def _allow_for_narrow_terminals() -> None:
+    """COLUMNS=0 counts as unknown, a width below NARROWEST as NARROWEST: tables need that much."""
+    if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
+        del os.environ["COLUMNS"]
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
+
+
+def is_follower() -> bool:
+    """Whether this is one of several ranks (torchrun's environment), and not the first."""
+    return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the shell has closed (`>&-`) becomes one that can be asked.
+
+    Writing to stdout then fails as to any output that cannot be written; what would go to stderr
+    is dropped, and stdin is at its end.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            opened = os.open(os.devnull, flags)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the line for an error."""
+    if isinstance(error, GptxError):
+        return error.exit_code, str(error)
+    if isinstance(error, typer.Abort):
+        return 128 + signal.SIGINT, ""
+    if isinstance(error, ClickException):
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        message = message.replace(": Value error, ", ": ")  # whose words these are interests nobody
+        # An empty one means that no command was given, and the help has been shown.
+        context = getattr(error, "ctx", None)
+        command = f" {context.info_name}" if context and context.parent else ""
+        if message.startswith("Got unexpected extra") and _takes_text(context):
+            message = message.rstrip(".") + "; put a text of several words in quotes"
+        return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
+    if isinstance(error, MemoryError):
+        return 8, "out of memory; try a smaller text, or -n 1"
+    return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
+
+
+def _takes_text(context: Any) -> bool:
+    """Whether the command's argument is a text."""
+    return context is not None and any(each.name == "text" for each in context.command.params)
+
+
+def say_error(message: str) -> None:
+    """One line on stderr: "gptx: error: …"."""
+    say("gptx: error: " + "; ".join(part.strip() for part in message.splitlines() if part.strip()))
+
+
+def say(line: str = "") -> None:
+    """A line on stderr, on a terminal broken between words; a closed stderr is ignored."""
+    line = one_line(line)
+    _print_aside(_wrapped(line, aside_width()) if sys.stderr.isatty() else line)
+
+
+def one_line(text: str) -> str:
+    """The text with newlines and control characters escaped: a file's name may hold them."""
+    if text.isprintable():
+        return text
+    from gpt.view.characters import escape  # brings rich, which most commands can do without
+
+    return escape(text).replace("\n", "\\n")
+
+
+def _print_aside(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def tell(message: str) -> None:
+    """A line to stdout, on a terminal broken between words. Raises StorageError."""
+    if sys.stdout.isatty():
+        from gpt.view.characters import escape
+
+        message = _wrapped(escape(message), shutil.get_terminal_size().columns)
+    write(message + "\n")
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Lines of at most `width` cells, broken at spaces; a longer word stays whole."""
+    if len(text) * 2 <= width:  # even if every character is two cells wide
+        return text
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            longer = f"{line} {word}" if line else word
+            if line.strip() and cell_len(longer) > width:
+                lines.append(line)
+                longer = word
+            line = longer
+        lines.append(line)
+    return "\n".join(lines)
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Writing to stdout: a reader who left is quiet, a full disk is an error."""
+    try:
+        yield
+    except OSError as error:
+        # Drop what could not be written, or the interpreter tries it again on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise ReaderLeft from error
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
+        raise StorageError(f"cannot write output: {reason}") from error
+
+
+def write(text: str) -> None:
+    """Raw UTF-8 text to stdout, at once. Raises StorageError."""
+    with _output():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+        sys.stdout.buffer.flush()
+
+
+def speaks_utf8() -> bool:
+    """Whether stdout says that it takes UTF-8."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
+
+
+def page_width() -> int | None:
+    """Cells that a line of stdout may have; None in a pipe, unless COLUMNS says otherwise."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def aside_width() -> int:
+    """Cells that a line of stderr may have; plenty when it is not a terminal."""
+    if sys.stderr.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return WIDE
+
+
+def stream(begin: str, pieces: Iterable[str] = ()) -> None:
+    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe.
+
+    The newline also comes after Ctrl-C.
+    """
+    terminal = sys.stdout.isatty()
+    if terminal:
+        from gpt.view.characters import escape
+    last = ""
+    try:
+        for text in chain((begin,), pieces):
+            if text:
+                write(escape(text) if terminal else text)
+                last = text[-1]
+    except KeyboardInterrupt:
+        write("\n" * (last != "\n"))
+        raise
+    write("\n" * (last != "\n"))
+
+
+def deliver(data: bytes, output: Path | None) -> None:
+    """Bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
+
+    A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
+    """
+    if output is not None and not _is_stdout(output):
+        with files.storage_errors(f"write {output}"):
+            files.output(output, data)
+        return
+    if sys.stdout.isatty() and b"\0" in data:
+        raise ConfigError("--format: this one is binary; give it a file with -o")
+    with _output():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _is_stdout(path: Path) -> bool:
+    with suppress(OSError, ValueError):  # no such file, or stdout is not a file
+        return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
+    return False
+
+
+def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
+    """rich lines, never wrapped, to stdout or plain to a file; color: auto, always, never."""
+    color = "never" if output and color == "auto" else color
+    deliver(_drawn(lines, sys.stdout, color, soft_wrap=True).encode(), output)
+
+
+def show(renderable: RenderableType) -> None:
+    """A rich table to stdout; in a pipe as wide as it needs."""
+    text = _drawn([renderable], sys.stdout, "auto", width=page_width() or WIDE)
+    write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+
+
+def show_aside(renderable: RenderableType) -> None:
+    """A rich renderable to stderr."""
+    text = _drawn([renderable], sys.stderr, "auto", width=aside_width())
+    for line in text.splitlines():
+        _print_aside(line.rstrip())
+
+
+def _drawn(
+    renderables: Iterable[RenderableType],
+    stream: Any,
+    color: str,
+    width: int | None = None,
+    soft_wrap: bool = False,
+) -> str:
+    """What rich would write to the stream, as text; NO_COLOR is honoured."""
+    canvas = StringIO()
+    console = _console(canvas, stream, color, width)
+    for renderable in renderables:
+        console.print(renderable, soft_wrap=soft_wrap)
+    return canvas.getvalue()
+
+
+def colours(color: str) -> bool:
+    """Whether what goes to stdout will have colours."""
+    console = _console(StringIO(), sys.stdout, color)
+    return console.color_system is not None and not console.no_color
+
+
+def _console(canvas: StringIO, stream: Any, color: str, width: int | None = None) -> Console:
+    """rich's, writing to `canvas` as it would to the stream."""
+    from rich.console import Console
+
+    return Console(
+        file=canvas,
+        width=width,
+        force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
+        color_system="truecolor" if color == "always" else "auto",
+        no_color=False if color == "always" else None,
+        legacy_windows=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
+
+    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). These are found
+    while it is read, so that a device without an end is not read for ever.
+    """
+    if "\0" in path:
+        raise TextError(f"cannot read {path}: the name has a NUL character")
+    decoder, texts, offset = codecs.getincrementaldecoder("utf-8")(), [], 0
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            while chunk := file.read(CHUNK):
+                if not offset and len(chunk) >= 64 and chunk.count(0) > len(chunk) // 4:
+                    name = "standard input" if path == "-" else path
+                    raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
+                pending = len(decoder.getstate()[0])
+                texts.append(decoder.decode(chunk))
+                offset += len(chunk)
+            pending = len(decoder.getstate()[0])
+            texts.append(decoder.decode(b"", final=True))
+        return "".join(texts).removeprefix("\ufeff")
+    except OSError as error:
+        raise TextError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        position = offset - pending + error.start
+        raise TextError(f"{path}: invalid UTF-8 at byte {position}") from None
+
+
+@contextmanager
+def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
+    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` with its name.
+
+    The signal's number appears in the yielded list. A second one ends the program at once.
+    """
+    received: list[int] = []
+    numbers = [
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ]
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def on_signal(number: int, _: object) -> None:
+        received.append(number)
+        restore()
+        stop(signal.Signals(number).name)
+
+    for number in numbers:
+        if previous[number] is not signal.SIG_IGN:  # nohup's choice stands
+            signal.signal(number, on_signal)
+    try:
+        yield received
+    finally:
+        restore()

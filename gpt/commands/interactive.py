@@ -1,0 +1,257 @@
+"""`gptx sample -i`: a text that grows by turns, the user's and the model's.
+
+What is typed is added to the text, and the model goes on; a line that begins with / is a command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpt.commands import console
+from gpt.commands.opened import checked_stops, known_text
+from gpt.config import SampleConfig
+from gpt.config.fields import field_types, flag_of
+from gpt.errors import ConfigError, GptxError
+from gpt.storage.files import storage_errors
+
+if TYPE_CHECKING:
+    from gpt.trained import TrainedGPT
+
+HELP = {
+    "Enter": "the model goes on; Ctrl-C stops it there",
+    "text, Enter": "adds the text, and the model goes on; Alt-Enter begins a new line; "
+    "// begins with /",
+    "/undo": "takes back the last turn; Enter then tries again, differently",
+    "/new": "begins an empty text",
+    "/show": "shows the whole text",
+    "/save FILE": "writes it into a new file; /save! FILE also over another",
+    "/length 100": "changes a setting; so do /temperature, /top-k, /top-p, /min-p and /seed; "
+    "none takes a filter away, and without a value the present one is shown",
+    "/stop TEXT": "ends turns before this text; none: no more",
+    "/set": "shows all settings",
+    "/quit": "ends; so does Ctrl-D",
+}
+SETTINGS = tuple(field.name for field in fields(SampleConfig) if field.name != "n")
+BARE = ("undo", "new", "show", "set", "help", "quit")  # commands that take no value
+COMMANDS = (*BARE, "save", "save!", "stop")
+LONGEST_TURN = 10_000_000  # characters: they are held, and shown again
+
+
+class Talk:
+    """The text so far, how it goes on, and the turns that can be taken back."""
+
+    def __init__(
+        self,
+        model: TrainedGPT,
+        settings: SampleConfig,
+        stops: Sequence[str] = (),
+        begin: str = "",
+        unknown: str = "error",
+    ) -> None:
+        if settings.length > LONGEST_TURN:
+            raise ConfigError(f"--length: at most {LONGEST_TURN:,} characters a turn with -i")
+        self.model, self.settings, self.stops = model, replace(settings, n=1), tuple(stops)
+        self.text = begin
+        self._unknown = unknown
+        self._before: list[str] = []  # the text before each turn
+        self._drawn = 0  # turns of the model so far: each draws its own random numbers
+        self._stopped: str | None = None  # before which the text ends; Enter goes on past it
+        self._saved: set[Path] = set()
+
+    def take(self, line: str) -> bool:
+        """A line of the user's; False when it ends the talk. Raises GptxError: nothing changed."""
+        if line.startswith("/") and not line.startswith("//"):
+            return self._command(*line[1:].partition(" ")[::2])
+        added = known_text(self.model, line[1:] if line.startswith("//") else line, self._unknown)
+        self._before.append(self.text)
+        self.text += added
+        self._go_on(added)
+        return True
+
+    def _go_on(self, added: str) -> None:
+        """The model's turn, shown as it comes."""
+        settings = replace(self.settings, seed=(self.settings.seed + self._drawn) % 2**63)
+        self._drawn += 1
+        past, self._stopped = None if added else self._stopped, None
+        with _interruptible() as interrupted:
+            samples = self.model.stream(self.text, settings, self.stops, past=past)
+
+            def gained() -> Iterator[str]:
+                for (piece,) in samples:
+                    self.text += piece
+                    yield piece
+                    if interrupted():
+                        return
+
+            console.stream(added, gained())
+        (self._stopped,) = samples.stopped
+        if self._stopped is not None:
+            console.say(f"stopped at {_shown(self._stopped)}")
+
+    def _command(self, name: str, raw: str) -> bool:
+        name, value = name.strip(), raw.strip()
+        if name in BARE and value:
+            hint = f"; /{value} changes one" if name == "set" else ""
+            raise ConfigError(f"/{name}: takes nothing after it{hint}")
+        if name == "quit":
+            return False
+        if name == "undo":
+            if not self._before:
+                raise ConfigError("/undo: there is nothing to take back")
+            self.text, self._stopped = self._before.pop(), None
+            console.stream(_end_of(self.text))
+        elif name == "new":
+            self._before.append(self.text)
+            self.text, self._stopped = "", None
+        elif name == "show":
+            console.stream(self.text)
+        elif name in ("save", "save!"):
+            self._save(name, value)
+        elif name == "help":
+            from gpt.view.terminal.reports import card
+
+            console.show_aside(card(HELP))
+        elif name == "stop":
+            self._set_stop(raw)
+        elif name == "set":
+            console.say(self.described())
+        else:
+            self._set(name, value)
+        return True
+
+    def _save(self, name: str, value: str) -> None:
+        """Writes the text into a file that is new, or its own, or may be replaced."""
+        if not value:
+            raise ConfigError(f"/{name}: name a file")
+        if not self.text:
+            raise ConfigError(f"/{name}: the text is empty; nothing was written")
+        from gpt.view.terminal.reports import counted
+
+        try:
+            path = Path(value).expanduser()
+        except RuntimeError:
+            user = Path(value).parts[0]
+            raise ConfigError(
+                f"/{name}: {user} is not the home of a user; give another name"
+            ) from None
+        with storage_errors(f"write {value}"):
+            if name == "save" and os.path.isfile(path) and path.resolve() not in self._saved:
+                raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
+            console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
+            self._saved.add(path.resolve())
+        console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
+
+    def _set_stop(self, raw: str) -> None:
+        """One stop text, exactly as typed; "none" takes all away; nothing shows them."""
+        if raw:
+            none = raw.strip() == "none"
+            self.stops = () if none else checked_stops(self.model, (raw,), "/stop")
+            self._stopped = None
+        console.say(self.described() if raw else f"stop {_listed(self.stops)}")
+
+    def _set(self, typed: str, value: str) -> None:
+        """Changes a setting, or shows it. Raises ConfigError for what is unknown or wrong."""
+        name = typed.replace("-", "_")
+        if name not in SETTINGS:
+            raise ConfigError(f"/{typed}: no such command; /help lists them")
+        if not value:
+            console.say(_setting(name, getattr(self.settings, name)))
+            return
+        kind = field_types(SampleConfig)[name]
+        number: Any = None
+        if value != "none" or kind in (int, float):
+            try:
+                number = int(value) if kind in (int, int | None) else float(value)
+            except ValueError:
+                raise ConfigError(f"/{typed}: {value!r} is not a number") from None
+        if name == "length" and number > LONGEST_TURN:
+            raise ConfigError(f"/{typed}: at most {LONGEST_TURN:,} characters a turn")
+        try:
+            self.settings = replace(self.settings, **{name: number})
+        except ConfigError as error:  # it speaks of an option
+            raise ConfigError(f"/{typed}: {str(error).partition(': ')[2]}") from None
+        console.say(self.described())
+
+    def described(self) -> str:
+        """The settings that are set."""
+        values = {name: getattr(self.settings, name) for name in SETTINGS}
+        told = [_setting(name, value) for name, value in values.items() if value is not None]
+        return " · ".join([*told, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
+
+
+def talk(talk: Talk, title: str) -> None:
+    """Takes lines from the terminal until the user ends it; no error ends it."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+    keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+    names = [f"/{name.replace('_', '-')}" for name in (*COMMANDS, *SETTINGS)]
+    session: PromptSession[str] = PromptSession(
+        completer=WordCompleter(names, sentence=True),
+        complete_while_typing=False,
+        key_bindings=keys,
+    )
+    console.say(f"{title} · {talk.described()}")
+    console.say("Enter: the model goes on · /help · Ctrl-D ends")
+    if talk.text:
+        console.stream(talk.text)
+    while True:
+        try:
+            line = session.prompt("> ")
+        except KeyboardInterrupt:  # the line is dropped
+            continue
+        except EOFError:
+            return
+        try:
+            if not talk.take(line):
+                return
+        except KeyboardInterrupt:
+            continue
+        except console.ReaderLeft:
+            raise
+        except Exception as error:  # no error may lose the text
+            if os.environ.get("GPTX_DEBUG"):
+                traceback.print_exc()
+            kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
+            console.say_error(console.explained(error)[1] + kept)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """While inside, Ctrl-C is only noted."""
+    noted: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _setting(name: str, value: float | None) -> str:
+    shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{flag_of(name)[2:]} {shown}"
+
+
+def _listed(stops: Sequence[str]) -> str:
+    return " ".join(map(_shown, stops)) or "none"
+
+
+def _shown(stop: str) -> str:
+    """A stop text with its spaces and newlines visible."""
+    from gpt.view.characters import label
+
+    return f"'{''.join(map(label, stop))}'"
+
+
+def _end_of(text: str) -> str:
+    """The last lines, so that one sees where the text stands."""
+    return "\n".join(text.split("\n")[-3:])

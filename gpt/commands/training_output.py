@@ -1,0 +1,158 @@
+"""What a training shows: the card before it, the bar and a line an evaluation, the farewell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpt.commands import console
+from gpt.storage import files
+
+if TYPE_CHECKING:
+    from gpt.config import TrainConfig
+    from gpt.storage.run import Checkpoint, Run
+    from gpt.training.plan import Plan
+    from gpt.training.trainer import Event, Trainer
+
+CONFIG_LIMIT = 2**20  # bytes of config.toml
+SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+
+
+def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
+    from gpt.view.terminal import reports
+
+    manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
+    model, training = manifest.model, manifest.train
+    step_characters = training.batch_size * model.block_size
+    rows = {
+        "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
+        "characters": reports.character_facts(plan.rare, plan.only_in_val),
+        "folded": reports.folded_facts(identity, training.replacement),
+        "split": reports.split_facts(
+            plan.train_characters,
+            plan.val_characters,
+            training,
+            plan.corpus.block,
+            plan.validation.read(training.eval_part or training.eval_chars),
+            plan.validation.read(training.eval_chars),
+        ),
+        "model": reports.model_facts(model),
+        "heads": reports.heads_facts(model),
+        "recipe": reports.recipe_facts(recipe),
+        "training": reports.training_facts(
+            training, step_characters, plan.train_characters, plan.is_timed, manifest.since
+        ),
+        "fitted": "; ".join(plan.why),
+        "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
+        "time": reports.time_facts(
+            measured.seconds_per_step,
+            step_characters,
+            plan.seconds_left,
+            plan.last_seconds,
+            plan.is_timed,
+        )
+        + plan.longer,
+        "to beat": reports.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
+        "nats/char": reports.NATS,
+    }
+    for note in plan.corpus.notes:
+        console.say(f"note: {note}")
+    console.show_aside(reports.card(rows))
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """What the card says, for programs: every option, and what was counted and measured."""
+    from gpt.view.terminal import reports
+
+    return {
+        "dry_run": True,
+        **plan.settings(),
+        "characters": plan.corpus.identity.characters,
+        "train_characters": plan.train_characters,
+        "val_characters": plan.val_characters,
+        "vocab_size": plan.manifest.model.vocab_size,
+        "parameters": plan.manifest.model.parameters(),
+        "step_seconds": plan.measurement.seconds_per_step,
+        "seconds_left": plan.seconds_left,
+        "uniform": plan.uniform,
+        "counting": reports.comparison_record(None, 0, plan.baseline),
+    }
+
+
+def run_training(trainer: Trainer, as_json: bool) -> None:
+    """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
+    from gpt.training.trainer import Stopped
+
+    reason = ""
+    with console.graceful(trainer.stop):
+        for event in _told(trainer) if trainer.ranks.first else trainer.events():
+            if isinstance(event, Stopped):
+                reason = event.reason
+    if trainer.ranks.first:
+        from gpt.view.terminal import reports
+
+        run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
+        console.show_aside(reports.card(reports.farewell(run, manifest, reason, shard)))
+        if as_json:
+            console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
+    if reason in signal.Signals.__members__:
+        trainer.ranks.leave()
+        if not trainer.ranks.launch.comes_again:  # else torchrun would start all again
+            raise typer.Exit(128 + signal.Signals[reason])
+
+
+def _told(trainer: Trainer) -> Iterator[Event]:
+    """The events, with one bar and a line an evaluation."""
+    from gpt.commands.progress import TrainingBar
+    from gpt.training.trainer import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
+    from gpt.view.terminal import reports
+
+    run, recorded = trainer.run, trainer.config
+    step_characters = recorded.batch_size * trainer.manifest.model.block_size
+    with TrainingBar(trainer.manifest.step, recorded.steps, step_characters) as bar:
+        for event in trainer.events():
+            if isinstance(event, Stepped):
+                bar.step(event.step, event.loss, trainer.config.steps)
+            elif isinstance(event, Evaluated):
+                share = event.characters / event.of
+                bar.evaluated(event.val_loss, best=not event.since_best, share=share)
+                bar.say(reports.evaluation_line(**vars(event)))
+            elif isinstance(event, Evaluating):
+                bar.evaluating(event.share)
+            elif isinstance(event, EvaluatedWhole):
+                bar.say(reports.whole_line(**vars(event)))
+            elif isinstance(event, Saved):
+                if trainer.config != recorded:
+                    recorded = trainer.config
+                    _record_plan(run, recorded)
+                text = _short_sample(run, event.checkpoint)
+                bar.say(reports.sample_line(text, console.aside_width()))
+            yield event
+
+
+def _record_plan(run: Run, config: TrainConfig) -> None:
+    """Writes the changed number of steps to config.toml, so that it repeats the run."""
+    from gpt.storage.config_file import from_toml, to_toml
+
+    path = run.path / "config.toml"
+    if os.path.isfile(path):
+        text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
+        values = from_toml(text, str(path))
+        plan = {"steps": config.steps, "step_plan": config.step_plan}
+        run.write(path.name, to_toml({**values, **plan}))
+
+
+def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
+    """What the model writes by now. Opening it proves the file that has just been saved."""
+    from gpt.trained import TrainedGPT
+
+    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
+    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
+    return text

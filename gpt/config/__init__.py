@@ -1,0 +1,11 @@
+"""What a model, its training and a sample are made of: frozen dataclasses that check themselves.
+
+A field's `Annotated` text is its help on the command line, and its comment in a run's config.toml;
+there is no second list of options. Knows no torch, no text and no files.
+"""
+
+from gpt.config.model import ModelConfig
+from gpt.config.sample import SampleConfig
+from gpt.config.train import TrainConfig
+
+__all__ = ["ModelConfig", "SampleConfig", "TrainConfig"]

@@ -1,0 +1,88 @@
+"""How a run with a time budget ends on time: its measured speed, and when it changes its plan.
+
+The trainer reads the clock. This module has pure functions of those times only, so a resumed run
+decides as an uninterrupted one does. All times are in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpt.config import TrainConfig
+from gpt.config.schedule import evaluations_left, replanned
+
+LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
+NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
+TOLERANCE, DRIFT = 0.02, 0.05  # error without replanning: of the whole time, of what remains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The time that a run may take, and its speed so far.
+
+    seconds: from the start of training to the last save, evaluations and saves included.
+    per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
+    last: time of the final evaluation of the whole validation split, as a number of steps that
+    take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
+    steps, stepping: the steps since the last check and the time that they took.
+    """
+
+    seconds: float
+    per_step: float
+    evaluating: float
+    saving: float
+    last: float = 0.0
+    most_steps: int = 0
+    steps: int = 0
+    stepping: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError for a negative time."""
+        times = (self.seconds, self.per_step, self.evaluating, self.saving)
+        if min(*times, self.last, self.stepping) < 0:
+            raise ValueError("budget: a time is negative")
+
+    def stepped(self, seconds: float) -> Budget:
+        """One more step is done."""
+        return replace(self, steps=self.steps + 1, stepping=self.stepping + seconds)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to check the plan now: at most 1 / LOOK times in a run that ends on time."""
+        return self.steps > 0 and self.stepping >= LOOK * self.seconds
+
+    def updated(self) -> Budget:
+        """With the speed of the steps since the last check."""
+        now = self.stepping / max(1, self.steps)
+        per_step = (1 - NEWEST) * self.per_step + NEWEST * now
+        return replace(self, per_step=per_step, steps=0, stepping=0.0)
+
+    def remaining(self, config: TrainConfig, step: int) -> float:
+        """The time that the rest of the run takes, as planned."""
+        return (config.steps - step) * self.per_step + self._pauses(config, step)
+
+    def _pauses(self, config: TrainConfig, step: int) -> float:
+        each = self.evaluating + self.saving
+        return evaluations_left(config, step) * each + self.last * self.per_step
+
+    def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
+        """The options with as many steps as the time that is left allows.
+
+        If the forecast misses the budget only by little, the options do not change. At least
+        another hundredth of the steps so far follows, so that the learning rate can fall.
+        """
+        remaining = self.remaining(config, step)
+        left = self.seconds - elapsed
+        tolerated = TOLERANCE * self.seconds + DRIFT * remaining
+        if abs(remaining - left) <= max(tolerated, self.per_step):
+            return config
+        each, pauses = self.per_step, self._pauses(config, step)
+        if config.eval_interval:  # then more steps mean more evaluations
+            each += (self.evaluating + self.saving) / config.eval_interval
+            pauses = self.last * self.per_step
+        steps = step + max(1, step // 100, round((left - pauses) / max(each, 1e-9)))
+        if remaining > left:  # late: never add steps
+            steps = min(steps, config.steps)
+        elif self.most_steps:
+            steps = max(config.steps, min(steps, self.most_steps))
+        return config if steps == config.steps else replanned(config, step, steps)

@@ -1,0 +1,72 @@
+"""Fields of the configurations: their types, help texts and checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from gpt.errors import ConfigError
+
+LARGEST = 1e300  # of any number: beyond it, a float overflows
+
+
+def require(condition: bool, option: str, problem: str) -> None:
+    """Raises ConfigError "--option: problem" unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{flag_of(option)}: {problem}")
+
+
+def flag_of(option: str) -> str:
+    """A field's name on the command line: "--n-layer", "-n"."""
+    return f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
+
+
+def check_fields(config: object) -> None:
+    """Types and choices of every field; numbers must be finite. Raises ConfigError."""
+    of: type = type(config)
+    for name, kind in field_types(of).items():
+        value = getattr(config, name)
+        if type(None) in get_args(kind):
+            if value is None:
+                continue
+            kind = get_args(kind)[0]
+        if get_origin(kind) is Literal:
+            choices = get_args(kind)
+            require(value in choices, name, f"{value!r} is not one of {', '.join(choices)}")
+        elif kind is int:
+            require(type(value) is int, name, f"{value!r} is not a whole number")
+        elif kind is float:
+            require(type(value) in (int, float), name, f"{value!r} is not a number")
+            require(abs(value) < math.inf, name, f"{value!r} is not a finite number")
+            require(abs(value) < LARGEST, name, "this number is too large")
+        elif kind is bool:
+            require(type(value) is bool, name, f"{value!r} is not true or false")
+        elif kind is str:
+            require(type(value) is str, name, f"{value!r} is not a text")
+
+
+@cache  # a configuration is checked wherever one is made, and hints are text to be evaluated
+def field_types(config: type) -> Mapping[str, Any]:
+    """Field -> type without its help text, `X | None` kept."""
+    hints = get_type_hints(config)
+    return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
+
+
+def field_help(config: type) -> dict[str, str]:
+    """Field -> help text, for the fields that are options."""
+    hints = get_type_hints(config, include_extras=True)
+    return {
+        field.name: hints[field.name].__metadata__[0]
+        for field in fields(config)
+        if get_origin(hints[field.name]) is Annotated
+    }
+
+
+def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `values` that belongs to one dataclass."""
+    names = {field.name for field in fields(config)}
+    return {name: value for name, value in values.items() if name in names}

@@ -1,0 +1,126 @@
+"""The shape of a GPT, and with it the layout of its checkpoint."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gpt.config.fields import check_fields, require
+
+Attention = Literal["fused", "heads"]
+Position = Literal["learned", "sinusoidal", "rotary"]
+Norm = Literal["layer", "rms"]
+Activation = Literal["gelu", "relu", "relu2"]
+
+LONGEST_CONTEXT = 2**20  # characters
+MOST_LAYERS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a GPT. Names follow nanoGPT where it has one."""
+
+    vocab_size: int
+    block_size: Annotated[int, "Characters of context."] = 64
+    n_layer: Annotated[int, "Transformer blocks."] = 4
+    n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head."] = 4
+    n_embd: Annotated[int, "Width of the residual stream."] = 128
+    dropout: Annotated[float, "Share of activations dropped while training."] = 0.0
+    attention_dropout: Annotated[float, "Share of attention weights dropped while training."] = 0.0
+    bias: Annotated[bool, "Biases in projections and norms (never in q, k, v)."] = False
+    tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
+    qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
+    position: Annotated[Position, "How a character's position enters."] = "rotary"
+    norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
+    activation: Annotated[Activation, "Of the feed-forward layers."] = "relu2"
+    attention: Annotated[Attention, "One fast kernel, or one readable module a head."] = "fused"
+    ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
+    ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
+    ngram_dropout: Annotated[float, "Share of n-gram embeddings dropped while training."] = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
+            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
+        require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
+        require(self.n_layer <= MOST_LAYERS, "n_layer", f"over {MOST_LAYERS}")
+        for name in ("dropout", "attention_dropout", "ngram_dropout"):
+            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
+        fits = self.n_embd % self.n_head == 0
+        require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
+        require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
+        require(self.ngram_rows <= 2**24, "ngram_rows", f"over {2**24:,}")
+        halves = self.position != "rotary" or self.head_size % 2 == 0
+        require(halves, "position", f"rotary needs an even head size, not {self.head_size}")
+
+    @property
+    def head_size(self) -> int:
+        return self.n_embd // self.n_head
+
+    @property
+    def drops(self) -> bool:
+        """Whether training draws random numbers beyond those of the batch."""
+        return max(self.dropout, self.attention_dropout, self.ngram_dropout) > 0
+
+    @property
+    def ngram_tables(self) -> tuple[int, ...]:
+        """Rows of the tables for the orders 2 … ngram: every n-gram its own, or as many as allowed.
+
+        One row more than characters in each place: an n-gram may begin before the text.
+        """
+        kinds = self.vocab_size + 1
+        return tuple(min(kinds**order, self.ngram_rows) for order in range(2, self.ngram + 1))
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
+
+        Queries, keys and values of all heads are packed in one `qkv` matrix whichever attention
+        trains; tied output weights are stored once, as the embedding.
+        """
+        embd, hidden = self.n_embd, 4 * self.n_embd
+        shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}
+        if self.ngram > 1:
+            shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), embd)
+        if self.position == "learned":
+            shapes["position.weight"] = (self.block_size, embd)
+        for layer in range(self.n_layer):
+            block = f"blocks.{layer}."
+            shapes |= self._norm_shapes(block + "norm1")
+            shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
+            shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
+            shapes |= self._norm_shapes(block + "norm2")
+            shapes |= self._linear_shapes(block + "feed_forward.up", hidden, embd)
+            shapes |= self._linear_shapes(block + "feed_forward.down", embd, hidden)
+        shapes |= self._norm_shapes("norm")
+        if not self.tied:
+            shapes["lm_head.weight"] = (self.vocab_size, embd)
+        return shapes
+
+    def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        if self.norm == "rms":
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.n_embd,)}
+        return shapes | {f"{name}.bias": (self.n_embd,)} if self.bias else shapes
+
+    def _linear_shapes(self, name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
+        return shapes | {f"{name}.bias": (rows,)} if self.bias else shapes
+
+    @property
+    def training_flops(self) -> int:
+        """Floating-point operations that a training step spends on a character.
+
+        Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
+        lookups, norms and the optimizer are not counted.
+        """
+        matrices = self.n_layer * 12 * self.n_embd**2 + self.vocab_size * self.n_embd
+        return 6 * matrices + 6 * self.n_layer * self.n_embd * self.block_size
+
+    def parameters(self, positions: bool = True) -> int:
+        """How many numbers are trained; `positions=False` counts as nanoGPT does."""
+        return sum(
+            math.prod(shape)
+            for name, shape in self.shapes().items()
+            if positions or name != "position.weight"
+        )

@@ -1,0 +1,94 @@
+"""Named recipes: what differs from the dataclasses' own defaults, by the kind of device.
+
+Measurements chose them (benchmarks/LOG.md). gpt/training/fit.py adapts some to corpus and time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gpt.config.fields import require
+
+_DEFAULT: dict[str, Any] = {
+    "windows": "epochs",
+    "block_size": 128,
+    "batch_size": 16,
+    "norm": "layer",
+    "qk_norm": False,
+    "ngram": 5,
+    "embedding_lr": 1e-2,
+    "warmup_steps": 20,
+}
+_CLASSIC_MODEL: dict[str, Any] = {
+    "position": "learned",
+    "norm": "layer",
+    "activation": "gelu",
+    "qk_norm": False,
+    "tied": True,
+}
+_CLASSIC_TRAINING: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "min_lr": 1e-4,
+    "warmup_steps": 100,
+    "schedule": "cosine",
+    "eval_interval": 250,
+}
+_GPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 6,
+    "n_embd": 384,
+    "block_size": 256,
+    "batch_size": 64,
+    "dropout": 0.2,
+    "steps": 5000,
+    "precision": "bfloat16",
+}
+
+#: For the lowest loss that a corpus allows, whatever the time: as many epochs as pay, the largest
+#: shape that they can teach, and what holds back from learning by heart.
+_BEST: dict[str, Any] = {
+    **_DEFAULT,
+    "weight_decay": 0.5,
+    "average": 0.998,
+}
+_BEST_CPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 8,
+    "n_embd": 256,
+    "block_size": 256,
+    "steps": 10_000,
+}
+#: Not tuned yet: no such machine has run it.
+_BEST_GPU: dict[str, Any] = {
+    **_GPU_SHAPE,
+    "dropout": 0.3,
+    "learning_rate": 1e-3,
+    "embedding_lr": 0.0,
+    "warmup_steps": 100,
+}
+
+#: Preset -> kind of device -> what differs from the dataclasses' own defaults.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
+    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
+    "classic": {
+        "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
+        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
+    },
+}
+#: Presets and options that gpt/training/fit.py adapts to corpus and time; on a GPU it keeps layers,
+#: heads and width.
+FITTED_PRESETS = ("default", "best")
+FITTED = (
+    *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
+    *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout", "evaluations", "eval_part"),
+)
+#: Minutes of a run without --minutes and --steps; the other presets set steps instead.
+MINUTES = {"default": 2.0}
+Preset = Literal["default", "best", "classic"]
+
+
+def preset(name: str, device: str) -> dict[str, Any]:
+    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). Raises ConfigError."""
+    require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
+    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])

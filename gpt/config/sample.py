@@ -1,0 +1,37 @@
+"""How characters are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpt.config.fields import check_fields, require
+
+LONGEST_SAMPLE = 10**12  # characters: thirty years of writing
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """How characters are drawn from the model's distribution."""
+
+    length: Annotated[int, "Characters to write after the prompt."] = 500
+    n: Annotated[int, "Samples."] = 1
+    temperature: Annotated[float, "0 = always the likeliest; 1 = as learned."] = 0.8
+    top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018)."] = None
+    top_p: Annotated[float | None, "The nucleus of mass p (Holtzman et al. 2020)."] = None
+    min_p: Annotated[float | None, "At least p x the likeliest (Nguyen et al. 2024)."] = None
+    seed: Annotated[int, "Same seed, same text."] = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.length >= 0, "length", f"{self.length} is less than 0")
+        require(self.length <= LONGEST_SAMPLE, "length", f"over {LONGEST_SAMPLE:,} characters")
+        require(self.n >= 1, "n", f"{self.n} is less than 1")
+        require(self.temperature >= 0, "temperature", f"{self.temperature} is less than 0")
+        if self.top_k is not None:
+            require(self.top_k >= 1, "top_k", f"{self.top_k} is less than 1")
+        if self.top_p is not None:
+            require(0 < self.top_p <= 1, "top_p", f"{self.top_p} is not in (0, 1]")
+        if self.min_p is not None:
+            require(0 <= self.min_p <= 1, "min_p", f"{self.min_p} is not in [0, 1]")
+        require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")

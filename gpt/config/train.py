@@ -1,0 +1,151 @@
+"""How a model learns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from gpt.config.fields import check_fields, require
+
+Schedule = Literal["cosine", "linear"]
+Precision = Literal["float32", "tf32", "bfloat16"]
+Windows = Literal["random", "epochs"]
+
+MOST_STEPS = 10**12 - 1  # as many digits as a checkpoint's folder has
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model learns. Everything here is stored with the run and repeated at resume."""
+
+    steps: Annotated[int, "Optimizer steps."] = 2000
+    step_plan: Annotated[
+        str, "Step counts that --minutes planned: FROM:STEPS, each from step FROM on."
+    ] = ""
+    batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
+    micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
+    learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
+    embedding_lr: Annotated[float, "The token embedding's and the output's; 0 = the same."] = 0.0
+    ngram_lr: Annotated[float, "Adagrad's, of n-gram embeddings (Duchi et al. 2011)."] = 0.05
+    min_lr: Annotated[float, "Learning rate at the end."] = 0.0
+    warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
+    schedule: Annotated[Schedule, "From the peak down to --min-lr."] = "linear"
+    weight_decay: Annotated[float, "AdamW's, on matrices (Loshchilov & Hutter 2019)."] = 0.1
+    beta1: Annotated[float, "AdamW's first decay."] = 0.9
+    beta2: Annotated[float, "AdamW's second decay."] = 0.99
+    grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
+    average: Annotated[float, "Decay of the weights' running average, which is kept; 0 = none."] = (
+        0.0
+    )
+    windows: Annotated[Windows, "Drawn at random, or each once an epoch."] = "random"
+    precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
+    compile: Annotated[bool, "torch.compile: a minute first, then faster steps on a GPU."] = False
+    deterministic: Annotated[bool, "On a GPU the same bits each time, at a price."] = False
+    separator: Annotated[
+        str, "Between two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
+    ] = "\\n"
+    split: Annotated[
+        str, "What validates: last, every:N (texts, or blocks of a single one), or a file."
+    ] = "last"
+    val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
+    min_count: Annotated[int, "Characters that come less often become one; 0 = none do."] = 0
+    replacement: Annotated[str, "The character that stands for them."] = "\ufffd"
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = use --evaluations."] = 0
+    evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
+    eval_chars: Annotated[
+        int, "Most validation characters an evaluation reads, evenly distributed; 0 = all."
+    ] = 0
+    eval_part: Annotated[
+        int, "Most validation characters for all evaluations but the last; 0 = as --eval-chars."
+    ] = 0
+    patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
+    keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
+    seed: Annotated[int, "Of initialisation, batches and dropout."] = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("steps", "batch_size", "evaluations"):
+            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
+        for name in ("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip"):
+            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
+        for name in ("micro_batch_size", "eval_interval", "eval_chars", "eval_part", "patience"):
+            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
+        require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
+        ends = self.horizons[-1][1] == self.steps
+        require(ends, "step_plan", f"its last number is not --steps {self.steps}")
+        require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
+        falls = self.min_lr <= self.learning_rate
+        require(falls, "min_lr", f"{self.min_lr} is above --learning-rate {self.learning_rate}")
+        require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
+        for name in ("beta1", "beta2", "average"):
+            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
+        require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
+        require(self.min_count >= 0, "min_count", f"{self.min_count} is less than 0")
+        visible = len(self.replacement) == 1 and self.replacement.isprintable()
+        visible = visible and not self.replacement.isspace()
+        require(visible, "replacement", f"{self.replacement!a} is not one visible character")
+        require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
+        require(
+            self.split.isprintable(), "split", f"{self.split!a} cannot be stored; rename the file"
+        )
+        require(self.split != "-", "split", "standard input cannot validate; give a file")
+        require(self.every != 1, "split", f"{self.split!a} needs N of 2 or more")
+        unescaped(self.separator, "separator")
+        require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+    @property
+    def between(self) -> str:
+        """What stands between two texts: the separator, its escapes resolved."""
+        return unescaped(self.separator, "separator")
+
+    @property
+    def every(self) -> int:
+        """N of the split "every:N"; 0 of the others."""
+        found = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
+        return max(1, int(found[1])) if found else 0
+
+    @property
+    def validation(self) -> str | None:
+        """The file whose text validates, if one does."""
+        return None if self.split == "last" or self.every else self.split
+
+    @property
+    def horizons(self) -> tuple[tuple[int, int], ...]:
+        """(from_step, steps) …: from_step on, the plan was to make this number of steps."""
+        return parse_step_plan(self.step_plan) or ((0, self.steps),)
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0", "\\": "\\"}
+
+
+def unescaped(text: str, option: str) -> str:
+    """The text that \\n, \\t, \\u2028 … stand for. Raises ConfigError."""
+
+    def resolved(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in _ESCAPED:
+            return _ESCAPED[name]
+        point = int(name[1:], 16) if len(name) > 1 else 0xD800
+        good = point <= 0x10FFFF and not 0xD800 <= point < 0xE000
+        require(good, option, f"{match[0]!a} stands for no character; write \\\\ for a backslash")
+        return chr(point)
+
+    result = _ESCAPE.sub(resolved, text)
+    lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
+    require(not lone, option, f"{lone!a} is no character")
+    return result
+
+
+@cache  # called at every step, for the learning rate
+def parse_step_plan(text: str) -> tuple[tuple[int, int], ...]:
+    """ "0:900 120:800" -> ((0, 900), (120, 800)). Raises ConfigError."""
+    pairs = [re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", word) for word in text.split()]
+    plan = tuple((int(pair[1]), int(pair[2])) for pair in pairs if pair)
+    starts = [start for start, _ in plan]
+    good = len(plan) == len(pairs) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
+    good = good and all(start < steps <= MOST_STEPS for start, steps in plan)
+    require(good, "step_plan", f"{text!a} is not FROM:STEPS FROM:STEPS …, the first FROM 0")
+    return plan

@@ -1,0 +1,1 @@
+"""Text to ids to windows. Knows no torch."""

@@ -1,0 +1,120 @@
+"""Which windows of the ids a step sees: a pure function of seed and step, so order needs no saving.
+
+Knows no text; of files only that their pages may be let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config.train import Windows
+from gpt.corpus import cache
+from gpt.vocabulary import Ids
+
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
+LISTED = 2**20  # most windows of an epoch whose order is a list, as it was from the beginning
+ROUNDS = 4  # that mix a longer epoch's windows
+
+
+def batch(
+    ids: Ids,
+    seed: int,
+    step: int,
+    batch_size: int,
+    block_size: int,
+    windows: Windows = "random",
+    part: slice = slice(None),
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(B, T) inputs and (B, T) targets, one character later; or only some of the B rows.
+
+    Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
+    batch can be had without those before it.
+    """
+    starts = starts_of(len(ids), seed, step, batch_size, block_size, windows)[part]
+    rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    cache.forget(ids)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def starts_of(
+    length: int, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
+) -> npt.NDArray[np.int64]:
+    """(B,) where the windows of a batch of so many ids begin; pure, as the batch is."""
+    return STARTS[windows](length, seed, step, batch_size, block_size)
+
+
+def _random_starts(
+    length: int, seed: int, step: int, batch_size: int, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) offsets, each as likely as any other."""
+    draws = philox(seed, step, BATCH).random_raw(batch_size)
+    starts: npt.NDArray[np.int64] = (draws % np.uint64(length - block_size)).astype(np.int64)
+    return starts
+
+
+def _epoch_starts(
+    length: int, seed: int, step: int, batch_size: int, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) offsets: an epoch has each window of block_size once, in an order of its own.
+
+    Where the first window begins is drawn for each epoch, so that borders move.
+    """
+    count = max(1, (length - block_size) // block_size)  # windows in an epoch
+    numbers = step * batch_size + np.arange(batch_size)
+    starts = np.empty(batch_size, np.int64)
+    for epoch in np.unique(numbers // count).tolist():
+        now = numbers // count == epoch
+        if count <= LISTED:
+            first, order = _epoch(length, seed, epoch, block_size, count)
+            windows = order[numbers[now] % count]
+        else:
+            first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
+            first, windows = first % block_size, shuffled(numbers[now] % count, count, keys)
+        starts[now] = first + windows * block_size
+    return starts
+
+
+@lru_cache(maxsize=2)
+def _epoch(
+    length: int, seed: int, epoch: int, block_size: int, count: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Where an epoch's first window begins, and the order of its windows."""
+    generator = np.random.Generator(philox(seed, epoch, EPOCH))
+    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
+    return int(generator.integers(spare)), generator.permutation(count)
+
+
+def shuffled(
+    numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """Where a permutation of 0 … count − 1 takes these numbers; no list of all is needed.
+
+    A Feistel network (Luby & Rackoff 1988), a round a key, over the next power of four; what falls
+    outside walks on (Black & Rogaway 2002).
+    """
+    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    places = numbers.astype(np.uint64)
+    outside = np.ones(len(places), np.bool_)
+    while outside.any():
+        left, right = places[outside] >> half, places[outside] & low
+        for key in keys:
+            mixed = (right + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            left, right = right, left ^ ((mixed >> np.uint64(32)) & low)
+        places[outside] = (left << half) | right
+        outside = places >= count
+    return places.astype(np.int64)
+
+
+STARTS = {"random": _random_starts, "epochs": _epoch_starts}
+
+
+def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
+    """Independent random streams for each seed, step and purpose."""
+    key = np.array([seed, step], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

@@ -1,0 +1,204 @@
+"""Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json that vouches for it.
+
+A name is made of the text's digest and of what was done to it. Small files are read again whenever
+they are opened, and their checksum compared. A file of 64 MiB or more is taken for what it was if
+its size, time of change and number (inode) are what they were: changing a byte behind the system's
+back would go unseen, as would a disk that forgets. Without NAME.json a text is encoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+
+from gpt.config import TrainConfig
+from gpt.corpus.digests import TODAY, short
+from gpt.corpus.encode_task import bytes_of
+from gpt.corpus.encoding import Checked
+from gpt.corpus.sources import Source
+from gpt.storage import files
+from gpt.storage.manifest import CorpusId
+from gpt.vocabulary import Ids, Vocabulary
+
+TRUSTED_FROM = 2**26  # bytes of a file from which on its stamp is believed
+FRESH = 2.0  # seconds after a change in which another one may have the same time
+STALE = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
+BLOCK = 2**20  # bytes read at a time
+#: Whole names of temporary files (files.temporary) and of pipes' copies (sources.find_sources).
+LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
+
+Record = dict[str, Any]
+
+
+def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
+    """Where the ids of a text lie, in an order and folded as they were."""
+    folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
+    made = (identity.order, identity.boundary, folded)
+    suffix = "" if made == ("", None, ()) else f"-{_short(made)}"
+    return data / f"{short(identity.digest)}{suffix}.ids"
+
+
+def _short(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
+
+
+def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
+    """Both files, whole or not at all. Raises StorageError, and what reading the ids raises."""
+    checksum, count = blake3(), 0
+    with files.storage_errors(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path.parent)
+        with files.replacing(path) as append:
+            for part in ids:
+                append(bytes_of(part))
+                checksum.update(bytes_of(part))
+                count += part.nbytes
+        _vouch(path, record, [[count, checksum.hexdigest()]])
+
+
+def keep(path: Path, record: Record, draft: Path, parts: list[Checked]) -> None:
+    """The same, where the ids are already in a file beside, with these checksums."""
+    with files.storage_errors(f"write {path}"):
+        _sweep(path.parent)
+        files.keep(draft, path)
+        _vouch(path, record, parts)
+
+
+def _vouch(path: Path, record: Record, parts: list[Checked]) -> None:
+    record = {**record, "parts": parts, "stamp": stamp(path)}
+    record["seal"] = _seal(record)
+    files.replace(path.with_suffix(".json"), json.dumps(record).encode())
+
+
+def read(path: Path) -> tuple[Ids, Record] | None:
+    """The memory-mapped ids and their record; None if they are not what was written."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record = _record(path)
+        ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
+        now = stamp(path)
+        if now == record.get("stamp") and now[0] >= TRUSTED_FROM:
+            return ids, record
+        if "parts" in record:
+            parts = record["parts"]
+            whole = record["seal"] == _seal(record) and _checksums(path, parts) == parts
+        else:  # written by gptx 0.2 or before
+            parts = _checksums(path, [[now[0], ""]])
+            whole = _sha256(record, path) == record["sha256"]
+        if whole:
+            if now != record.get("stamp"):  # copied, or moved here
+                with suppress(OSError):  # another's folder may be read but not written
+                    _vouch(path, record, parts)
+            return ids, record
+    return None
+
+
+def _record(path: Path) -> Record:
+    """What vouches for a file, in today's form. Raises OSError, and ValueError and its like."""
+    record: Record = json.loads(path.with_suffix(".json").read_bytes())
+    if not isinstance(record, dict):
+        raise ValueError("not a record")
+    if "text_sha256" in record:  # gptx 0.2 or before
+        record["text"] = f"sha256:{record.pop('text_sha256')}"
+    return record
+
+
+def forget(ids: Ids) -> None:
+    """Gives back the memory that pages of a large memory-mapped file take, until they are read
+    again. The system would take them back itself, but until then they look like ours.
+    """
+    mapped = getattr(ids, "_mmap", None)
+    if mapped is not None and len(mapped) >= TRUSTED_FROM and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def stamp(path: Path) -> list[int]:
+    """Size, time of change and number of a file: what tells cheaply that it is the same."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _seal(record: Record) -> int:
+    """A checksum of a record: ids alone would say nothing about a text."""
+    names = ("text", "characters", "boundary", "order", "folded", "parts")
+    return zlib.crc32(json.dumps([record.get(name) for name in names]).encode())
+
+
+def _checksums(path: Path, parts: list[Checked]) -> list[Checked]:
+    """The same of a file's parts of these sizes, and one more if it goes on after them."""
+    found: list[Checked] = []
+    with open(path, "rb", buffering=0) as file:
+        for size, _ in parts:
+            checksum, left = blake3(), size
+            while left and (data := file.read(min(left, BLOCK))):
+                checksum.update(data)
+                left -= len(data)
+            found.append([size - left, checksum.hexdigest()])
+        return [*found, []] if file.read(1) else found
+
+
+def _sha256(record: Record, path: Path) -> str:
+    digest = hashlib.sha256(record["characters"].encode())
+    with open(path, "rb") as file:
+        while part := file.read(BLOCK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def fingerprint(
+    sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
+) -> str | None:
+    """What large texts are known by without being read; None where they must be.
+
+    They must if they are small, which costs nothing, or have changed within the last seconds.
+    """
+    try:
+        stamps = [stamp(source.path) for source in sources]
+    except OSError:
+        return None
+    newest = max((changed for _, changed, _ in stamps), default=0) / 1e9
+    if sum(size for size, _, _ in stamps) < TRUSTED_FROM or newest > time.time() - FRESH:
+        return None
+    paths = [os.path.realpath(source.path) for source in sources]
+    how = (config.between, config.every, config.min_count, config.replacement)
+    known_by = repr((paths, stamps, training, how, algorithm))
+    return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
+    """From now on `recall` finds these ids by it, and what was to be told of the texts."""
+    with suppress(OSError, ValueError):
+        record = _record(path)
+        if record.get("known_by") != known_by:
+            parts = record.get("parts") or _checksums(path, [[stamp(path)[0], ""]])
+            _vouch(path, {**record, "known_by": known_by, "notes": notes}, parts)
+
+
+def recall(data: Path, known_by: str) -> Record | None:
+    """The record of texts that were encoded before and have not changed since."""
+    for path in sorted(data.glob("*.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            record = _record(path)
+            if record.get("known_by") == known_by:
+                return record
+    return None
+
+
+def _sweep(data: Path) -> None:
+    """Removes temporary files that killed gptx processes left; files of other names stay."""
+    for path in data.iterdir():
+        if LEFT_BEHIND.fullmatch(path.name):
+            with suppress(OSError):
+                if time.time() - path.lstat().st_mtime > STALE:
+                    path.unlink()

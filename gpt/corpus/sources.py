@@ -1,0 +1,247 @@
+"""Which texts are the corpus: files, folders, a pipe, a known name, or nothing at all.
+
+Answers with files to read and what to call them; what is in them is corpus.py's business.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gpt.corpus import repeats
+from gpt.errors import TextError
+from gpt.storage import files
+
+EMBEDDED = "python-reference"
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+SHOWN = 60  # most characters of a name that an error shows
+
+
+@dataclass(frozen=True)
+class KnownCorpus:
+    """A text that is downloaded once from `url`, or generated; `sha256` is of its content.
+
+    recipe: options to train on it that replace the default preset's.
+    """
+
+    url: str
+    sha256: str
+    make: Callable[[], bytes] | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+LARGEST_DOWNLOAD = 2**24  # bytes
+KNOWN = {
+    "shakespeare": KnownCorpus(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+    "repeats": KnownCorpus("", repeats.SHA256, repeats.repeats, repeats.RECIPE),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to read, and the name that the user knows it by."""
+
+    path: Path
+    name: str
+    spooled: bool = False  # a copy of a pipe, to be deleted once it is encoded
+
+
+def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
+    """The files that CORPUS arguments stand for, in their order; folders sorted by path.
+
+    Raises TextError when one cannot be found, StorageError when `data` cannot be written.
+    """
+    found: list[Source] = []
+    try:
+        for name in corpus or (EMBEDDED,):
+            if name == "-" and any(source.name == "-" for source in found):
+                raise TextError("cannot read corpus '-' twice; give standard input once")
+            found += [_spool(stdin, data, name)] if name == "-" else _named(name, data)
+    except BaseException:
+        discard_spooled(found)
+        raise
+    return found
+
+
+def _named(name: str, data: Path) -> list[Source]:
+    """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
+    mode = _mode(name)
+    if stat.S_ISFIFO(mode):
+        return [_spool_pipe(Path(name), data)]
+    if stat.S_ISDIR(mode):
+        return _folder(Path(name))
+    if mode:
+        return [Source(Path(name), printable(name))]
+    if name == EMBEDDED:
+        return [_embedded(data)]
+    if name in KNOWN:
+        known = KNOWN[name]
+        return [_written(name, known.make(), data) if known.make else _fetch(name, data)]
+    names = ", ".join((EMBEDDED, *KNOWN))
+    raise _unreadable(name, f"no such file or folder (known names: {names})")
+
+
+def _mode(name: str) -> int:
+    """The st_mode of the file with this name; 0 if there is none. Raises TextError."""
+    if not name:
+        raise TextError(
+            "cannot read corpus '': the name is empty; to train on all texts of this folder, give ."
+        )
+    try:
+        return os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if "\n" in name or (len(name.split()) > 2 and not Path(name).suffix):
+            raise _is_a_text(name) from None
+        return 0
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise _is_a_text(name) from None
+        raise _unreadable(name, error.strerror or str(error)) from None
+    except ValueError:  # "embedded null byte"
+        raise _unreadable(name, "the name has a NUL character") from None
+
+
+def _unreadable(name: str, why: str) -> TextError:
+    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
+    return TextError(f"cannot read corpus {shown!a}: {why}")
+
+
+def _is_a_text(name: str) -> TextError:
+    """The error for a text that was pasted instead of the name of a file."""
+    return _unreadable(
+        name,
+        "this is a text, not the name of a file; save it in a file, or pipe it: "
+        "printf '%s' 'TEXT' | gptx train -",
+    )
+
+
+def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
+    """The options that a known name sets; none for other texts, or for a file of that name."""
+    if len(corpus) == 1 and corpus[0] in KNOWN and not os.path.exists(corpus[0]):
+        return KNOWN[corpus[0]].recipe
+    return {}
+
+
+def printable(name: str) -> str:
+    """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def corpus_name(corpus: Sequence[str]) -> str:
+    """What to call a run on these texts."""
+    if not corpus:
+        return EMBEDDED
+    if corpus[0] == "-":
+        return "stdin"
+    return Path(corpus[0]).resolve().stem
+
+
+def _folder(folder: Path) -> list[Source]:
+    def stop(error: OSError) -> None:
+        raise _unreadable(str(error.filename), error.strerror or str(error))
+
+    paths: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        visible = (Path(root, name) for name in names if not name.startswith("."))
+        paths += [path for path in visible if path.name.lower().endswith(TEXT_SUFFIXES)]
+    # Reading a pipe or a device in a folder could wait for ever.
+    paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
+    if not paths:
+        raise TextError(
+            f"cannot read corpus {folder}: no text in this folder "
+            f"(looked for {', '.join('*' + suffix for suffix in TEXT_SUFFIXES)})"
+        )
+    return [Source(path, printable(str(path))) for path in paths]
+
+
+def _embedded(data: Path) -> Source:
+    """The Python language reference that every CPython carries, as a text file in `data`."""
+    from pydoc_data import topics
+
+    text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
+    return _written(EMBEDDED, text.encode(), data)
+
+
+def _written(name: str, encoded: bytes, data: Path) -> Source:
+    """Writes a generated or embedded text to a file in `data`."""
+    path = data / f"{name}.txt"
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+        if not os.path.isfile(path) or path.read_bytes() != encoded:
+            files.replace(path, encoded)
+    return Source(path, name)
+
+
+def _spool_pipe(pipe: Path, data: Path) -> Source:
+    try:
+        with open(pipe, "rb") as stream:
+            return _spool(stream, data, "-")
+    except OSError as error:
+        raise TextError(f"cannot read corpus {pipe}: {error.strerror or error}") from error
+
+
+def _spool(stdin: BinaryIO, data: Path, name: str) -> Source:
+    """Copies a pipe to a file, since a corpus is read twice."""
+    path = data / f".spool-{uuid.uuid4().hex}.txt"
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+        try:
+            with files.created(path) as append:
+                while chunk := stdin.read(2**20):
+                    append(chunk)
+        except BaseException:
+            files.discard(path)
+            raise
+    return Source(path, name, spooled=True)
+
+
+def discard_spooled(sources: Sequence[Source]) -> None:
+    """Deletes what `_spool` wrote, once it has been encoded."""
+    for source in sources:
+        if source.spooled:
+            with suppress(OSError):
+                source.path.unlink()
+
+
+def _fetch(name: str, data: Path) -> Source:
+    """A known corpus from `data`, or once from the network. Raises TextError when offline."""
+    known = KNOWN[name]
+    path = data / f"{name}.txt"
+    with suppress(OSError):
+        if hashlib.sha256(path.read_bytes()).hexdigest() == known.sha256:
+            return Source(path, name)
+
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
+    try:
+        text = _download(known.url)
+        if hashlib.sha256(text).hexdigest() != known.sha256:
+            raise OSError("what came is another text")
+    except (OSError, HTTPException) as error:  # URLError is an OSError
+        raise TextError(
+            f"cannot fetch {name!r} ({error}). Offline? Download {known.url} elsewhere and pass "
+            "the file, or run: gptx train (the embedded corpus needs no network)"
+        ) from error
+    return _written(name, text, data)
+
+
+def _download(url: str) -> bytes:
+    """The bytes at an address, at most LARGEST_DOWNLOAD. Raises OSError, HTTPException."""
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        data: bytes = answer.read(LARGEST_DOWNLOAD)
+        return data

@@ -1,0 +1,1 @@
+"""Lessons: how attention works, and one's own model step by step."""

@@ -1,0 +1,126 @@
+"""From each rung of the ladder to the next: the same weights in the next form, the same numbers.
+
+Every function copies; what comes out trains on its own. `tests/explain/test_convert.py` proves
+each pair equal, outputs and gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from gpt.config import ModelConfig
+from gpt.config.model import Attention
+from gpt.explain.ladder import (
+    CausalAttention,
+    ParameterAttention,
+    SelfAttention,
+    SideBySide,
+    SplitAttention,
+)
+from gpt.model.attention import ATTENTION
+
+PARTS = ("query", "key", "value")
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def _like(module: Module, given: nn.Module) -> Module:
+    """In the other's precision, where it is, and training or resting as it does."""
+    first = next(given.parameters())
+    return module.to(first.device, first.dtype).train(given.training)
+
+
+def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAttention:
+    """Attention without weights, as matrices: keys and values are the input itself.
+
+    Queries are √width times the input, which undoes the scale that the matrices brought.
+    """
+    attention = ParameterAttention(width, width).to(dtype)
+    with torch.no_grad():
+        for part in PARTS:
+            getattr(attention, part).copy_(torch.eye(width))
+        attention.query.mul_(width**0.5)
+    return attention
+
+
+def to_linear(attention: ParameterAttention) -> SelfAttention:
+    """A Linear holds a row for each output: the matrices are turned over."""
+    d_in, d_out = attention.query.shape
+    linear = _like(SelfAttention(d_in, d_out), attention)
+    with torch.no_grad():
+        for part in PARTS:
+            getattr(linear, part).weight.copy_(getattr(attention, part).T)
+    return linear
+
+
+def to_parameters(linear: SelfAttention) -> ParameterAttention:
+    """The way back."""
+    d_out, d_in = linear.query.weight.shape
+    attention = _like(ParameterAttention(d_in, d_out), linear)
+    with torch.no_grad():
+        for part in PARTS:
+            getattr(attention, part).copy_(getattr(linear, part).weight.T)
+    return attention
+
+
+def to_causal(linear: SelfAttention, block_size: int, dropout: float = 0.0) -> CausalAttention:
+    """The mask has no weights: all that there were go on."""
+    d_out, d_in = linear.query.weight.shape
+    head = _like(CausalAttention(d_in, d_out, block_size, dropout), linear)
+    head.load_state_dict(linear.state_dict())
+    return head
+
+
+def to_heads(heads: Sequence[CausalAttention]) -> SideBySide:
+    """Heads of one size, side by side."""
+    head_size, d_in = heads[0].query.weight.shape
+    block_size, dropout = len(heads[0].tril), heads[0].dropout.p
+    joined = SideBySide(d_in, head_size, block_size, len(heads), dropout)
+    side_by_side = _like(joined, heads[0])
+    for mine, given in zip(side_by_side.heads, heads, strict=True):
+        mine.load_state_dict(given.state_dict())
+    return side_by_side
+
+
+def to_split(side_by_side: SideBySide) -> SplitAttention:
+    """The heads' matrices one below the other; a projection that changes nothing."""
+    heads = [head for head in side_by_side.heads if isinstance(head, CausalAttention)]
+    head_size, d_in = heads[0].query.weight.shape
+    d_out = len(heads) * head_size
+    block_size, dropout = len(heads[0].tril), heads[0].dropout.p
+    split = _like(SplitAttention(d_in, d_out, block_size, len(heads), dropout), side_by_side)
+    with torch.no_grad():
+        for part in PARTS:
+            rows = torch.cat([getattr(head, part).weight for head in heads])  # (H·D, d_in)
+            getattr(split, part).weight.copy_(rows)
+        split.proj.weight.copy_(torch.eye(d_out))
+        split.proj.bias.zero_()
+    return split
+
+
+def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
+    """The model's own attention: "heads" to read, "fused" to train fast.
+
+    A GPT's stream is as wide behind attention as before it. Raises ValueError where it is not.
+    """
+    d_out, d_in = split.query.weight.shape
+    if d_in != d_out:
+        raise ValueError(f"a GPT's attention is as wide behind as before, not {d_in} and {d_out}")
+    config = ModelConfig(
+        vocab_size=1,
+        block_size=len(split.tril),
+        n_head=split.n_head,
+        n_embd=d_in,
+        attention_dropout=split.dropout.p,
+        bias=True,
+        qk_norm=False,
+        position="learned",
+    )
+    attention = _like(ATTENTION[kind](config), split)
+    packed = torch.cat([getattr(split, part).weight for part in PARTS])  # (3C, C)
+    projection = {f"proj.{name}": value for name, value in split.proj.state_dict().items()}
+    attention.load_state_dict({"qkv.weight": packed.detach(), **projection})
+    return attention

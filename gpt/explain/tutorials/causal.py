@@ -1,0 +1,153 @@
+"""The lesson "causal": three ways to hide the future, and the one that is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt.checks import Check
+from gpt.explain.convert import to_causal
+from gpt.explain.ladder import CausalAttention, SelfAttention, look
+from gpt.explain.lesson import Material, Step
+from gpt.explain.rng import seeded
+from gpt.explain.tables import exactly, inputs_of, same, table
+
+D_OUT = 2
+LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
+
+
+#: Where a row has less than this left after erasing, its digits are gone.
+LEAST = 1e-250
+LOST = (
+    "Here the future had taken all the weight of a row: what is left is too small for a number, "
+    "and dividing by it means nothing. The third way knows no such trouble."
+)
+
+
+def causal_weights(material: Material) -> Tensor:
+    """(T, T) the weights that this lesson ends with, for the lesson on dropout."""
+    x, attention = inputs_of(material), _attention(material)
+    head = to_causal(attention, len(x))
+    return look(head.query(x), head.key(x), head.tril)
+
+
+def _attention(material: Material) -> SelfAttention:
+    seed = LINEAR_SEED if material.seed is None else material.seed
+    with seeded(seed):
+        return SelfAttention(material.embeddings.shape[1], D_OUT).double()
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """Mask after softmax, mask before and after, −∞ before; then a batch."""
+    x, words = inputs_of(material), material.words
+    T, both = len(words), {"rows": words, "columns": words}
+    attention = _attention(material)
+    scores = attention.query(x) @ attention.key(x).T
+    weights = F.softmax(scores / D_OUT**0.5, dim=-1)
+    yield Step(
+        "What must not be seen",
+        "A GPT learns to say what comes next. If a word could look at the words after it, it would "
+        "copy the answer. Here are the weights of `SelfAttention` from the lesson “trainable”: "
+        "everything above the diagonal is the future.",
+        tables=(table("weights", weights, **both),),
+    )
+    allowed = torch.ones(T, T).tril().double()
+    masked = weights * allowed
+    first = masked / masked.sum(dim=-1, keepdim=True)
+    kept = _keeps_something(masked)
+    yield Step(
+        "First way: erase, then divide again",
+        "Multiply with a triangle of ones: the future becomes 0. The rows no longer sum to 1, so "
+        "each is divided by its new sum.",
+        "w = softmax(scores / √D) × tril    weights = w / row sums of w",
+        (
+            table("tril", allowed, **both, digits=0),
+            table("weights × tril", masked, **both),
+            table("renormalised", first, **both),
+        ),
+        "The first word can only look at itself: its weight is 1." if kept else LOST,
+        (same("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
+    )
+    early = F.softmax(scores * allowed / D_OUT**0.5, dim=-1)
+    erased = early * allowed
+    second = erased / erased.sum(dim=-1, keepdim=True)
+    both_kept = kept and _keeps_something(erased)
+    yield Step(
+        "Second way: erase the scores too",
+        "Set the future’s scores to 0 before softmax. That alone hides nothing, as exp(0) is 1: "
+        "look at the right upper corner. Erased once more and divided again, the result is the "
+        "same, because what is allowed keeps its proportions.",
+        "w = softmax(scores × tril / √D) × tril    weights = w / row sums of w",
+        (
+            table("softmax(scores × tril / √D)", early, **both),
+            table("erased, renormalised", second, **both),
+        ),
+        notice="" if _keeps_something(erased) else LOST,
+        checks=(same("= the first way", second, first),) if both_kept else (),
+    )
+    hidden = scores.masked_fill(allowed == 0, float("-inf"))
+    third = F.softmax(hidden / D_OUT**0.5, dim=-1)
+    yield Step(
+        "Third way: −∞ before softmax",
+        "exp(−∞) is exactly 0. One softmax does it all, and each row sums to 1 by itself. This is "
+        "what models do.",
+        "weights = softmax(masked / √D), masked[i, j] = −∞ for j > i",
+        (table("masked", hidden, **both), table("causal weights", third, **both)),
+        checks=(
+            *([same("three ways, one result", third, first)] if both_kept else []),
+            same("each row sums to 1", third.sum(dim=-1), torch.ones(T)),
+            exactly("above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T)),
+        ),
+    )
+    seed = CAUSAL_SEED if material.seed is None else material.seed
+    with seeded(seed):
+        causal = CausalAttention(x.shape[1], D_OUT, T).double()
+    batch = torch.stack((x, x))  # (B, T, C)
+    outputs = causal(batch)
+    changed = x.clone()
+    changed[-1] = -changed[-1]
+    yield Step(
+        "A module, and a batch",
+        "`CausalAttention` adds the mask, as a buffer: it moves with the module, and nobody trains "
+        f"it. New weights, seed {seed}. Texts come in batches; here the same one twice, so the "
+        "same numbers come out twice.",
+        tables=(
+            table("batch", batch, rows=words),
+            table("contexts of CausalAttention", outputs, rows=words),
+        ),
+        notice="Turn the last word’s row around, and no earlier context changes.",
+        checks=(
+            same("both texts alike", outputs[0], outputs[1]),
+            *_past_unmoved(causal(changed[None])[0], outputs[0]),
+        ),
+    )
+    shortened = torch.stack([to_linear(causal)(x[: t + 1])[t] for t in range(T)])
+    yield Step(
+        "What the mask means",
+        "Without mask, give `SelfAttention` the same weights and only the first t words, and keep "
+        "the last row it returns. Doing that for every t gives the same contexts. The mask does "
+        "all these texts at once, which is why a GPT learns from every position of a text.",
+        tables=(table("contexts, word by word", shortened, rows=words),),
+        checks=(same("= CausalAttention", shortened, outputs[0]),),
+    )
+
+
+def _keeps_something(erased: Tensor) -> bool:
+    """Whether every row has enough left to divide by."""
+    return bool((erased.sum(dim=-1) > LEAST).all())
+
+
+def _past_unmoved(after: Tensor, before: Tensor) -> list[Check]:
+    """That all rows but the last are the same, where there are others."""
+    return [same("the past unmoved", after[:-1], before[:-1])] if len(after) > 1 else []
+
+
+def to_linear(causal: CausalAttention) -> SelfAttention:
+    """The same weights without the mask."""
+    d_out, d_in = causal.query.weight.shape
+    linear = SelfAttention(d_in, d_out).double()
+    linear.load_state_dict(causal.state_dict())
+    return linear

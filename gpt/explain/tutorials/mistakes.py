@@ -1,0 +1,143 @@
+"""The lesson "mistakes": two slips in a head of attention that look right, and their repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt.checks import Check
+from gpt.config import ModelConfig
+from gpt.explain.ladder import causal
+from gpt.explain.lesson import Material, Step
+from gpt.explain.rng import seeded
+from gpt.explain.tables import same, table
+from gpt.model.attention import Head
+
+N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial
+PAIRS = 20_000
+
+
+class HastyHead(nn.Module):
+    """A head with both slips: (B, T, C) -> (B, T, D). Do not use it."""
+
+    tril: Tensor
+
+    def __init__(self, n_embd: int, head_size: int, block_size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("tril", causal(block_size), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.dropout(self.look(x))  # type: ignore[operator]  # slip 2: there is none
+        return weights @ self.value(x)  # type: ignore[no-any-return]
+
+    def look(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, T)"""
+        T, C = x.shape[-2:]
+        scores = self.query(x) @ self.key(x).transpose(-2, -1) * C**-0.5  # slip 1: C, not D
+        return F.softmax(scores.masked_fill(~self.tril[:T, :T], float("-inf")), dim=-1)
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """Each slip, what it does, and the head that `gpt/model/attention.py` has instead."""
+    words, seed = material.words, SEED if material.seed is None else material.seed
+    T, both = len(words), {"rows": words, "columns": words}
+    config = ModelConfig(
+        vocab_size=1, block_size=T, n_head=N_HEAD, n_embd=N_EMBD, qk_norm=False, position="learned"
+    )
+    size = config.head_size
+    yield Step(
+        "A head, written from memory",
+        "The head of attention in one tutorial has two slips. Both are easy to make, and one of "
+        f"them raises no error. The example: n_embd = {N_EMBD}, n_head = {N_HEAD}, so each head "
+        f"has {N_EMBD} // {N_HEAD} = {size} columns.",
+        "B, T, C = x.shape\nscores = queries · keysᵀ × C**-0.5\nweights = self.dropout(softmax(…))",
+    )
+    with seeded(seed):
+        queries, keys = torch.randn(2, PAIRS, size, dtype=torch.float64)
+        # nn.Linear starts within ±1/√C, so rows that spread by √3 give queries that spread by 1.
+        x = 3**0.5 * torch.randn(T, N_EMBD, dtype=torch.float64)
+        hasty = HastyHead(N_EMBD, size, T).double()
+    scores = (queries * keys).sum(dim=-1)
+    factors = (1.0, size**-0.5, N_EMBD**-0.5)
+    spreads = torch.stack([(scores * factor).std() for factor in factors])
+    yield Step(
+        "Slip 1: the scale",
+        f"C is the width of x, {N_EMBD}. But a score is a sum of {size} products, one for each "
+        f"column of the head. {PAIRS:,} pairs of random queries and keys: their scores spread "
+        f"about √{size} = {size**0.5:.2f}; divided by √{size} they spread by 1, as softmax likes "
+        f"it. Divided by √{N_EMBD} they spread by half that.",
+        "scale = 1 / √head_size, not 1 / √n_embd",
+        (
+            table(
+                "spread of the scores",
+                spreads,
+                columns=("raw", f"/ √{size}", f"/ √{N_EMBD}"),
+            ),
+        ),
+        "Queries and keys can grow to make up for it, so the model still trains. It only starts "
+        "with heads that tell one word from another half as well.",
+        (Check("√head_size spreads by 1", abs(float(spreads[1]) - 1), 0.05),),
+    )
+    head = Head(config).double().eval()
+    head.load_state_dict(hasty.state_dict())
+    hasty_weights = hasty.look(x)
+    scores = head.query(x) @ head.key(x).T * size**-0.5
+    weights = F.softmax(scores.masked_fill(~head.tril, float("-inf")), dim=-1)
+    even = 1 / torch.arange(1, T + 1, dtype=torch.float64)
+    largest = torch.stack((even, hasty_weights.max(dim=-1).values, weights.max(dim=-1).values))
+    yield Step(
+        "What it does to the weights",
+        f"The same matrices twice, as nn.Linear starts them, seed {seed}, on random rows {N_EMBD} "
+        "wide, so large that queries and keys spread by 1 as above. With the slip, a row’s largest "
+        "weight is nearer to an even share, 1 / the number of words it may see: the head blurs.",
+        tables=(
+            table("weights with the slip", hasty_weights, **both),
+            table("weights, repaired", weights, **both),
+            table(
+                "largest weight of each word’s row",
+                largest,
+                rows=("even share", "slip", "repaired"),
+                columns=words,
+            ),
+        ),
+        notice="The other side is no better: the lesson “trainable” tells why scores that spread "
+        "too widely hardly learn. √head_size is between the two.",
+        checks=(
+            Check("with the slip nearer to an even share", _disorder(largest), 1e-12),
+            same("repaired = gpt.model.attention.Head", weights @ head.value(x), _run(head, x)),
+        ),
+    )
+    yield Step(
+        "Slip 2: a dropout that was never made",
+        "forward uses self.dropout, but __init__ makes none. Nothing complains until the head is "
+        f"called. Then torch says: {_complaint(hasty, x)}",
+        "self.dropout = nn.Dropout(dropout)    # belongs into __init__",
+        notice="`Head` in gpt/model/attention.py makes it, and scales by head_size. A test holds "
+        "both.",
+        checks=(Check("Head has its dropout", float(not hasattr(head, "dropout")), 0.0),),
+    )
+
+
+def _disorder(rising: Tensor) -> float:
+    """By how much a row is at most larger than the one below it."""
+    return max(0.0, float((rising[:-1] - rising[1:]).max().detach()))
+
+
+def _run(head: Head, x: Tensor) -> Tensor:
+    """(T, C) -> (T, D), positions left alone."""
+    return head(x[None], lambda queries, keys: (queries, keys))[0]  # type: ignore[no-any-return]
+
+
+def _complaint(head: HastyHead, x: Tensor) -> str:
+    """What calling it ends with."""
+    try:
+        head(x)
+    except AttributeError as error:
+        return f"AttributeError: {error}"
+    return "nothing"

@@ -1,0 +1,108 @@
+"""The lesson "shiny": three words by hand, and what rounding on the way does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt.checks import Check
+from gpt.explain.lesson import Material, Step
+from gpt.explain.tables import inputs_of, same, table
+
+#: What the tutorial prints: "shiny" as the sum of three weighted rows, each rounded on the way.
+PRINTED_PARTS = ((0.0779, 0.0504, 0.1237), (0.2156, 0.1382, 0.3983), (0.1057, 0.1972, 0.3390))
+PRINTED = (0.3992, 0.3858, 0.8610)
+LAST_DIGIT = 1e-4
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """Scores, weights, context of one word; with the tutorial's words, its result beside ours."""
+    x, words, query = inputs_of(material), material.words, material.query
+    word = words[query]
+    scores = x @ x[query]
+    title, told = "Three words", "A sentence short enough for paper and pencil."
+    if material.own:
+        title, told = _counted(words)
+    yield Step(
+        title,
+        f"{told} What becomes of “{word}”?",
+        "score[j] = x[query] · x[j]",
+        (
+            table("inputs", x, rows=words),
+            table(f"scores of “{word}”", scores, columns=words),
+        ),
+    )
+    exponentials = scores.exp()
+    weights = F.softmax(scores, dim=0)
+    plain = bool(exponentials.isfinite().all())
+    yield Step(
+        "Weights",
+        "The exponential of each score, divided by their sum.",
+        "weight[j] = exp(score[j]) / Σ exp(score[k])",
+        (
+            table("exp(score)", exponentials, columns=words),
+            table(f"weights of “{word}”", weights, columns=words),
+        ),
+        checks=(same("by hand = softmax", exponentials / exponentials.sum(), weights),)
+        if plain
+        else (),
+    )
+    parts = weights[:, None] * x
+    context = parts.sum(dim=0)
+    yield Step(
+        "The context vector",
+        f"The mean of the rows with these weights: “{word}”, enriched by its neighbours.",
+        "context = Σ weight[j] × x[j]",
+        (
+            table("weight × row", parts, rows=words),
+            table(f"context of “{word}”", context),
+        ),
+        checks=(same("sum of the parts = weights · inputs", context, weights @ x),),
+    )
+    if not material.own:
+        yield _rounding(parts, context, words)
+
+
+def _counted(words: tuple[str, ...]) -> tuple[str, str]:
+    """A title and a sentence for one's own words, or the characters of a single one."""
+    count = len(words)
+    if count == 1:
+        return "One word", "Alone it can take of nothing but itself: its weight is 1."
+    if all(len(word) == 1 for word in words):
+        return (
+            f"{count} characters",
+            "Each character stands for a word here, with a row of its own.",
+        )
+    return f"{count} words", "As with paper and pencil, for one word of them."
+
+
+def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
+    """Ours beside what is printed in the tutorial."""
+    printed_parts = torch.tensor(PRINTED_PARTS, dtype=torch.float64)
+    printed = torch.tensor(PRINTED, dtype=torch.float64)
+    both = torch.stack((context, printed, printed - context))
+    off = float((printed - context).abs().max())
+    return Step(
+        "Two results for one sum",
+        "The tutorial that this example comes from prints 0.3992, 0.3858, 0.8610. Exact arithmetic "
+        "gives 0.3990, 0.3854, 0.8610. Nothing is wrong with the method: the parts were worked out "
+        "by hand and rounded on the way, and the small errors add up.",
+        tables=(
+            table("exact, printed, difference", both, rows=("exact", "printed", "difference")),
+            table("printed parts", printed_parts, rows=words),
+            table("printed − exact parts", printed_parts - parts, rows=words),
+        ),
+        notice="Carry all digits to the end and round once. That is what every number of this "
+        "program does.",
+        checks=(
+            Check("the printed parts give the printed sum", _gap(printed_parts, printed), 1e-9),
+            Check("printed and exact: four of the last digit", off, 4.5 * LAST_DIGIT),
+        ),
+    )
+
+
+def _gap(parts: Tensor, total: Tensor) -> float:
+    return float((parts.sum(dim=0) - total).abs().max())

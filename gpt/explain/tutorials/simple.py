@@ -1,0 +1,140 @@
+"""The lesson "simple": attention that has learned nothing, from dot products to mixed words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt.explain.ladder import attend
+from gpt.explain.lesson import Material, Step
+from gpt.explain.tables import inputs_of, same, table
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """One word first, then all of them at once."""
+    x, words, query = inputs_of(material), material.words, material.query
+    T, word = len(words), words[query]
+    yield Step(
+        "Words are rows of numbers",
+        "A model cannot read. Each word gets a row of numbers, its embedding. Words that are used "
+        "alike should have rows that point the same way.",
+        tables=(table("inputs", x, rows=words),),
+    )
+
+    scores = torch.stack([torch.dot(each, x[query]) for each in x])  # (T,)
+    yield Step(
+        "One word asks: who is like me?",
+        f"The word that asks, “{word}”, is called the query. Its score with a word is their dot "
+        "product: multiply number by number, add up. Rows that point the same way score high, and "
+        "long rows score higher than short ones.",
+        "score[j] = x[query] · x[j]",
+        (table(f"scores of “{word}”", scores, columns=words),),
+        _first_score(x, words, query),
+    )
+
+    yield _shares(scores, word, words)
+    weights = F.softmax(scores, dim=0)
+    by_hand = scores.exp() / scores.exp().sum()
+    told = "softmax first subtracts the largest score, which changes nothing but the overflow."
+    yield Step(
+        "Softmax",
+        "The exponential makes every score positive, whatever its sign, and stretches the "
+        "distances. Then each is divided by the sum. The result can be read as probabilities. "
+        f"A library’s {told}",
+        "weight[j] = exp(score[j]) / Σ exp(score[k])",
+        (
+            table("weights by exp and sum", by_hand, columns=words),
+            table(f"weights of “{word}”", weights, columns=words),
+        ),
+        "" if by_hand.isfinite().all() else "Here the plain formula overflows: too large a score.",
+        (
+            *([same("by hand = softmax", by_hand, weights)] if by_hand.isfinite().all() else []),
+            same("sum = 1", weights.sum(), torch.ones(())),
+        ),
+    )
+
+    parts = weights[:, None] * x  # (T, C)
+    context = torch.zeros_like(x[query])
+    for part in parts:
+        context = context + part
+    yield Step(
+        "The context vector",
+        "Each word’s row, as much of it as its weight says, all added up: a mean of the words, in "
+        f"which those count most that “{word}” resembles. This row takes the word’s place.",
+        "context = Σ weight[j] × x[j]",
+        (
+            table("weight × row", parts, rows=words),
+            table(f"context of “{word}”", context),
+        ),
+        checks=(same("added one by one = weights · inputs", context, weights @ x),),
+    )
+
+    one_by_one = torch.tensor([[float(torch.dot(a, b)) for b in x] for a in x]).to(x)
+    all_scores = x @ x.T  # (T, T)
+    yield Step(
+        "All words ask at once",
+        "Two loops over the words give every score. A matrix product does the same in one go, and "
+        "fast. Rows ask, columns are asked.",
+        "scores = X · Xᵀ",
+        (table("scores", all_scores, rows=words, columns=words),),
+        "The matrix is its own mirror image: a word is as like another as that one is like it. "
+        "With trained matrices this ends.",
+        (same("two loops = one product", one_by_one, all_scores),),
+    )
+    all_weights = F.softmax(all_scores, dim=-1)
+    yield Step(
+        "A row of weights for each word",
+        "Softmax goes along each row, and each row sums to 1.",
+        "weights = softmax(scores), row by row",
+        (
+            table("weights", all_weights, rows=words, columns=words),
+            table("row sums", all_weights.sum(dim=-1), columns=words),
+        ),
+        "The mirror is gone: each row was divided by a sum of its own.",
+        (same("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
+    )
+    yield Step(
+        "All context vectors",
+        "One more product mixes all words. In: a row for each word. Out: a row for each word, that "
+        "now knows the others. Nothing here was learned; that is the next lesson.",
+        "contexts = weights · X",
+        (table("contexts", all_weights @ x, rows=words),),
+        checks=(
+            same(f"row of “{word}” = its context above", (all_weights @ x)[query], context),
+            same("= attend(X) of the library", attend(x), all_weights @ x),
+        ),
+    )
+
+
+def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
+    """The first score, written out."""
+    if x.shape[1] > 4:
+        return ""
+    pairs = zip(x[query].tolist(), x[0].tolist(), strict=True)
+    products = " + ".join(f"{a:.2f}×{b:.2f}" for a, b in pairs)
+    total = f"{products} = {float(x[query] @ x[0]):.4f}".replace("-", "−")
+    return f"“{words[query]}” with “{words[0]}”: {total}"
+
+
+def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
+    """Dividing by the sum: enough for positive scores."""
+    total = scores.sum()
+    none = bool(total.abs() <= 1e-12 * scores.abs().max())  # 0, but for rounding
+    positive = bool((scores > 0).all())
+    notice = "A negative score would become a negative share. Softmax knows no such trouble."
+    if not positive:
+        notice = "Not all scores are above 0 here, so these are no shares. Hence softmax."
+    if none:
+        notice = "The scores’ sum is 0 here: nothing can be divided by it. Hence softmax."
+    return Step(
+        "Scores become weights: a first try",
+        f"To mix words by their scores, “{word}” needs weights that sum to 1. The simplest way is "
+        "to divide by the sum.",
+        "weight[j] = score[j] / Σ score[k]",
+        () if none else (table("scores / their sum", scores / total, columns=words),),
+        notice,
+        (same("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
+    )

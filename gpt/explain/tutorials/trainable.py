@@ -1,0 +1,125 @@
+"""The lesson "trainable": three matrices, first as parameters, then as Linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.nn.functional as F
+
+from gpt.explain.convert import from_nothing, to_parameters
+from gpt.explain.ladder import ParameterAttention, SelfAttention, attend
+from gpt.explain.lesson import Material, Step
+from gpt.explain.rng import seeded
+from gpt.explain.tables import inputs_of, same, table
+
+D_OUT = 2
+PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """One query by hand, the module that does all, and the same with nn.Linear."""
+    x, words, query = inputs_of(material), material.words, material.query
+    word, width = words[query], x.shape[1]
+    seed = PARAMETER_SEED if material.seed is None else material.seed
+    linear_seed = LINEAR_SEED if material.seed is None else material.seed
+    with seeded(seed):
+        attention = ParameterAttention(width, D_OUT).double()
+    yield Step(
+        "Three matrices",
+        "Without weights, a word asks, is found and is passed on as one and the same row. Training "
+        "needs something to change: a matrix that makes the query, one for the key that a query is "
+        f"compared with, one for the value that is passed on. Each turns {width} numbers into "
+        f"{D_OUT}. They start as random numbers between 0 and 1, seed {seed}.",
+        "queries = X · W_query    keys = X · W_key    values = X · W_value",
+        (
+            table("W_query", attention.query),
+            table("W_key", attention.key),
+            table("W_value", attention.value),
+        ),
+        "Usually as many numbers come out as went in; here fewer, so that in and out are not "
+        "confused.",
+    )
+    queries, keys, values = x @ attention.query, x @ attention.key, x @ attention.value
+    yield Step(
+        f"Query, key and value of “{word}”",
+        f"The row of “{word}”, three times multiplied. For the others only keys and values are "
+        "needed while one word asks.",
+        f"query = x[{query}] · W_query",
+        (
+            table(f"x of “{word}”", x[query]),
+            table(f"query of “{word}”", queries[query]),
+            table(f"key of “{word}”", keys[query]),
+            table(f"value of “{word}”", values[query]),
+            table("keys", keys, rows=words),
+            table("values", values, rows=words),
+        ),
+    )
+    scores = keys @ queries[query]
+    with_itself = queries[query].dot(keys[query])
+    yield Step(
+        "Scores",
+        "As before, but now the query meets keys.",
+        "score[j] = query · key[j]",
+        (
+            table("score with itself", with_itself[None]),
+            table(f"scores of “{word}”", scores, columns=words),
+        ),
+        checks=(same("one product = that of all", with_itself, scores[query]),),
+    )
+    scaled = scores / D_OUT**0.5
+    weights = F.softmax(scaled, dim=-1)
+    yield Step(
+        "Scale, then softmax",
+        "Scores are divided by the root of the head size, the number of columns of a key. The "
+        "longer the keys, the wider their products spread, and softmax of widely spread scores "
+        "looks at one word only and hardly learns. This is scaled dot-product attention (Vaswani "
+        "et al. 2017).",
+        f"weights = softmax(scores / √{D_OUT})",
+        (
+            table("scaled", scaled, columns=words),
+            table(f"weights of “{word}”", weights, columns=words),
+        ),
+    )
+    context = weights @ values
+    yield Step(
+        "Context",
+        "The mean is now one of values, not of the rows themselves.",
+        "context = weights · values",
+        (table(f"context of “{word}”", context),),
+    )
+    outputs = attention(x)
+    yield Step(
+        "As a module",
+        "`ParameterAttention` in `gpt/explain/ladder.py` holds the three matrices and does all of "
+        "this for every word.",
+        tables=(table("contexts of ParameterAttention", outputs, rows=words),),
+        checks=(
+            same(f"row of “{word}” = by hand", outputs[query], context),
+            same(
+                "W = 1, queries × √d: the lesson “simple” again",
+                from_nothing(width, x.dtype)(x),
+                attend(x),
+            ),
+        ),
+    )
+    with seeded(linear_seed):
+        linear = SelfAttention(width, D_OUT).double()
+    yield Step(
+        "With nn.Linear",
+        "`SelfAttention` uses nn.Linear. A Linear stores its matrix turned over and starts it "
+        f"around zero, within ±1/√{width}, which trains better. Other numbers come out "
+        f"because others went in: another start, seed {linear_seed}.",
+        tables=(table("contexts of SelfAttention", linear(x), rows=words),),
+    )
+    moved = to_parameters(linear)
+    yield Step(
+        "The same weights, the same numbers",
+        "Copy the Linear’s matrices into the parameters, turned over, and both modules agree.",
+        "W_key = linear.key.weightᵀ",
+        (
+            table("W_key before", attention.key),
+            table("W_key after", moved.key),
+            table("contexts after the transfer", moved(x), rows=words),
+        ),
+        checks=(same("ParameterAttention = SelfAttention", moved(x), linear(x)),),
+    )

@@ -1,0 +1,1 @@
+"""What attention heads do, and the proof of every number. Knows no torch."""

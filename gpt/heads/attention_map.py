@@ -1,0 +1,158 @@
+"""Text -> what every attention head computed for it, and the proof that the numbers are right."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, SupportsIndex
+
+import numpy as np
+
+from gpt.checks import Check, Result
+from gpt.config.show import Stage
+from gpt.errors import TextError
+from gpt.heads.exact import Exact
+from gpt.heads.proof import promised
+from gpt.heads.rounding import Held, held, worst
+from gpt.reading.gpt import Array, Reader, Stages
+from gpt.vocabulary import Ids
+
+#: Stages that belong to a layer, not to one of its heads.
+LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
+#: Everything that `AttentionMap.stage` can show.
+AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
+
+
+@dataclass(frozen=True)
+class AttentionMap(Result):
+    """All stages of all layers for one text of T characters, with the checks that hold them."""
+
+    text: str
+    ids: Ids
+    layers: tuple[Stages, ...]
+    checks: tuple[Check, ...]
+
+    def stage(
+        self,
+        name: AnyStage,
+        layer: SupportsIndex,
+        head: SupportsIndex | Literal["mean", "all", "rollout"],
+    ) -> Array:
+        """(T, T) for scores to weights; (T, D) for q, k, v and context; (T, C) for LAYER_STAGES.
+
+        LAYER_STAGES belong to the whole layer and ignore `head`. "all" gives every head,
+        (H, T, …), "mean" their mean, "rollout" (weights only) the attention rollout through the
+        layers 0 … layer. Layers and heads count from 0. Raises ValueError for another stage or
+        word, IndexError for a layer or head outside the model.
+        """
+        if name not in (known := [field.name for field in fields(Stages)]):
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+        if head == "rollout":
+            if name != "weights":
+                raise ValueError(f"rollout exists for weights only, not for {name}")
+            return self.rollout(layer)
+        values: Array = getattr(self._layer(layer), name)
+        if isinstance(head, str):
+            if head not in ("mean", "all"):
+                raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
+            whole = head == "all" or name in LAYER_STAGES
+            return values if whole else values.mean(axis=0)
+        number = _number("head", head, len(self.layers[0].q))
+        return values if name in LAYER_STAGES else values[number]
+
+    def _layer(self, layer: SupportsIndex) -> Stages:
+        return self.layers[_number("layer", layer, len(self.layers))]
+
+    def rollout(self, layer: SupportsIndex) -> Array:
+        """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
+
+        A heuristic of what reaches a position from where (Abnar & Zuidema 2020): it takes the
+        residual stream for half of every layer and knows no feed-forward. Raises IndexError.
+        """
+        last = _number("layer", layer, len(self.layers))
+        mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
+        for stages in self.layers[: last + 1]:
+            mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
+        return mixed
+
+
+def _number(what: str, number: SupportsIndex, count: int) -> int:
+    """Raises IndexError unless the number is in 0 … count − 1."""
+    at = operator.index(number)
+    if not 0 <= at < count:
+        raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
+    return at
+
+
+def look(reader: Reader, ids: Ids) -> tuple[Stages, ...]:
+    """(T,) ids -> every layer's stages, unchecked."""
+    kept: list[Stages] = []
+    reader.forward(ids[None], keep=kept)
+    return tuple(kept)
+
+
+def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
+    """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
+
+    proof: the probe's check at opening. Raises TextError for other lengths.
+    """
+    if not len(ids):
+        raise TextError("no text: there is nothing to attend to; give at least one character")
+    if len(ids) > reader.config.block_size:
+        raise TextError(
+            f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
+            "shorten it, or use --window last"
+        )
+    layers = look(reader, ids)
+    checks = [
+        Check("rows sum to 1", *worst((_row_sum_error(layer), 1e-6) for layer in layers)),
+        Check("above the diagonal exactly 0", *worst((_above(layer), 0.0) for layer in layers)),
+        *recomputed(reader, ids, layers),
+    ]
+    return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks))
+
+
+#: Check -> the stages that it covers, each recomputed from the stage before it.
+AGAIN: dict[str, tuple[str, ...]] = {
+    "q, k, v": ("q", "k", "v"),
+    "scores": ("scores", "scaled", "masked"),
+    "weights": ("weights",),
+    "context": ("context", "concat"),
+    "proj": ("proj",),
+    "residual": ("residual",),
+    "output": ("output",),
+}
+IN_FLOAT64 = "again in float64"
+
+
+def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[Check]:
+    """Checks every stage in float64 from the stage before it, and the logits from the ids."""
+    exact = Exact(reader)
+    first = exact.embed(ids)
+    results = {name: list[Held]() for name in ("stream", *AGAIN)}
+    results["stream"].append(held(layers[0].stream, first.stream, first.reach))
+    stream = first.stream  # recomputed from the ids, for the last check
+    for number, layer in enumerate(layers):
+        again = exact.layer(number, layer.stream, layer).held(layer)
+        for name, stages in AGAIN.items():
+            results[name] += [again[stage] for stage in stages]
+        if number:
+            results["stream"].append(held(layer.stream, layers[number - 1].output, 0.0))
+        stream = exact.layer(number, stream).stages.output
+    for name, found in results.items():
+        yield Check(name, *worst(found), IN_FLOAT64)
+    logits = reader.logits(reader.final_norm(layers[-1].output[None]))[0]  # (T, vocab_size)
+    _, expected, reach = exact.last(layers[-1].output)
+    yield Check("logits", *held(logits, expected, reach), IN_FLOAT64)
+    error = float(np.abs(logits - exact.last(stream)[1]).max())
+    bound = promised(reader, ids[None], logits[None], error)
+    yield Check("logits end to end", error, bound, IN_FLOAT64)
+
+
+def _row_sum_error(stages: Stages) -> float:
+    return float(np.abs(stages.weights.sum(axis=-1, dtype=np.float64) - 1).max())
+
+
+def _above(stages: Stages) -> float:
+    return float(np.abs(np.triu(stages.weights, k=1)).max())

@@ -1,0 +1,289 @@
+"""What a head does, in numbers: where it looks, beside what looking evenly would give.
+
+Every measure is taken text by text, so that it comes with a standard error. A measure describes
+weights; ablation.py measures what a head causes. `kinds` names heads by their measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Array, Reader, Stages
+from gpt.vocabulary import Ids
+
+PERIODS = 3  # different lengths of the random texts that induction is measured on
+SEQUENCES = 12  # random texts of each length
+SHORTEST_PERIOD = 3  # characters; shorter ones hardly tell the successor from the neighbours
+STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, standard errors
+
+
+@dataclass(frozen=True)
+class Measure(Result):
+    """One property of every head, averaged over `windows` texts.
+
+    values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
+    value of a head that looks evenly at all it may see (NaN where that means nothing). parts: the
+    same measure for each kind of text, if there are several kinds.
+    """
+
+    name: str
+    title: str
+    explained: str
+    values: Array
+    errors: Array
+    uniform: float
+    windows: int
+    parts: tuple[Measure, ...] = ()
+
+
+#: name -> (title, what it is).
+TITLES = {
+    "previous": ("previous", "weight on the character before"),
+    "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
+    "induction": (
+        "induction in text",
+        "weight on the character after the last earlier occurrence of the same character; doubled "
+        "characters left out",
+    ),
+    "induction_distance": (
+        "induction, by distance",
+        "the induction in text that the head's mean weight at each distance explains",
+    ),
+    "induction_synthetic": (
+        "induction, synthetic",
+        "the same in synthetic texts: P random distinct characters, twice (Olsson et al. 2022)",
+    ),
+    "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
+    "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
+    "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
+    "distance": ("distance", "mean characters back (Vig & Belinkov 2019)"),
+    "distance_later": ("distance, no sink", "mean characters back, without the first as key"),
+    "previous_valued": (
+        "previous, by value",
+        "share of the character before in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
+    ),
+    "sink_valued": (
+        "sink, by value",
+        "share of the first character in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
+    ),
+}
+#: The names that a head can get, the most specific first.
+KINDS = ("induction", "duplicate", "previous", "sink")
+#: The rule of `kinds`, for people.
+RULE = (
+    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
+    f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
+    "if that is higher than uniform; for synthetic induction, in two periods"
+)
+
+
+def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
+    """All measures on texts of two characters or more; `induction` measures synthetic texts.
+
+    A text without rows for a measure (no repeated character) is left out of its mean.
+    """
+    taken: dict[str, list[Array]] = {}
+    even: dict[str, list[float]] = {}
+    asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
+    far: list[Array] = []  # (L, H, T) sums of the weights at each distance
+    far_even: list[Array] = []
+    for text in texts:
+        if len(text.ids) < 2:
+            continue
+        weights = np.stack([layer.weights for layer in text.layers]).astype(np.float64)
+        valued = np.stack([_shares(reader, n, stages) for n, stages in enumerate(text.layers)])
+        uniform = np.tri(len(text.ids)) / np.arange(1, len(text.ids) + 1)[:, None]
+        for name, values in _of_weights(weights, text.ids).items():
+            taken.setdefault(name, []).append(values)
+        for name, value in _of_weights(uniform, text.ids).items():
+            even.setdefault(name, []).append(float(value))
+        for name, values in _places(valued).items():
+            taken.setdefault(f"{name}_valued", []).append(values)
+            even.setdefault(f"{name}_valued", []).append(even[name][-1])
+        rows, after = _completed(text.ids)
+        asked.append(rows - after)
+        far.append(_by_distance(weights))
+        far_even.append(_by_distance(uniform))
+    if taken:
+        taken["induction_distance"] = _from_distances(far, asked)
+        even["induction_distance"] = [float(v) for v in _from_distances(far_even, asked)]
+    return [_averaged(name, taken[name], even[name]) for name in TITLES if name in taken]
+
+
+def induction(reader: Reader, seed: int = 0) -> Measure | None:
+    """The synthetic induction measure: P distinct random characters, and the same once more.
+
+    In the second half, at position i, a head that completes repetitions looks at i − P + 1. The
+    parts of the measure are the periods P. The overall error combines the errors within the periods
+    only, as the spread between periods is not random. None if context or vocabulary is too small.
+    """
+    config, random = reader.config, np.random.default_rng(seed)
+    longest = min(config.vocab_size, config.block_size // 2)
+    if longest < SHORTEST_PERIOD:
+        return None
+    periods = np.unique(
+        np.linspace(max(SHORTEST_PERIOD, longest // 4), longest, PERIODS, dtype=int)
+    )
+    parts = []
+    for period in periods.tolist():
+        rows, taken = np.arange(period, 2 * period), []
+        for _ in range(SEQUENCES):
+            once = random.permutation(config.vocab_size)[:period]
+            kept: list[Stages] = []
+            reader.forward(np.tile(once, 2)[None], keep=kept)
+            weights = np.stack([layer.weights for layer in kept])
+            taken.append(weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64))
+        even = [float((1 / (rows + 1)).mean())] * SEQUENCES
+        part = _averaged("induction_synthetic", taken, even)
+        parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
+    return Measure(
+        "induction_synthetic",
+        *TITLES["induction_synthetic"],
+        values=np.mean([part.values for part in parts], axis=0),
+        errors=np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts),
+        uniform=float(np.mean([part.uniform for part in parts])),
+        windows=sum(part.windows for part in parts),
+        parts=tuple(parts),
+    )
+
+
+def kinds(measures: Iterable[Measure]) -> list[list[str]]:
+    """(L, H) the name of each head by RULE: its strongest kind, or "" for none."""
+    shares = _strengths(measures)  # kind -> (L, H)
+    if not shares:
+        return []
+    names, stacked = list(shares), np.stack(list(shares.values()))
+    best = np.where(stacked.max(axis=0) >= STRONG, stacked.argmax(axis=0), len(names))
+    return [[[*names, ""][n] for n in row] for row in best.tolist()]
+
+
+def strengths(measures: Iterable[Measure]) -> Array:
+    """(L, H) how far each head is on its way from uniform to its kind, 0 … 1."""
+    return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
+
+
+def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
+    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
+
+    A head that looks at fixed distances gets a high induction measure in a text that repeats at
+    such a distance. So the share in text starts from `induction_distance`, if that is higher than
+    uniform, and the synthetic share is that of the second best period.
+    """
+    known = {measure.name: measure for measure in measures}
+    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
+    if "induction_distance" in known and "induction" in known:
+        measure = known["induction"]
+        least = np.fmax(measure.uniform, known["induction_distance"].values)
+        found["induction"] = _strength(measure, least)
+    if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
+        second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
+        found["induction"] = np.maximum(found.get("induction", second), second)
+    return {name: found[name] for name in KINDS if name in found}
+
+
+def _strength(measure: Measure, least: float | Array) -> Array:
+    """(L, H) share of the way from `least` to 1; 0 below CERTAIN standard errors."""
+    sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
+    share = (measure.values - least) / np.maximum(1e-9, 1 - least)
+    return np.where(sure, share, 0.0)
+
+
+def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
+    """(…, T, T) weights of a text, T ≥ 2 -> every measure of them, (…)."""
+    T = weights.shape[-1]
+    rows, columns = np.arange(1, T), np.arange(T)
+    back = np.maximum(columns[:, None] - columns, 0)  # (T, T) characters back
+    logs = np.log(np.where(weights > 0, weights, 1.0))
+    entropy = -(weights * logs).sum(axis=-1)[..., 1:] / np.log(rows + 1)
+    earlier = (ids[:, None] == ids) & (back > 0)
+    repeats = earlier.any(axis=-1)
+    completed, after = _completed(ids)
+    return {
+        **_places(weights),
+        "duplicate": (weights * earlier).sum(axis=-1)[..., repeats].mean(axis=-1)
+        if repeats.any()
+        else np.full(weights.shape[:-2], np.nan),
+        "induction": weights[..., completed, after].mean(axis=-1)
+        if completed.size
+        else np.full(weights.shape[:-2], np.nan),
+        "sink_all": weights[..., 0].mean(axis=-1),
+        "entropy": entropy.mean(axis=-1),
+        "distance": _mean_of(back, weights),
+        "distance_later": _mean_of(back[:, 1:], weights[..., 1:]),
+    }
+
+
+def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """(N,) rows i whose character occurred before, last at j, and the keys j + 1.
+
+    Doubled characters, where j + 1 is i itself, are left out: no earlier character followed them.
+    """
+    places = np.arange(len(ids))
+    before = np.where((ids[:, None] == ids) & (places < places[:, None]), places, -1).max(axis=-1)
+    rows = np.flatnonzero((before >= 0) & (before + 1 < places))
+    return rows, before[rows] + 1
+
+
+def _by_distance(weights: Array) -> Array:
+    """(…, T, T) -> (…, T) sum of the weights on the keys 0, 1, … characters back."""
+    T = weights.shape[-1]
+    return np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1)
+
+
+def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
+    """Of each text (…,) the mean weight that all texts together have at the distances asked for."""
+    longest = max(each.shape[-1] for each in sums)
+    total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
+    for each in sums:
+        T = each.shape[-1]
+        total[..., :T] += each
+        rows[:T] += np.arange(T, 0, -1)
+    usual = total / rows
+    nothing = np.full(usual.shape[:-1], np.nan)
+    return [usual[..., back].mean(axis=-1) if back.size else nothing for back in asked]
+
+
+def _places(weights: Array) -> dict[str, Array]:
+    """What both weights and lengths are asked for: two places, from the second row on."""
+    rows = np.arange(1, weights.shape[-1])
+    return {
+        "previous": weights[..., rows, rows - 1].mean(axis=-1),
+        "sink": weights[..., 1:, 0].mean(axis=-1),
+    }
+
+
+def _mean_of(values: npt.NDArray[np.int64], weights: Array) -> Array:
+    """(…) weighted mean over the last two axes; 0 where nothing has weight."""
+    total = weights.sum(axis=(-2, -1))
+    means: Array = (weights * values).sum(axis=(-2, -1)) / np.where(total > 0, total, 1.0)
+    return means
+
+
+def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
+    """(H, T, T) each key's share of the lengths ‖A·v·W‖ that a row of a head adds up."""
+    weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
+    heads, _, size = stages.v.shape
+    slices = weight.T.reshape(heads, size, -1)  # (H, D, C)
+    lengths = np.linalg.norm(stages.v @ slices, axis=-1)  # (H, T)
+    written = stages.weights * lengths[:, None, :].astype(np.float64)
+    total = written.sum(axis=-1, keepdims=True)
+    return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
+
+
+def _averaged(name: str, taken: list[Array], even: list[float]) -> Measure:
+    values = np.stack(taken)  # (windows, L, H)
+    known = ~np.isnan(values).any(axis=(1, 2))
+    values, uniform = values[known], np.array(even)[known]
+    count = len(values)
+    means = values.mean(axis=0) if count else np.full(taken[0].shape, np.nan)
+    errors = np.full(means.shape, np.nan)
+    if count > 1:
+        errors = values.std(axis=0, ddof=1) / np.sqrt(count)
+    mean = float(uniform.mean()) if count else float("nan")
+    return Measure(name, *TITLES[name], means, errors, mean, count)

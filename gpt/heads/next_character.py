@@ -1,0 +1,59 @@
+"""The next character: what the model expects, and what each filter of sampling leaves of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result
+from gpt.config import SampleConfig
+from gpt.reading.gpt import Reader
+from gpt.reading.sampler import probabilities, window_start
+from gpt.vocabulary import Ids
+
+#: What takes characters away, in the order in which sampling applies it.
+FILTERS = ("temperature", "top_k", "top_p", "min_p")
+
+
+@dataclass(frozen=True)
+class Following(Result):
+    """For every character of the vocabulary, (V,): its chances and what became of them.
+
+    expected: the model's probabilities; filtered: those after temperature and filters, from which
+    sampling draws. removed: the filter that removed the character, as an index into FILTERS, or −1.
+    entropies in bits, before and after.
+    """
+
+    expected: npt.NDArray[np.float64]
+    filtered: npt.NDArray[np.float64]
+    removed: npt.NDArray[np.int64]
+
+    @property
+    def changed(self) -> bool:
+        """Whether temperature or a filter changed any probability."""
+        return not np.allclose(self.expected, self.filtered, rtol=1e-9, atol=0)
+
+    @property
+    def entropies(self) -> tuple[float, float]:
+        return _bits(self.expected), _bits(self.filtered)
+
+
+def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
+    """(n,) ids, n ≥ 1 -> what may come next. Sees what `sample` sees (sampler.window_start)."""
+    seen = ids[window_start(len(ids), reader.config.block_size) :]
+    logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
+    removed = np.full(logits.shape[1], -1)
+    for number in range(len(FILTERS)):
+        later: dict[str, Any] = dict.fromkeys(FILTERS[number + 1 :])  # not yet applied
+        filtered = probabilities(logits, replace(config, **later))[0]
+        removed[(filtered == 0) & (removed < 0)] = number
+    expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
+    return Following(expected, filtered, removed)
+
+
+def _bits(chances: npt.NDArray[np.float64]) -> float:
+    positive = chances[chances > 0]
+    return float(-(positive * np.log2(positive)).sum()) + 0.0

@@ -1,0 +1,98 @@
+"""Checks that a model computes here what torch computed at saving, up to float32 rounding.
+
+Errors grow from layer to layer, and with sharp attention a small error can select another key, so
+no formula in the size of scores and logits bounds them (benchmarks/LOG.md). But a float32 forward
+equals an exact forward of weights that are off by some rounding errors (Higham 2002, ch. 3). So the
+allowed difference of the logits is how much they change when every weight is nudged by that little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpt.checks import Check
+from gpt.config import ModelConfig
+from gpt.heads.exact import Exact
+from gpt.heads.rounding import UNITS
+from gpt.reading.gpt import Array, Reader
+from gpt.storage.model_file import Probe, Tensors
+from gpt.vocabulary import Ids
+
+PROBE = "logits = torch's at saving"
+#: Relative nudge of the weights that bounds the error of a whole forward, in UNITS: 64 units in the
+#: last place of a float32. Random and trained models need up to a tenth of it (benchmarks/LOG.md).
+WHOLE = 4
+NUDGES = 4  # most forwards with weights nudged at random; the first one usually suffices
+
+
+def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
+    """As `prove`, for a model without a reader."""
+    return prove(Reader(config, tensors), probe)
+
+
+def prove(reader: Reader, probe: Probe) -> Check:
+    """Checks that the reader's logits equal the probe's.
+
+    If float32 is not exact enough, as for a model with sharp attention, float64 decides whether the
+    weights are those that were saved.
+    """
+    with np.errstate(all="ignore"):  # a value that overflows fails the comparison
+        found = probe.of(reader.logits(reader.forward(probe.ids)))
+        error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
+        if error <= bound:
+            return Check(PROBE, error, bound)
+        if probe.exact:
+            exact = Exact(reader)
+            decided = probe.of(np.stack([exact.logits(row) for row in probe.ids]))
+            apart = _apart(decided, probe.logits)
+            if not apart <= bound:
+                return Check(PROBE, apart, bound)
+        return Check(PROBE, error, promised(reader, probe.ids, probe.logits, error, probe.of))
+
+
+def promised(
+    reader: Reader,
+    ids: Ids,
+    logits: Array,
+    error: float,
+    of: Callable[[Array], Array] = lambda logits: logits,
+) -> float:
+    """How far the reader's logits for (R, L) ids may be from exact ones.
+
+    At least WHOLE UNITS of the largest logit; if the error is above that, the largest change that
+    nudged weights cause. of: selects from the (R, L, vocab_size) logits.
+    """
+    bound, random = _least(reader, logits), np.random.default_rng(1)
+    steady = None
+    for _ in range(NUDGES):
+        if error <= bound:
+            break
+        if steady is None:
+            steady = of(reader.logits(reader.forward(ids)))
+        moved = Reader(reader.config, _nudged(reader, random))
+        bound = max(bound, _apart(of(moved.logits(moved.forward(ids))), steady))
+    return bound
+
+
+def _least(reader: Reader, logits: Array) -> float:
+    return WHOLE * UNITS[reader.dtype] * float(np.abs(logits).max())
+
+
+def _apart(found: Array, expected: Array) -> float:
+    return float(np.abs(found - expected).max())
+
+
+def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
+    """Every weight larger or smaller by WHOLE UNITS of itself.
+
+    The n-gram rows stay: they are many, and enter the stream as the character rows do.
+    """
+    by = reader.dtype.type(WHOLE * UNITS[reader.dtype])
+    return {
+        name: weight
+        if name == "ngram_embedding.weight"
+        else weight * (1 + by * (2 * random.integers(0, 2, weight.shape, np.int8) - 1))
+        for name, weight in reader.tensors.items()
+    }

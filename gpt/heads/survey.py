@@ -1,0 +1,90 @@
+"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.errors import TextError
+from gpt.heads.ablation import Ablation, ablate
+from gpt.heads.attention_map import AttentionMap, look
+from gpt.heads.measures import Measure, induction, measure
+from gpt.reading.gpt import Reader
+from gpt.vocabulary import Ids
+
+SHORTEST = 3  # characters of a text: a query with two keys, and what follows it
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The measures of all heads, on `windows` windows of `characters` characters.
+
+    text: the name of the text. For the same text and windows, the command and Python give equal
+    surveys.
+    """
+
+    measures: tuple[Measure, ...]
+    windows: int
+    characters: int
+    text: str = "a text"
+
+    def __repr__(self) -> str:
+        layers, heads = self.measures[0].values.shape
+        return f"<Survey of {layers} layers × {heads} heads on {self.measured}>"
+
+    @property
+    def measured(self) -> str:
+        """The measured text, and how much of it."""
+        many = "s" * (self.windows != 1)
+        return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
+
+
+def survey(
+    reader: Reader,
+    ids: Ids,
+    most: int = 32,
+    ablation: Ablation | None = None,
+    done: Callable[[float], object] = lambda share: None,
+    text: str = "a text",
+) -> Survey:
+    """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
+
+    done: receives the share of the work that is done; text: the text's name. Raises TextError if
+    the text is too short.
+    """
+    windows = spread(ids, reader.config.block_size, most)
+    heads = reader.config.n_layer * reader.config.n_head
+    # A head's ablation takes half a forward over all windows, on average; the measures take two.
+    work = 2.0 + (heads / 2 if ablation else 0.0)
+
+    def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
+        for number, window in enumerate(windows):
+            yield AttentionMap("", window[:-1], look(reader, window[:-1]), ())
+            done(2 * (number + 1) / len(windows) / work)
+
+    measures = measure(reader, maps())
+    if found := induction(reader):
+        after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
+        measures.insert(after, found)
+    if ablation:
+        for number, result in enumerate(ablate(reader, windows, ablation)):
+            done((2 + min(heads, number + 1) / 2) / work)
+            measures += [result] if result else []
+    return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
+
+
+def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
+    """At most `most` windows of `length` + 1 ids that do not share a target, evenly over the text.
+
+    A shorter text is one window. Raises TextError below SHORTEST characters.
+    """
+    if len(ids) < SHORTEST:
+        raise TextError(f"the text is too short for measures: it needs {SHORTEST} characters")
+    length = min(length, len(ids) - 1)
+    count = min(most, (len(ids) - 1) // length)
+    starts = np.linspace(0, len(ids) - 1 - length, count).astype(np.int64)
+    return np.stack([ids[start : start + length + 1] for start in starts])

@@ -1,1 +1,0 @@
-"""Attention, rung by rung: readable modules, the steps from each to the next, and their lessons."""

@@ -1,0 +1,121 @@
+"""How well a model predicts a text: its loss, by the protocol that training evaluates with.
+
+That protocol's windows stand side by side, so the first characters of each have little or nothing
+before them. It is fair between models, but says little of a character; so the surprises of single
+characters can also come from windows that overlap by half, each character with the context that
+the sampler would have for it (sampler.window_start).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result
+from gpt.config import ModelConfig
+from gpt.errors import TextError
+from gpt.reading.gpt import Array, Reader
+from gpt.vocabulary import Ids
+
+NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring
+
+
+@dataclass(frozen=True)
+class Score:
+    """nats: mean per character; characters: how many were predicted."""
+
+    nats: float
+    characters: int
+
+    @property
+    def bits(self) -> float:
+        """Bits per character."""
+        return self.nats / math.log(2)
+
+    @property
+    def perplexity(self) -> float:
+        """e to the nats: among how many equally likely characters the model hesitates."""
+        return math.exp(self.nats)
+
+
+@dataclass(frozen=True)
+class Surprises(Result):
+    """What a model made of each of the (n − 1,) characters after the first: −ln p in nats, the id
+    that it thought likeliest, and that one's probability.
+    """
+
+    nats: Array
+    likeliest: npt.NDArray[np.int64]
+    chances: Array
+
+    @property
+    def score(self) -> Score:
+        """Their mean."""
+        return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
+
+
+def score(reader: Reader, ids: Ids) -> Score:
+    """The loss over (n,) ids in non-overlapping windows of block_size.
+
+    The first character is context only; the last window may be shorter. Raises TextError if n < 2.
+    """
+    total = 0.0
+    for logits, expected in _windows(reader, ids):
+        total += float(surprises(logits, expected).sum(dtype=np.float64))
+    return Score(total / (len(ids) - 1), len(ids) - 1)
+
+
+def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> Surprises:
+    """As `score`, for each character. Raises TextError for fewer than two.
+
+    `overlapping`: each character with at least half of block_size before it, where the text has it.
+    """
+    nats, likeliest, chances = [], [], []
+    for logits, expected in _windows(reader, ids, overlapping):
+        most = logits.argmax(axis=-1)
+        nats.append(surprises(logits, expected).ravel())
+        likeliest.append(most.ravel())
+        chances.append(np.exp(-surprises(logits, most)).ravel())
+    return Surprises(np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances))
+
+
+def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
+    """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order.
+
+    `overlapping`: windows begin half of one apart, and each tells of its second half.
+    """
+    if len(ids) < 2:
+        raise TextError("the text is too short to score: it needs two characters")
+    block, targets = reader.config.block_size, len(ids) - 1
+    told = max(1, block // 2) if overlapping else block  # of a window's characters, its last
+    before = min(block - told, targets)
+    if before:
+        yield reader.logits(reader.forward(ids[None, :before])), ids[None, 1 : before + 1]
+    rows = windows_at_once(reader.config)
+    for first in range(before, targets, rows * told):
+        last = min(targets, first + rows * told)
+        whole = (last - first) // told * told
+        for start, end in ((first, first + whole), (first + whole, last)):
+            if end > start:
+                width = min(told, end - start)
+                places = np.arange(start, end, width)[:, None] + np.arange(-before, width)
+                x = reader.forward(np.asarray(ids[places]))[:, before:]
+                yield reader.logits(x), np.asarray(ids[places[:, before:] + 1])
+
+
+def windows_at_once(config: ModelConfig) -> int:
+    """How many windows of block_size one forward may take, for the memory that it needs."""
+    widest = max(config.vocab_size, 4 * config.n_embd, config.n_head * config.block_size)
+    return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
+
+
+def surprises(logits: Array, expected: Ids) -> Array:
+    """(…, vocab_size) logits and (…) ids -> (…) −ln p(id), in nats."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    normaliser = np.log(np.exp(shifted).sum(axis=-1))
+    chosen = np.take_along_axis(shifted, expected[..., None].astype(np.int64), axis=-1)[..., 0]
+    return normaliser - chosen  # type: ignore[no-any-return]

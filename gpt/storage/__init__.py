@@ -1,0 +1,1 @@
+"""What lasts: files, model files, manifests, runs. Knows no torch."""

@@ -1,0 +1,49 @@
+"""A run's config.toml: flat TOML, a line an option, each with its help as a comment."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import field_help
+from gpt.errors import ConfigError
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Flat TOML, a line a value, each with its help as a comment. None is left out."""
+    comments = field_help(ModelConfig) | field_help(TrainConfig)
+    lines = []
+    for name, value in values.items():
+        if value is not None:
+            comment = f"  # {comments[name]}" if name in comments else ""
+            lines.append(f"{name} = {_toml_value(value)}{comment}\n")
+    return "".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return '"' + "".join(_toml_character(character) for character in value) + '"'
+    if isinstance(value, Iterable):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
+
+def _toml_character(character: str) -> str:
+    if character in '"\\' or ord(character) < 0x20 or ord(character) == 0x7F:
+        return f"\\u{ord(character):04x}"
+    return character if character.isprintable() or character == " " else f"\\U{ord(character):08x}"
+
+
+def from_toml(text: str, source: str) -> dict[str, Any]:
+    """Option -> value from TOML text; sections are not used. Raises ConfigError."""
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+        return values
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        raise ConfigError(f"--config {source}: {error}") from None

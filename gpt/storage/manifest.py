@@ -1,0 +1,286 @@
+"""A checkpoint's manifest: everything about it that is not a tensor, as JSON that is not trusted.
+
+Knows its own form and whether a text has it; not where it lies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
+from gpt.config.fields import LARGEST, field_types
+from gpt.config.schedule import characters_read
+from gpt.errors import CheckpointError
+from gpt.storage.migration import (
+    SCHEMA,
+    SEALED_SINCE,
+    migrate_corpus,
+    migrate_digest,
+    migrate_model,
+)
+from gpt.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class CorpusId:
+    """Which text a run was trained on: content, not place.
+
+    digest: ALGORITHM:HEX. boundary: how many characters come before those that validate, where
+    --val-fraction does not say so. order: a hash of the order that its pieces are in, where they
+    were moved for that. folded: the rare characters for which one other stands, folded_count times
+    in all.
+    """
+
+    digest: str
+    characters: int
+    sources: tuple[str, ...]
+    boundary: int | None = None
+    order: str = ""
+    folded: str = ""
+    folded_count: int = 0
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The losses of counting n-grams on a validation split (gpt/corpus/baseline.py).
+
+    losses: nats per character for the orders 1, 2, … counted: number of characters, the last ones
+    of the training split, that were counted; scored: of the validation split, that were predicted.
+    """
+
+    losses: tuple[float, ...]
+    counted: int
+    scored: int
+
+    @property
+    def nats(self) -> float:
+        """The lowest loss; a little too low, as the scored split also chooses the order."""
+        return min(self.losses)
+
+    @property
+    def order(self) -> int:
+        """The order with the lowest loss."""
+        return 1 + self.losses.index(self.nats)
+
+    def check(self) -> None:
+        """Raises ValueError for a baseline without losses or characters."""
+        if not self.losses or min(self.counted, self.scored) < 1:
+            raise ValueError("baseline: empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a checkpoint that is not a tensor. Losses in nats per character.
+
+    val_loss and best_loss are measured on the same part of the validation split, see `part`.
+    whole_loss: of best_step's weights on all that --eval-chars allows, measured at the end of a run
+    whose evaluations read a smaller part. seconds: spent on steps. elapsed: since training began,
+    evaluations and saves included, interruptions of the run excluded. budget: only of a run that
+    has to end after a given time.
+    """
+
+    step: int
+    model: ModelConfig
+    train: TrainConfig
+    preset: str
+    characters: str
+    corpus: CorpusId
+    seconds: float
+    running: tuple[float, int]  # sum and count of losses since the last evaluation
+    val_loss: float | None = None
+    best_step: int | None = None
+    best_loss: float | None = None
+    since_best: int = 0
+    environment: dict[str, str | int] = field(default_factory=dict)
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    elapsed: float = 0.0
+    budget: Budget | None = None
+    val_characters: int = 0  # of the validation split to predict; 0: not recorded
+    whole_loss: float | None = None
+    earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
+    baseline: Baseline | None = None  # None in runs of releases that did not store it
+    schema: int = SCHEMA
+
+    def check(self) -> None:
+        """Raises ValueError for values that contradict one another, whose types are right."""
+        if not 1 <= self.schema <= SCHEMA:
+            raise ValueError(f"schema: {self.schema}")
+        Vocabulary(self.characters)
+        if len(self.characters) != self.model.vocab_size:
+            raise ValueError("vocabulary and embedding differ in size")
+        if self.budget is not None:
+            self.budget.check()
+        if self.baseline is not None:
+            self.baseline.check()
+
+    @property
+    def since(self) -> int:
+        """The step after which training on the present text began."""
+        return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """(characters that val_loss and best_loss were measured on, characters in all)."""
+        return self._read(self._most), self.val_characters
+
+    @property
+    def shown_loss(self) -> tuple[float | None, int, int]:
+        """The loss of best_step's weights on the largest part measured: (nats, characters, of)."""
+        if self.whole_loss is None:
+            return self.best_loss, *self.part
+        return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
+
+    @property
+    def _most(self) -> int:
+        return self.train.eval_part or self.train.eval_chars
+
+    def _read(self, most: int) -> int:
+        return characters_read(self.val_characters, self.model.block_size, most)
+
+    def compares_with(self, other: Manifest) -> bool:
+        """Whether both have measured losses on the same part of the same split."""
+        mine, its = ((it._most, it.val_characters * (it._most > 0)) for it in (self, other))
+        return mine == its and self.corpus.digest == other.corpus.digest
+
+    def trained_with(self, train: TrainConfig, val_characters: int) -> Manifest:
+        """The manifest of a resumed run with these options and so many validation characters.
+
+        New steps remove the budget; if evaluations read another part, the best starts anew.
+        """
+        going_on = replace(self, train=train, val_characters=val_characters)
+        if train.steps != self.train.steps:
+            going_on = replace(going_on, budget=None)
+        if train.eval_chars != self.train.eval_chars:
+            going_on = replace(going_on, whole_loss=None)
+        if not going_on.compares_with(self):
+            going_on = going_on._without_best()
+        return going_on
+
+    def trained_on(self, corpus: CorpusId) -> Manifest:
+        """Going on with this text: if it is another one, no loss so far compares with a new one."""
+        if corpus.digest == self.corpus.digest:
+            return self
+        left = (self.step, self.corpus.digest)
+        return replace(
+            self._without_best(),
+            corpus=corpus,
+            earlier_corpora=(*self.earlier_corpora, left),
+            val_loss=None,
+            running=(0.0, 0),
+            baseline=None,
+        )
+
+    def _without_best(self) -> Manifest:
+        return replace(self, best_step=None, best_loss=None, whole_loss=None, since_best=0)
+
+    def to_json(self) -> bytes:
+        """Always of this schema, whichever one it was read from; the last line vouches for all."""
+        values = {**asdict(self), "schema": SCHEMA}
+        body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
+        return sealed(body)
+
+    @classmethod
+    def from_json(cls, data: bytes, source: Path) -> Manifest:
+        """Raises CheckpointError for anything but a manifest of this schema or an older one."""
+        values = read_json_object(data, source)
+        schema = values.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
+        if isinstance(schema, int) and schema >= SEALED_SINCE:
+            if not _is_sealed(data):
+                raise CheckpointError(f"damaged: {source} is not as it was written")
+            del values["sha256"]
+        try:
+            schema = schema or 0
+            values["model"] = migrate_model(values["model"], schema)
+            values["corpus"] = migrate_corpus(values["corpus"], schema)
+            values["earlier_corpora"] = [
+                (step, migrate_digest(digest, schema))
+                for step, digest in values.get("earlier_corpora", ())
+            ]
+            manifest: Manifest = parsed(cls, values)
+            manifest.check()
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise CheckpointError(f"damaged: {source} ({error})") from error
+        return manifest
+
+
+def parsed(kind: Any, value: Any, name: str = "manifest") -> Any:
+    """A value read from JSON, as the type that it must have: lists as tuples, objects as
+    dataclasses. Whole numbers must not be negative, and numbers must be finite.
+
+    Raises ValueError that names what is of another type, TypeError for a missing or unknown name.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for each in arguments:
+            with suppress(ValueError):
+                return parsed(each, value, name)
+    elif is_dataclass(kind) and isinstance(value, dict):
+        kinds = field_types(kind)  # type: ignore[arg-type]
+        values = {key: parsed(kinds.get(key, Any), each, key) for key, each in value.items()}
+        return kind(**values)  # type: ignore[operator]
+    elif origin is dict and isinstance(value, dict):
+        return {key: parsed(arguments[1], each, f"{name} {key!a}") for key, each in value.items()}
+    elif origin is tuple and isinstance(value, list | tuple):
+        items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(items) == len(value):
+            return tuple(parsed(*each, name) for each in zip(items, value, strict=True))
+    elif origin is Literal:
+        if type(value) is str and value in arguments:
+            return value
+    elif kind is int:
+        if type(value) is int and 0 <= value < 2**63:
+            return value
+    elif kind is float:
+        if type(value) in (int, float) and abs(value) < LARGEST:
+            return float(value)
+    elif kind in (Any, type(value)):
+        return value
+    raise ValueError(f"{name}: {value!a:.50} is not of the type {getattr(kind, '__name__', kind)}")
+
+
+_END = b"\n}"
+
+
+def sealed(body: bytes) -> bytes:
+    """A JSON object of several lines with one more, the SHA-256 of what it was before."""
+    digest = hashlib.sha256(body).hexdigest()
+    return body.removesuffix(_END) + f',\n "sha256": "{digest}"'.encode() + _END
+
+
+def _is_sealed(data: bytes) -> bool:
+    body, found, _ = data.rpartition(b',\n "sha256": ')
+    return bool(found) and sealed(body + _END) == data
+
+
+def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates.
+
+    Raises CheckpointError.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            raise ValueError("duplicate keys")
+        return dict(pairs)
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"damaged: {source} (not a JSON object)")
+    return value

@@ -1,0 +1,189 @@
+"""A model file (safetensors): read whole, and checked against its own config before it is used.
+
+Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
+infinite. The file contains a digest of all its bytes, so that it can be checked without its run.
+Reads with numpy; knows no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result, read_only
+from gpt.config import ModelConfig
+from gpt.errors import CheckpointError
+from gpt.storage import files
+from gpt.storage.manifest import read_json_object
+from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
+from gpt.vocabulary import Vocabulary
+
+HEADER_LIMIT = 10 * 2**20  # bytes
+MOST_TENSORS = 25_000  # MOST_LAYERS and their moments have fewer
+LARGEST_MODEL = 2**36  # bytes
+
+Tensors = dict[str, npt.NDArray[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+
+BLANK = "0" * 64  # placeholder for the digest in the file's header
+
+_DTYPES = ("F64", "F32", "I32")  # safetensors' names
+
+
+@dataclass(frozen=True)
+class Probe(Result):
+    """Ids, and the logits that torch computed for them at saving.
+
+    ids: (R, L), each row a separate text. logits: (P, K), P = R·L; position p has those of the K
+    characters from p·K on, where the first follows the last. exact: whether they are float64, as in
+    all files with a digest; older files have float32.
+    """
+
+    ids: npt.NDArray[np.int32]
+    logits: npt.NDArray[np.float32]
+    exact: bool
+
+    def of(self, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(R, L, vocab_size) -> (P, K), the stored ones."""
+        return pick(logits, self.logits.shape[1])
+
+
+def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """(R, L, vocab_size) -> (P, count), the logits that a probe keeps of each position."""
+    flat = logits.reshape(-1, logits.shape[-1])
+    columns = np.arange(len(flat) * count).reshape(-1, count) % flat.shape[1]
+    return np.take_along_axis(flat, columns, axis=1)
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model file's content: enough to run the model, and to prove that it runs right.
+
+    excerpt is the start of the validation split. vouched: whether a digest, its own or the
+    manifest's, has confirmed every byte.
+    """
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    tensors: Tensors
+    probe: Probe
+    excerpt: str
+    step: int
+    sha256: str
+    source: Path
+    vouched: bool = True
+
+
+def sealed(data: bytes) -> bytes:
+    """Replaces BLANK in a model file's header by its digest: BLAKE3 of all bytes with BLANK."""
+    from blake3 import blake3
+
+    place, view = data.index(BLANK.encode()), memoryview(data)
+    digest = blake3(data).hexdigest().encode()
+    return b"".join((view[:place], digest, view[place + len(BLANK) :]))  # one copy
+
+
+def _is_sealed(data: bytes, digest: str) -> bool:
+    from blake3 import blake3
+
+    place, view = data.find(digest.encode()), memoryview(data)
+    found = blake3(view[:place])
+    for part in (BLANK.encode(), view[place + len(BLANK) :]):  # a large file is not copied
+        found.update(part)
+    return found.hexdigest() == digest
+
+
+def read_header(data: bytes, source: Path) -> dict[str, Any]:
+    """A safetensors file's header. Raises CheckpointError when it has none."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
+        raise CheckpointError(f"not a gptx checkpoint: {source}")
+    text = data[8 : 8 + length]
+    if text.count(b'"dtype"') > MOST_TENSORS:  # before a second is spent on parsing them
+        raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
+    return read_json_object(text, source)
+
+
+def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
+    """The tensors of a safetensors file, if they are exactly the expected ones.
+
+    Raises CheckpointError that names the first tensor that is missing, foreign or misshapen.
+    """
+    import safetensors
+    import safetensors.numpy
+
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
+        what = "lacks" if name in expected else "has an unknown tensor"
+        raise CheckpointError(f"damaged: {source} {what} {name!a}")
+    for name, shape in expected.items():
+        entry = entries[name]
+        if not isinstance(entry, dict) or entry.get("shape") != list(shape):
+            raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
+        if entry.get("dtype") not in _DTYPES:
+            raise CheckpointError(f"damaged: {source} {name} is not of a known type")
+    try:
+        return dict(safetensors.numpy.load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+
+
+def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
+    """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
+
+    Without a manifest, the file's own digest must match; files of older releases have none, and are
+    not vouched for. Raises CheckpointError if the file is missing, damaged, not a gptx model, or of
+    a newer schema.
+    """
+    data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
+    digest = hashlib.sha256(data).hexdigest()
+    header = read_header(data, path)
+    if recorded and (len(data), digest) != recorded:
+        raise CheckpointError(f"damaged: {path} is not as it was written")
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
+        raise CheckpointError(f"not a gptx checkpoint: {path}")
+    about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
+    try:
+        schema = int(about["schema"])
+        if schema > SCHEMA:
+            raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
+        own = schema >= DIGEST_SINCE or "digest" in about
+        if own and not recorded and not _is_sealed(data, about["digest"]):
+            raise ValueError("its bytes do not match its digest")
+        config = ModelConfig(**migrate_model(about["config"], schema))
+        vocabulary = Vocabulary(about["characters"])
+        if len(vocabulary) != config.vocab_size:
+            raise ValueError("vocabulary and embedding differ in size")
+        shape, (_, kept) = header["probe.ids"]["shape"], header["probe.logits"]["shape"]
+        rows, length = shape if schema >= DIGEST_SINCE else (1, *shape)
+        if rows < 1 or not 1 <= length <= config.block_size:
+            raise ValueError("the probe is longer than the context")
+        if not 1 <= kept <= config.vocab_size:
+            raise ValueError("the probe has more logits than there are characters")
+        excerpt, step = str(about["excerpt"]), int(about["step"])
+    except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        raise CheckpointError(f"damaged: {path} ({error})") from error
+    # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
+    if config.n_layer > len(header) or 4 * config.parameters() > len(data):
+        raise CheckpointError(f"damaged: {path} is smaller than its model")
+    shapes = config.shapes()
+    expected = {"probe.ids": tuple(shape), "probe.logits": (rows * length, kept)}
+    tensors = unpack(data, header, shapes | expected, path)
+    ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
+    if ids.dtype.kind != "i" or ids.min() < 0 or ids.max() >= config.vocab_size:
+        raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
+    tensors = migrate(tensors, config, schema)
+    probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
+    vouched = bool(recorded) or own
+    tensors = {name: read_only(tensor) for name, tensor in tensors.items()}
+    return StoredModel(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched)

@@ -1,0 +1,278 @@
+"""A trained GPT with its vocabulary, opened and proven: what a notebook or a command works with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from gpt.config import SampleConfig
+from gpt.devices import physical_memory
+from gpt.errors import CheckpointError, OutOfMemory
+from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.proof import prove
+from gpt.reading.decode import stream_bytes
+from gpt.reading.gpt import Reader
+from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
+from gpt.storage.model_file import StoredModel
+from gpt.storage.run import step_folder
+
+if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
+    from gpt.explain.lesson import Lesson
+    from gpt.heads.ablation import Ablation
+    from gpt.heads.logit_lens import Lens
+    from gpt.heads.next_character import Following
+    from gpt.heads.survey import Survey
+    from gpt.reading.score import Score, Surprises
+
+STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its text
+
+
+class TrainedGPT:
+    """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
+
+    open_device makes the decoder of a device, when the first text is generated.
+    probe_error: the largest difference between its logits and torch's at saving; proof has its
+    bound.
+    """
+
+    def __init__(
+        self, stored: StoredModel, open_device: Callable[[], DrawingDecoder] | None = None
+    ) -> None:
+        self.stored = stored
+        self.config, self.vocabulary = stored.config, stored.vocabulary
+        self.reader = Reader(stored.config, stored.tensors)
+        self._open_device = open_device
+        self._decoder_free = threading.Lock()
+        self.proof = prove(self.reader, stored.probe)
+        self.probe_error = self.proof.error
+        if not self.proof.passed:
+            raise CheckpointError(
+                f"damaged: {stored.source} computes other logits than torch did at saving "
+                f"(difference {self.proof.error:.1e}; rounding allows {self.proof.bound:.1e})"
+            )
+
+    def __repr__(self) -> str:
+        config, path = self.config, self.stored.source
+        of_run = path.parent.name == step_folder(self.stored.step)
+        return (
+            f"<TrainedGPT {path.parent.parent.name if of_run else path.name} step "
+            f"{self.stored.step}: {config.n_layer} layers × {config.n_head} heads × "
+            f"{config.head_size}, {len(self.vocabulary)} characters"
+            f"{'' if self.stored.vouched else ', without a digest'}>"
+        )
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        if self._open_device is None:
+            return self._numpys
+        from gpt.heads.proof import promised
+        from gpt.reading.fallback import FallbackDecoder, Trial
+
+        ids = self.stored.probe.ids[:1]
+        logits = self.reader.logits(self.reader.forward(ids))
+        trial = Trial(ids[0], logits[0], partial(promised, self.reader, ids, logits))
+        return FallbackDecoder(self._open_device, self._numpys.twin(), trial)
+
+    @cached_property
+    def _numpys(self) -> ParallelDecoder:
+        return ParallelDecoder(self.reader)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[Decoder]:
+        """A decoder that no other stream uses: the first one, or a second one with numpy."""
+        if self._decoder_free.acquire(blocking=False):
+            try:
+                yield self.decoder
+            finally:
+                self._decoder_free.release()
+        else:
+            yield self._numpys.twin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies open the same verified content again: they share no decoder."""
+        return TrainedGPT, (self.stored, self._open_device)
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: Literal[1] = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str | list[str]: ...
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Any,
+    ) -> str | list[str]:
+        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
+
+        Options are SampleConfig's. Raises TextError for a character that the model does not know,
+        ConfigError for an option.
+        """
+        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
+        texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
+        return texts if n > 1 else texts[0]
+
+    def stream(
+        self,
+        prompt: str,
+        config: SampleConfig,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        past: str | None = None,
+    ) -> Samples:
+        """What each of config.n samples gains, step by step; see sampler.Samples.
+
+        Raises TextError, OutOfMemory for more samples than this machine has room for, and for
+        `stop` TypeError if it is one text and ValueError if one of its texts is empty.
+        """
+        if isinstance(stop, str):
+            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
+        if not all(stop):
+            raise ValueError("stop: an empty text would stop before anything is written")
+        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+        self._check_memory(config.n, len(prompt) + config.length)
+        return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
+
+    def _check_memory(self, n: int, characters: int) -> None:
+        """Linux grants memory that it does not have, and kills the process that uses it.
+
+        Checked for a device as well, as numpy must be able to replace it.
+        """
+        positions = min(characters, self.config.block_size)
+        each = STREAM + 8 * positions + stream_bytes(self.config, positions)
+        has = physical_memory()
+        if has is None or n * each <= has:
+            return
+        raise OutOfMemory(
+            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, this machine "
+            f"has {has / 2**30:,.1f} GB; try -n {max(1, has // (2 * each))}"
+        )
+
+    def attention(
+        self, text: str, *, unknown: str = "error", window: str = "error"
+    ) -> AttentionMap:
+        """Every stage of every head for the text. `window="last"` keeps its last block_size.
+
+        Raises TextError for an empty or too long text and for unknown characters.
+        """
+        if window == "last" and unknown == "error":  # what is left out need not be known
+            text = text[-self.config.block_size :]
+        ids = self.vocabulary.encode(text, unknown)
+        if window == "last":
+            ids = ids[-self.config.block_size :]
+        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
+
+    def following(self, text: str, *, unknown: str = "error", **options: Any) -> Following:
+        """What may come after the text, and what SampleConfig's filters leave of it.
+
+        Raises TextError for a character that the model does not know, ConfigError for an option.
+        """
+        from gpt.heads.next_character import following
+
+        config = SampleConfig(**options)
+        ids = self.vocabulary.encode(text, unknown)
+        ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
+        return following(self.reader, ids, config)
+
+    def heads(
+        self, text: str | None = None, *, windows: int = 32, ablation: Ablation | None = None
+    ) -> Survey:
+        """Every head's measures on a text, as `gptx heads` gives them for the same text.
+
+        Without a text: on the start of the validation split, which the model file contains; `gptx
+        heads` reads the whole split if it finds the corpus. The survey names its text. Raises
+        TextError if the text is too short or has unknown characters, and ValueError otherwise.
+        """
+        from gpt.heads.survey import survey
+
+        if windows < 1:
+            raise ValueError(f"windows: {windows} is less than 1")
+        if ablation not in (None, "mean", "zero"):
+            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
+        name = self.excerpt_name if text is None else f"a text of {len(text):,} characters"
+        ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
+        return survey(self.reader, ids, windows, ablation, text=name)
+
+    @property
+    def excerpt_name(self) -> str:
+        """The name of the part of the validation split that the model file contains."""
+        return f"the validation split's first {len(self.stored.excerpt):,} characters"
+
+    def explain(
+        self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
+    ) -> Lesson:
+        """The way from the text to its next character, through one head, every stage a table.
+
+        Raises ConfigError for a layer or head that there is not, TextError for an empty or too
+        long text and for unknown characters.
+        """
+        from gpt.explain.own_model import walk
+
+        return walk(
+            self.reader, self.attention(text, unknown=unknown), self.vocabulary, layer, head
+        )
+
+    def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
+        """The `most` likeliest next characters at every depth and position of `attention`'s text.
+
+        Raises ValueError if `most` is less than 1.
+        """
+        from gpt.heads.logit_lens import look
+
+        if most < 1:
+            raise ValueError(f"most: {most} is less than 1")
+        return look(self.reader, attention, most)
+
+    def example(self, length: int = 12) -> str:
+        """A first text to look at: the validation split's first good line, cut between words."""
+        lines = self.stored.excerpt.split("\n")
+        whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
+        good = [line.strip() for line in whole if len(line.strip()) >= length]
+        line = good[0] if good else max(map(str.strip, lines), key=len) or self.stored.excerpt
+        longest = min(length, self.config.block_size)
+        cut = line[:longest]
+        if len(line) > longest and " " in cut and line[longest] != " ":
+            cut = cut[: cut.rindex(" ")]
+        return cut.rstrip() or line[:longest]
+
+    def score(self, text: str, *, unknown: str = "error") -> Score:
+        """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
+        from gpt.reading.score import score
+
+        return score(self.reader, self.vocabulary.encode(text, unknown))
+
+    def surprises(
+        self, text: str, *, unknown: str = "error", overlapping: bool = True
+    ) -> Surprises:
+        """What the model made of every character after the first, with at least half of block_size
+        before it where the text has it; else in the windows of `score`. Raises TextError as that.
+        """
+        from gpt.reading.score import surprise_of_each
+
+        ids = self.vocabulary.encode(text, unknown)
+        return surprise_of_each(self.reader, ids, overlapping=overlapping)

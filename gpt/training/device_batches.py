@@ -1,0 +1,66 @@
+"""How the windows of a step come to the device that computes it.
+
+Ids that take little of a GPU's memory are kept there, and only the places of windows travel; of any
+others the windows do.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt.config import TrainConfig
+from gpt.corpus import cache
+from gpt.corpus.batches import batch, starts_of
+from gpt.devices import report_failure
+from gpt.vocabulary import Ids
+
+SHARE = 0.1  # of a GPU's free memory that ids may take
+AT_ONCE = 2**24  # ids that are copied together
+SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
+
+Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, here or on the device
+
+
+def kept_near(ids: Ids, device: str) -> Fed:
+    """The ids on the device, if it is a GPU and they are few; else unchanged.
+
+    They also stay in main memory if the GPU does not report its free memory, or the copy fails.
+    """
+    if device != "cuda":
+        return ids
+    try:
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        free = torch.cuda.mem_get_info()[0] + cached
+        return copied(ids, device) if ids.nbytes <= SHARE * free else ids
+    except RuntimeError as error:
+        report_failure("copying the corpus to the GPU", error, "each step sends its windows")
+        return ids
+
+
+def copied(ids: Ids, device: str) -> Tensor:
+    """(N,) the same bytes on a device, copied a part after the other; wide ids become signed."""
+    signed = ids.view(SIGNED[ids.itemsize])
+    there = torch.empty(len(ids), dtype=torch.from_numpy(signed[:0].copy()).dtype, device=device)
+    for first in range(0, len(ids), AT_ONCE):
+        part = np.array(signed[first : first + AT_ONCE])
+        there[first : first + len(part)] = torch.from_numpy(part)
+        cache.forget(ids)
+    return there
+
+
+def windows(
+    ids: Fed, config: TrainConfig, step: int, block_size: int, part: slice, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """(b, T) inputs and (b, T) targets on the device: the rows `part` of a step's batch."""
+    order = config.seed, step, config.batch_size, block_size, config.windows
+    if not isinstance(ids, Tensor):
+        inputs, targets = (torch.from_numpy(rows).to(device) for rows in batch(ids, *order, part))
+        return inputs, targets
+    starts = torch.from_numpy(starts_of(len(ids), *order)[part]).to(device)
+    rows = ids[starts[:, None] + torch.arange(block_size + 1, device=device)].long()  # (b, T + 1)
+    rows &= (1 << 8 * ids.element_size()) - 1  # as they were before they were signed
+    return rows[:, :-1], rows[:, 1:]

@@ -1,0 +1,1 @@
+"""SVG, PNG and PDF through matplotlib."""

@@ -1,0 +1,340 @@
+"""Attention maps as figures for papers: SVG and PDF with vector text, PNG of 300 dpi.
+
+Everything lies on a grid of 300 dots an inch, so that all cells of a matrix are equally large and
+their edges sharp, whatever the format. Same input, same bytes. Knows no files and no terminal;
+matplotlib, an optional extra, is imported when a figure is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpt.config.show import Scale, Stage
+from gpt.errors import ConfigError
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Array
+from gpt.view.characters import cut
+from gpt.view.figure.fonts import SPACE, files_for, warning
+from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, plan_of, points, sides
+from gpt.view.selection import Panel, Selection
+from gpt.view.terminal.lines import Page, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Form = Literal["svg", "png", "pdf"]
+
+NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their numbers
+MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
+_INK, _GREY, _MASKED = "#202020", "#707070", "#d0d0d0"
+# The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
+# so that a small weight differs from a masked one. Signed values have two colours, as on the
+# page (assets/colours.js): orange is negative, blue-green is positive.
+_RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
+_SIGNED_RAMP = (
+    *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
+    *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
+)
+_MEANINGS: dict[Stage, str] = {
+    "scores": "q·k",
+    "scaled": "q·k / √d",
+    "masked": "q·k / √d; grey: masked",
+    "weights": "attention weight",
+    "context": "context = weights · v",
+    "concat": "contexts of all heads",
+    "proj": "projection of all heads",
+    "residual": "residual stream",
+}
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "text.parse_math": False,  # a $ is a character
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "axes.formatter.limits": (-3, 4),
+    "axes.formatter.useoffset": False,
+    "svg.fonttype": "path",  # outlines: the same picture where the reader's fonts are others
+    "svg.hashsalt": "gptx",
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
+}
+
+
+def to_figure(
+    attention: AttentionMap,
+    selection: Selection,
+    form: Form,
+    scale: Scale = "fixed",
+    ascii_only: bool = False,
+    run: str | None = None,
+) -> tuple[bytes, list[str]]:
+    """The selected matrices as one figure, and warnings (a font that lacks characters).
+
+    ascii_only is about the characters' labels; a run's name goes under the title.
+    Raises ConfigError where matplotlib is not installed or the figure would be too large.
+    """
+    with _style():
+        figure, missing = draw(attention, selection, scale, ascii_only, run)
+        title = figure.get_suptitle()
+        metadata: dict[Form, dict[str, Any]] = {
+            "svg": {"Title": title, "Creator": "gptx", "Date": None, "Format": None, "Type": None},
+            "pdf": {"Title": title, "Creator": "gptx", "CreationDate": None},
+            "png": {"Title": title, "Software": "gptx"},
+        }
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
+    written = buffer.getvalue()
+    if form == "svg":  # the document type is an address on the network; SVG needs none
+        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
+    return written, missing
+
+
+def draw(
+    attention: AttentionMap,
+    selection: Selection,
+    scale: Scale = "fixed",
+    ascii_only: bool = False,
+    run: str | None = None,
+) -> tuple[Figure, list[str]]:
+    """The figure itself: an Axes for each panel in their order, then the colour bar's."""
+    with _style():
+        panels = selection.panels(attention)
+        numbers = _numbers(selection, panels)
+        plan = plan_of(selection, panels, numbers)
+        query, key, explained, missing = sides(attention, selection, plan, ascii_only)
+        sheet = _Sheet(plan, query, key, explained)
+        shades = [_shades(selection, panel, scale) for panel in panels]
+        paint = _paint(selection, shades, scale)
+        for place, panel in enumerate(panels):
+            axes = sheet.panel(place)
+            image = axes.imshow(shades[place], **paint)
+            if selection.stage in ("weights", "masked") and plan.cell[0] >= points(1.2):
+                axes.plot(*_staircase(selection), color=_GREY, lw=0.4, scalex=False, scaley=False)
+            if len(panels) > 1:
+                axes.set_title(panel.where(" · "), size=6.5, pad=2.5)
+            for row, texts in enumerate(numbers):
+                for column, text in enumerate(texts):
+                    ink = _ink(image.to_rgba(shades[place][row : row + 1, column : column + 1]))
+                    written = axes.text(column, row, text, size=plan.digits, color=ink)
+                    written.set(ha="center", va="center_baseline")
+        sheet.bar(_meaning(selection, scale), paint)
+        size = attention.layers[0].q.shape[-1]
+        facts = f"T={len(attention.text)} · head_size={size}"
+        sheet.words(_title(selection, panels), f"{run} · {facts}" if run else facts, explained)
+        return sheet.figure, [warning(missing)] if missing else []
+
+
+class _Sheet:
+    """The figure, and where things lie on it, in pixels from its upper left corner."""
+
+    def __init__(self, plan: Plan, query: Side, key: Side, explained: str) -> None:
+        """Raises ConfigError for a figure that would be too large."""
+        from matplotlib.figure import Figure
+
+        self.plan, self.query, self.key = plan, query, key
+        (rows, columns), (high, wide) = plan.shape, plan.cell
+        self.size = columns * wide, rows * high
+        head, gap = points(10) if plan.panels > 1 else 0, points(8)
+        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + gap
+        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - gap
+        left, top, right = query.longest + points(18), points(29), points(54)
+        self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
+        self.width = max(COLUMN, left + inner[0] + right)
+        self.height = top + self.middle + key.deepest + points(26 if explained else 17)
+        if self.width * self.height > MOST or max(self.width, self.height) >= 2**16:
+            raise ConfigError(
+                f"a figure of {self.width} x {self.height} pixels is too large; choose fewer "
+                "matrices with --layer and --head, or a part with --query and --key"
+            )
+        left += (self.width - left - inner[0] - right) // 2
+        self.corner = left, top + head + (self.middle - inner[1]) // 2
+        self.bar_corner = left + inner[0] + points(9), top
+        self.figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
+
+    def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
+        """Axes in a frame two pixels wide that lies just outside: it hides no cell."""
+        from matplotlib.patches import Rectangle
+
+        below, whole = self.height - y - down, np.array([self.width, self.height])
+        # A hair inside the pixels: matplotlib before 3.11 rounds the least excess up to one more.
+        corner = np.array([x + 1e-5, below + 1e-5]) / whole
+        size = np.array([across - 2e-5, down - 2e-5]) / whole
+        axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))
+        axes.tick_params(width=0.4, length=1.5, pad=2, color=_GREY, labelsize=6)
+        axes.spines[:].set_visible(False)
+        low, (wide, high) = corner - 1 / whole, size + 2 / whole
+        frame = Rectangle((low[0], low[1]), wide, high, fill=False, ec=_GREY, lw=2 * 72 / DPI)
+        self.figure.add_artist(frame)
+        return axes
+
+    def panel(self, place: int) -> Axes:
+        """The axes of the n-th panel; only the outer ones have labels."""
+        row, column = divmod(place, self.plan.across)
+        x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
+        axes = self._axes(x, y, *self.size)
+        _label(axes.yaxis, self.query, outer=column == 0)
+        _label(axes.xaxis, self.key, outer=place + self.plan.across >= self.plan.panels)
+        return axes
+
+    def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
+        """The colours with their values: an image, since 256 rectangles show seams."""
+        low, high = paint["vmin"], paint["vmax"]
+        axes = self._axes(*self.bar_corner, points(7), self.middle)
+        ramp = np.linspace(low, high, 256)[:, None]
+        extent = (0, 1, low, high)
+        axes.imshow(ramp, origin="lower", extent=extent, **paint)
+        axes.set_xticks([])
+        axes.yaxis.tick_right()
+        axes.yaxis.set_label_position("right")
+        axes.yaxis.set_offset_position("right")
+        axes.yaxis.get_offset_text().set_fontsize(6)
+        room = 72 * self.middle / DPI / (0.55 * len(meaning))
+        axes.set_ylabel(meaning, size=min(7.0, room))
+
+    def words(self, title: str, facts: str, explained: str) -> None:
+        """Above everything and, for the symbols, below."""
+        self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
+        self._line(facts, 1 - points(16) / self.height, "top")
+        self._line(explained, points(3) / self.height, "bottom")
+
+    def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
+        from matplotlib.font_manager import FontProperties
+
+        fonts = files_for(frozenset({text}))
+        font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
+        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
+        self.figure.text(0.5, y, text, fontproperties=font, color=_GREY, ha="center", va=side)
+
+
+def _label(axis: Axis, side: Side, outer: bool) -> None:
+    """Marks and, at an outer panel, what they mean; each label in a font that has it."""
+    from matplotlib.axis import XAxis
+    from matplotlib.font_manager import FontProperties
+
+    below = isinstance(axis, XAxis)
+    axis.set_ticks(side.places, side.texts if outer else [""] * len(side.texts))
+    axis.set_tick_params(length=0 if side.fonts else 1.5, labelsize=side.size)
+    if not outer:
+        return
+    axis.set_label_text(side.name, size=7)
+    for tick, text, font in zip(axis.get_ticklabels(), side.texts, side.fonts, strict=False):
+        tick.set_fontproperties(FontProperties(fname=font, size=side.size))
+        if below and side.turned(text):
+            tick.set_rotation(90)
+        if not below and text == SPACE:  # lies so low that it seems a row further on
+            tick.set_verticalalignment("baseline")
+
+
+def _title(selection: Selection, panels: Sequence[Panel]) -> str:
+    if len(panels) == 1:
+        return f"{panels[0].where(' · ')} · {selection.stage}"
+    layers, heads = selection.layers, selection.heads
+    layer = f"layers {layers[0]}–{layers[-1]}" if len(layers) > 1 else f"layer {layers[0]}"
+    head = f"heads {heads[0]}–{heads[-1]}" if len(panels) > len(layers) else panels[0].of
+    return f"{layer} · {head} · {selection.stage}"
+
+
+def _meaning(selection: Selection, scale: Scale) -> str:
+    """What the colours stand for."""
+    shares = " ÷ the row's largest" + ("" if selection.stage == "weights" else " magnitude")
+    return _MEANINGS[selection.stage] + (shares if scale == "row" else "")
+
+
+def _masked(selection: Selection) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """(rows, columns) True for keys that come after the query."""
+    return np.array(selection.keys)[None, :] > np.array(selection.queries)[:, None]
+
+
+def _shades(selection: Selection, panel: Panel, scale: Scale) -> Array:
+    """(rows, columns) float64 as they are coloured; NaN where the mask forbids."""
+    shades = panel.values.astype(np.float64)
+    if selection.stage in ("weights", "masked"):
+        shades[_masked(selection)] = np.nan
+    if scale == "row":
+        largest = np.where(np.isnan(shades), 0.0, np.abs(shades)).max(axis=1, keepdims=True)
+        shades = shades / np.where(largest > 0, largest, 1.0)
+    return shades
+
+
+def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[str, Any]:
+    """Colours and their limits, the same for all panels; signed values lie around 0."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    weights = selection.stage == "weights"
+    ramp = LinearSegmentedColormap.from_list("gptx", _RAMP if weights else _SIGNED_RAMP)
+    colours = ramp.with_extremes(bad="white" if weights else _MASKED)
+    largest = max(float(np.where(np.isnan(part), 0.0, np.abs(part)).max()) for part in shades)
+    limit = 1.0 if weights or scale == "row" else largest or 1.0
+    return {
+        "cmap": colours,
+        "vmin": 0.0 if weights else -limit,
+        "vmax": limit,
+        "aspect": "auto",
+        "interpolation": "nearest",
+    }
+
+
+def _staircase(selection: Selection) -> tuple[list[float], list[float]]:
+    """The edge of what the mask allows, as x and y of a line."""
+    allowed = (~_masked(selection)).sum(axis=1)
+    x = [float(count) - 0.5 for count in allowed for _ in range(2)]
+    y = [row + side for row in range(len(allowed)) for side in (-0.5, 0.5)]
+    return x, y
+
+
+def _numbers(selection: Selection, panels: Sequence[Panel]) -> list[list[str]]:
+    """The values of a single small matrix as in the terminal; empty where there is no room."""
+    values = panels[0].values
+    if len(panels) > 1 or max(values.shape) > NUMBERS:
+        return []
+    texts = [[number(value, Page()) for value in row] for row in values.tolist()]
+    if selection.stage != "weights":
+        return texts
+    hidden = _masked(selection).tolist()
+    return [
+        ["" if skip else text for text, skip in zip(*both, strict=True)]
+        for both in zip(texts, hidden, strict=True)
+    ]
+
+
+def _ink(colour: Any) -> str:
+    """Dark on a light colour, white on a dark one: whichever has more contrast (WCAG 2)."""
+    red, green, blue = np.asarray(colour)[..., :3].ravel() ** 2.2
+    return _INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21 else "white"
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """matplotlib as it comes, whatever its user has set, and silent; all is as before afterwards.
+
+    Raises ConfigError where matplotlib is not installed.
+    """
+    logger = logging.getLogger("matplotlib")  # tells on stderr that it lists fonts
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        try:
+            import matplotlib
+        except ImportError:
+            raise ConfigError(
+                "figures need matplotlib, which is not installed: pip install matplotlib"
+            ) from None
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            # Before 3.11 it measures a line by the letters l and p, in fonts that have neither.
+            warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
+            matplotlib.rcdefaults()
+            settings: Any = matplotlib.rcParams
+            settings.update(_SETTINGS)
+            yield
+    finally:
+        logger.setLevel(level)

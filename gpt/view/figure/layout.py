@@ -1,0 +1,157 @@
+"""How a figure lies on paper: its panels, the size of their cells, and what stands beside them.
+
+Lengths are pixels of 300 an inch, sizes of fonts are points. Draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.cells import cell_len
+
+from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.view.characters import NAMED, PICTURES, legend
+from gpt.view.figure.fonts import SPACE, drawable, files_for
+from gpt.view.selection import Panel, Selection
+
+DPI = 300
+COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # of a paper
+GLYPH = 0.64  # width of a terminal's cell in DejaVu Sans, in sizes of the font
+
+
+def points(size: float) -> int:
+    """A length in points, in pixels."""
+    return round(size * DPI / 72)
+
+
+def _legible(cell: int) -> bool:
+    """Whether labels of 5 points fit cells of so many pixels."""
+    return 0.8 * cell * 72 / DPI > 4.98
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the panels lie, how large their cells are (pixels), and the digits in them (points)."""
+
+    shape: tuple[int, int]  # rows and columns of a panel
+    panels: int
+    across: int
+    cell: tuple[int, int]  # height and width
+    digits: float
+
+    @property
+    def down(self) -> int:
+        return math.ceil(self.panels / self.across)
+
+
+def plan_of(selection: Selection, panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
+    """One head of T ≤ 16 is a column of a paper wide, and grows with T up to the page.
+
+    A cell has a pixel at least, even if the page becomes too small: a cell that is left out may be
+    the strongest.
+    """
+    rows, columns = panels[0].values.shape
+    count, layers = len(panels), len(selection.layers)
+    across = _across(count, layers, selection.stage in LAYER_STAGES)
+    widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0
+    smallest = points(5 * widest + 2.2) if numbers else 1
+    if count == 1:
+        width = float(np.interp(max(rows, columns), (16, 64), (COLUMN, _PAGE))) - points(80)
+        height, largest = float(_PAGE - points(60)), points(30)
+    else:
+        width = max(0.8 * DPI, (_PAGE - points(80)) / across - points(8))
+        height = max(0.8 * DPI, (_PAGE_HEIGHT - points(60)) * across / count - points(17))
+        largest = points(18)
+    wide = max(smallest, min(largest, round(width / columns)))
+    high = max(smallest, min(largest, round(height / rows)))
+    if selection.square:
+        wide = high = min(wide, high)
+    else:  # of dimensions there are many: their cells need not be square
+        high, wide = min(high, max(wide, points(8))), min(wide, max(high, points(16)))
+    digits = min(8.0, (wide * 72 / DPI - 2.2) / widest) if numbers else 0.0
+    return Plan((rows, columns), count, across, (high, wide), digits)
+
+
+def _ems(digits: str) -> float:
+    """Width of a number in sizes of the font: points are narrow, minus signs wide."""
+    return 0.64 * len(digits) - 0.32 * digits.count(".") + 0.2 * digits.count("−")
+
+
+def _across(count: int, layers: int, wide: bool) -> int:
+    """Panels side by side: one row a layer. A single row or column of many is folded."""
+    heads = count // layers
+    if wide or min(layers, heads) > 1:
+        return heads
+    side = math.ceil(math.sqrt(count))
+    return count if count <= 5 else next((n for n in range(side, 7) if count % n == 0), side)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is written along one side of the panels."""
+
+    name: str
+    places: Sequence[int]  # cells
+    texts: Sequence[str]
+    fonts: Sequence[str]  # a file for each text; none where positions are written
+    size: float  # points
+    pitch: float  # points from cell to cell
+
+    def turned(self, text: str) -> bool:
+        """Whether a character's label is too wide to stand beside its neighbours."""
+        return bool(self.fonts) and self.length(text) > points(self.pitch + 1)
+
+    def length(self, text: str) -> int:
+        """Pixels, nearly."""
+        return points(cell_len(text) * GLYPH * self.size)
+
+    @property
+    def longest(self) -> int:
+        return max(map(self.length, self.texts))
+
+    @property
+    def deepest(self) -> int:
+        """Pixels that the texts take below a panel."""
+        turned = [self.length(text) for text in self.texts if self.turned(text)]
+        return max(points(1.2 * self.size), *turned, 0)
+
+
+def sides(
+    attention: AttentionMap, selection: Selection, plan: Plan, ascii_only: bool
+) -> tuple[Side, Side, str, list[str]]:
+    """Beside the rows, below the columns, what the symbols mean, and characters that no font has.
+
+    Every character is written while it is legible (5 points), else positions are.
+    """
+    columns = selection.keys if selection.square else range(plan.shape[1])
+    lettered = [selection.queries, *([columns] if selection.square else [])]
+    lettered = lettered if _legible(plan.cell[0]) else []  # of a square stage both sides are alike
+    shown = "".join(dict.fromkeys(attention.text[at] for positions in lettered for at in positions))
+    names = {character: drawable(character, ascii_only) for character in shown}
+    fonts = files_for(frozenset(names.values()))
+    missing = [character for character in shown if names[character] not in fonts]
+    names.update((character, f"U+{ord(character):04X}") for character in missing)
+    sides = []
+    for axis, positions in enumerate((selection.queries, columns)):
+        title = ("query", "key" if selection.square else "dimension")[axis]
+        single, pitch = plan.panels == 1, plan.cell[axis] * 72 / DPI
+        if axis < len(lettered):
+            texts = [names[attention.text[at]] for at in positions]
+            files = [fonts.get(text, fonts[""]) for text in texts]
+            size, places = min(8.0 if single else 6.5, 0.8 * pitch), list(range(len(texts)))
+        else:
+            size, files = 6.0 if single else 5.5, []
+            step = next((n for n in (1, 2, 5, 10, 20, 50, 100) if n * pitch >= 3 * size), 200)
+            marked = [at for at in positions if at % step == 0] or [positions.start]
+            texts, places = list(map(str, marked)), [at - positions.start for at in marked]
+            title += " position" if title != "dimension" else ""
+        sides.append(Side(title, places, texts, files, size, pitch))
+    signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
+    explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
+    if not lettered:  # positions are written: the text itself goes below
+        drawn = (" " if each == " " else drawable(each, ascii_only) for each in attention.text)
+        explained = f'"{"".join(drawn)}"'
+    return sides[0], sides[1], explained, missing

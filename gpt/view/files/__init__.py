@@ -1,0 +1,1 @@
+"""JSON, CSV, NPZ and Markdown."""

@@ -1,0 +1,131 @@
+"""Lessons outside the terminal: a Markdown page, and records for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpt.checks import Check
+from gpt.explain.lesson import Lesson, Step, Table
+from gpt.view.characters import escape
+from gpt.view.terminal.lesson import column_names, matrices, row_names, shape_of, shown_columns
+
+SCHEMA = 1
+DIGITS = 4
+
+INTRODUCTION = """# Attention, one idea at a time
+
+Every number on this page is computed by `gptx explain`, and `gptx explain mine` shows the same
+steps in a model that you trained. Written by `make lessons` from `gpt/lessons/`: change the
+lessons, not the page.
+"""
+
+
+def page_of(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool = False) -> str:
+    """All lessons as one Markdown page, with its table of contents."""
+    contents = [f"- [{each.name}](#{each.name}): {each.about}" for each in lessons]
+    chapters = ["\n".join(_chapter(each, digits, full)) for each in lessons]
+    return "\n".join([INTRODUCTION, *contents, "", *chapters])
+
+
+def lesson_markdown(lesson: Lesson, digits: int = DIGITS, full: bool = False) -> str:
+    """One lesson as Markdown, with all rows; many unnamed columns only if `full`."""
+    return "\n".join(_chapter(lesson, digits, full))
+
+
+def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """For programs: all numbers in full; null where one is not finite (masked)."""
+    return {
+        "schema": SCHEMA,
+        "lesson": lesson.name,
+        "about": lesson.about,
+        "note": lesson.note,
+        **origin,
+        "steps": [_step_record(step) for step in lesson.steps],
+    }
+
+
+def _step_record(step: Step) -> dict[str, Any]:
+    return {
+        "title": step.title,
+        "text": step.text,
+        "formula": step.formula,
+        "tables": [
+            {
+                "name": table.name,
+                "shape": list(table.values.shape),
+                "rows": list(table.rows),
+                "columns": list(table.columns),
+                "source": table.source,
+                "values": _plain(table.values.tolist()),
+            }
+            for table in step.tables
+        ],
+        "notice": step.notice,
+        "checks": [_check_record(check) for check in step.checks],
+    }
+
+
+def _check_record(check: Check) -> dict[str, Any]:
+    error = _plain(check.error)
+    return {"name": check.name, "error": error, "bound": check.bound, "passed": check.passed}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def _chapter(lesson: Lesson, digits: int, full: bool) -> Iterator[str]:
+    yield f"## {lesson.name}\n\n{_safe(lesson.about)}\n"
+    if lesson.note:
+        yield f"{_safe(lesson.note)}\n"
+    for number, step in enumerate(lesson.steps, 1):
+        yield f"### {number}. {_safe(step.title)}\n\n{_safe(step.text)}\n"
+        if step.formula:
+            lines = step.formula.replace("    ", "\n").split("\n")
+            formula = "\n".join(line.strip() for line in lines if line.strip())
+            yield f"```text\n{formula}\n```\n"
+        for table in step.tables:
+            yield from _table(table, digits, full)
+        if step.notice:
+            yield f"{_safe(step.notice)}\n"
+        for check in step.checks:
+            if check.passed:
+                within = f" (within {check.bound:.0e})" if check.bound else ""
+                yield f"- ✓ {_safe(check.name)}{within}"
+            else:
+                found = f"error {check.error:.1g}, allowed {check.bound:.1g}"
+                yield f"- ✗ {_safe(check.name)} ({found})"
+        if step.checks:
+            yield ""
+
+
+def _table(table: Table, digits: int, full: bool) -> Iterator[str]:
+    columns = shown_columns(table, full)
+    some = f", first {columns} columns" if columns < table.values.shape[-1] else ""
+    yield f"**{_safe(table.name)}** {shape_of(table)}{some}\n"
+    if table.source:
+        yield f"from {_safe(table.source)}\n"
+    rows, headings = row_names(table, False), column_names(table, False, full)
+    names = [" ".join(parts) for parts in zip(*headings, strict=True)]
+    for nth, matrix in enumerate(matrices(table, digits, False, full)):
+        corner = f"[{nth}]" if table.values.ndim == 3 else ""
+        yield _row([corner, *names])
+        yield "|---|" + "---:|" * len(names)
+        for name, cells in zip(rows, matrix, strict=True):
+            yield _row([name, *cells])
+        yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(_safe, cells)) + " |"
+
+
+def _safe(text: str) -> str:
+    """Words that Markdown takes as they are."""
+    return "".join(f"\\{each}" if each in "|*_<[\\" else each for each in escape(text))

@@ -1,0 +1,123 @@
+"""The same heads in two checkpoints, side by side where the page is wide enough, else stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from rich.text import Text
+
+from gpt.config.show import Drawing
+from gpt.errors import ConfigError
+from gpt.view.characters import quoted
+from gpt.view.selection import Look, Panel
+from gpt.view.terminal.attention import VIEWS, fitting, meanings, overview, title_of
+from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, own_words
+
+
+def compare(sides: Sequence[Look], view: Drawing, page: Page) -> list[Text]:
+    """Both sides of every selected head that both have, how much it changed, and all checks.
+
+    Raises ConfigError if they share none.
+    """
+    lines: list[Text] = []
+    if view == "heads":
+        for side in sides:
+            lines.append(Text(side.name, BOLD))
+            panels = side.selection.panels(side.attention)
+            lines += overview(side.attention, side.selection, panels, page)
+    else:
+        for pair in _common(sides):
+            lines += _pair(sides, pair, view, page)
+    lines += meanings(sides[0].attention.text, page)
+    for side in sides:
+        lines += [Text(line, DIM) for line in own_words([side.name], page)]
+        lines += checks(side.attention.checks, page)
+    return lines
+
+
+def _common(sides: Sequence[Look]) -> list[tuple[Panel, Panel]]:
+    first, second = (
+        {(panel.layer, panel.head): panel for panel in side.selection.panels(side.attention)}
+        for side in sides
+    )
+    shared = [(panel, second[place]) for place, panel in first.items() if place in second]
+    if not shared:
+        raise ConfigError("--diff: the two checkpoints share no such head")
+    return shared
+
+
+def _pair(
+    sides: Sequence[Look], panels: tuple[Panel, Panel], view: Drawing, page: Page
+) -> list[Text]:
+    """One head on both sides."""
+    both = list(zip(sides, panels, strict=True))
+    half = replace(page, width=page.width and (page.width - 3) // 2)
+    drawn = _widest(both, view, half)
+    if drawn is None:
+        half, drawn = page, _widest(both, view, page) or (view if view != "auto" else "top")
+    pictures = [VIEWS[drawn](side.attention, side.selection, panel, half) for side, panel in both]
+    title = title_of(sides[0].attention, sides[0].selection, panels[0], drawn, page)
+    lines = [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
+    if half is page and page.width is not None:
+        for side, picture in zip(sides, pictures, strict=True):
+            lines += [Text(side.name, BOLD), *picture, Text()]
+    else:
+        headed = [
+            [*(Text(line, BOLD) for line in own_words([side.name], half)), *picture]
+            for side, picture in zip(sides, pictures, strict=True)
+        ]
+        lines += [*_beside(headed, page), Text()]
+    change = _change(sides[0], panels, page)
+    return [*lines, *(Text(line, DIM) for line in own_words(change, page)), Text()]
+
+
+def _widest(both: Sequence[tuple[Look, Panel]], view: Drawing, page: Page) -> str | None:
+    """The most telling view that both sides have room for: numbers or heat, or the given one."""
+    order = ("numbers", "heat", "top")
+    fits = max(order.index(fitting(s.attention, s.selection, panel, page)) for s, panel in both)
+    if view == "auto":
+        return order[fits] if fits < 2 else None
+    return view if fits <= order.index(view) and fits < 2 else None
+
+
+def _beside(pictures: Sequence[list[Text]], page: Page) -> list[Text]:
+    left, right = pictures
+    width = max(line.cell_len for line in left)
+    between = " | " if page.ascii_only else " │ "
+    lines = []
+    for row in range(max(len(left), len(right))):
+        line = left[row].copy() if row < len(left) else Text()
+        line.append(" " * (width - line.cell_len)).append(between, DIM)
+        lines.append(line.append_text(right[row]) if row < len(right) else line)
+        lines[-1].rstrip()
+    return lines
+
+
+def _change(side: Look, panels: tuple[Panel, Panel], page: Page) -> list[str]:
+    """Mean and largest difference, second less first, over what the mask allows."""
+    before, after = (panel.values.astype(np.float64) for panel in panels)
+    if before.shape != after.shape:
+        return ["change: not of one shape"]
+    seen = np.isfinite(before) & np.isfinite(after)
+    if side.selection.stage == "weights":
+        seen &= np.array(side.selection.keys) <= np.array(side.selection.queries)[:, None]
+    if not seen.any():
+        return ["change: nothing to compare"]
+    difference = np.where(seen, after, 0.0) - np.where(seen, before, 0.0)
+    row, column = np.unravel_index(np.abs(difference).argmax(), difference.shape)
+    query = side.selection.queries[int(row)]
+    where = f"query {query} {quoted(side.attention.text[query], page.ascii_only)}"
+    if side.selection.square:
+        key = side.selection.keys[int(column)]
+        where += f", key {key} {quoted(side.attention.text[key], page.ascii_only)}"
+    else:
+        where += f", dimension {int(column)}"
+    largest = float(difference[row, column])
+    sign = "+" if largest > 0 else ""
+    mean = float(np.abs(difference[seen]).mean())
+    return [
+        f"mean change {number(mean, page)}",
+        f"largest {sign}{number(largest, page)} at {where}",
+    ]

@@ -1,0 +1,155 @@
+"""Every head in a line: its measures with their errors, beside those of looking evenly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from gpt.errors import ConfigError
+from gpt.heads.measures import RULE, Measure, kinds, strengths
+from gpt.heads.survey import Survey
+from gpt.view.characters import pad
+from gpt.view.terminal.lines import BOLD, DIM, Page, flow, number, own_words
+
+SCHEMA = 1
+#: Measures that everybody sees; the others with --all.
+FIRST = (
+    *("previous", "duplicate", "induction", "induction_synthetic"),
+    *("sink", "entropy", "distance", "ablation"),
+)
+NO_INDUCTION = "no head gets the name induction; to train a model that has one: gptx train repeats"
+CAVEAT = "weights show where a head looks, not what that causes"
+
+
+def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
+    """(layer, head) of every head, the largest of a measure first.
+
+    Without a name: by what its absence costs, if that was measured, else the nearest to a kind.
+    Raises ConfigError for a measure that there is not.
+    """
+    known = {measure.name: measure.values for measure in survey.measures}
+    if by is not None and by not in known:
+        raise ConfigError(f"--sort: {by!r} is not one of {', '.join(known)}")
+    values = known.get(by or "ablation")
+    values = strengths(survey.measures) if values is None else values
+    order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")
+    return [divmod(place, values.shape[1]) for place in order.tolist()]
+
+
+def heads_table(
+    survey: Survey, order: Sequence[tuple[int, int]], page: Page, every: bool = False
+) -> list[Text]:
+    """A line a head in the given order, a last one for uniform attention, and what it all means."""
+    shown = [measure for measure in survey.measures if every or measure.name in FIRST]
+    if every:  # each measure followed by its parts
+        shown = [each for measure in shown for each in (measure, *measure.parts)]
+    named = kinds(survey.measures)
+    names = [f"layer {layer} head {head}" for layer, head in order]
+    if page.width is not None and page.width < 100:
+        names = [f"{layer}.{head}" for layer, head in order]
+    kind = [named[layer][head] or "-" for layer, head in order]
+    rows = [pad(text, max(map(len, names)) + 2) for text in names]
+    rows = [row + pad(text, max(map(len, kind)) + 1) for row, text in zip(rows, kind, strict=True)]
+    gutter = max(len(rows[0]), len("uniform "))
+    rows = [pad(row, gutter) for row in [*rows, "uniform"]]
+    columns = [_column(measure, order, page) for measure in shown]
+    lines: list[Text] = []
+    for group in _beside(columns, page.width and page.width - gutter):
+        lines += [Text()] if lines else []
+        for n, row in enumerate(["", *rows]):
+            cells = "".join(cell[n] for cell in group)
+            lines.append(Text(pad(row, gutter), DIM).append(cells, DIM if n > len(order) else ""))
+            if not n:
+                lines[-1].stylize(BOLD)
+            lines[-1].rstrip()
+    ablated = any(measure.name == "ablation" for measure in shown)
+    texts = [
+        *(f"{measure.title}: {measure.explained}" for measure in shown if measure.explained),
+        "±: standard error" if survey.windows > 1 else "one window: little evidence",
+        RULE,
+        *[NO_INDUCTION] * (not any("induction" in row for row in named)),
+        CAVEAT + (": --ablate mean tells" * (not ablated)),
+    ]
+    return [*lines, Text(), *(Text(part, DIM) for text in texts for part in _folded(text, page))]
+
+
+def title(survey: Survey, page: Page) -> list[Text]:
+    """What was measured, on what."""
+    words = own_words(["heads", survey.measured], page)
+    return [*(Text(part, BOLD) for part in words), Text()]
+
+
+def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
+    """For programs: every measure of every head, null for what is not known."""
+    return {
+        "schema": SCHEMA,
+        **origin,
+        "text": survey.text,
+        "windows": survey.windows,
+        "characters": survey.characters,
+        "kinds": kinds(survey.measures),
+        "rule": RULE,
+        "measures": [_record(measure) for measure in survey.measures],
+    }
+
+
+def _record(measure: Measure) -> dict[str, Any]:
+    record = {
+        "name": measure.name,
+        "explained": measure.explained,
+        "uniform": _known(measure.uniform),
+        "windows": measure.windows,
+        "values": [[_known(value) for value in row] for row in measure.values.tolist()],
+        "errors": [[_known(value) for value in row] for row in measure.errors.tolist()],
+    }
+    return record | ({"parts": [_record(part) for part in measure.parts]} if measure.parts else {})
+
+
+def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> list[str]:
+    """Its title, ".93±.01" of each head, and the uniform head's value."""
+    between, name = "±", measure.title
+    if page.ascii_only:
+        between, name = "+-", name.translate(_ASCII)
+    if measure.name == "ablation":  # differences of losses are small
+        page = replace(page, precision=min(9, page.precision + 2))
+    cells = []
+    for place in order:
+        error = float(measure.errors[place])
+        told = "" if math.isnan(error) else f"{between}{_plain(error, page)}"
+        cells.append(_plain(float(measure.values[place]), page) + told)
+    cells = [name, *cells, _plain(measure.uniform, page)]
+    width = max(map(len, cells)) + 2
+    return [cell.rjust(width) for cell in cells]
+
+
+def _beside(columns: list[list[str]], available: int | None) -> list[list[list[str]]]:
+    """Columns in groups that fit side by side."""
+    groups: list[list[list[str]]] = [[]]
+    for column in columns:
+        width = sum(len(each[0]) for each in [*groups[-1], column])
+        if groups[-1] and available is not None and width > available:
+            groups.append([])
+        groups[-1].append(column)
+    return groups
+
+
+def _plain(value: float, page: Page) -> str:
+    return "-" if math.isnan(value) else number(value, page)
+
+
+def _known(value: float) -> float | None:
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def _folded(text: str, page: Page) -> list[str]:
+    """A sentence in lines that fit."""
+    words = [word.translate(_ASCII) for word in text.split()] if page.ascii_only else text.split()
+    return flow(words, page.width, " ")
+
+
+_ASCII = str.maketrans({"Δ": "d", "‖": "|", "·": "*", "±": "+-"})

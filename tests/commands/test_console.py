@@ -1,0 +1,118 @@
+"""How the commands speak and read: texts exactly, lines between words, nothing for ever."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from gpt.commands import console
+from gpt.errors import TextError
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 2**16])
+def test_a_text_is_read_exactly_in_chunks_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(console, "CHUNK", chunk)
+    path = tmp_path / "text.txt"
+    for text in ("", "a\r\nb\rc\u0085\0", "Zażółć 東京 🙂👍🏽 e\u0301", "\ufeffafter\ufeff"):
+        path.write_bytes(text.encode())
+        assert console.read_text(str(path)) == text.removeprefix("\ufeff")
+    for data, position in ((b"caf\xe9 au", 3), ("é東".encode()[:-1], 2), (b"\x80", 0)):
+        path.write_bytes(data)
+        with pytest.raises(TextError, match=rf"text.txt: invalid UTF-8 at byte {position}$"):
+            console.read_text(str(path))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_device_without_an_end_is_not_read_for_ever() -> None:
+    with pytest.raises(TextError, match="/dev/zero looks like UTF-16 or binary"):
+        console.read_text("/dev/zero")
+    with pytest.raises(TextError, match=r"/dev/urandom: invalid UTF-8"):
+        console.read_text("/dev/urandom")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u202eb"])
+def test_a_line_on_stderr_stays_one_line_whatever_a_name_contains(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    console.say(f"note: {name}")
+    console.say_error(f"cannot read {name}")
+    lines = capsys.readouterr().err.split("\n")
+    assert len(lines) == 3
+    assert "".join(lines).isprintable()
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_lines_on_a_terminal_break_between_words(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = (
+        "note: words, 東京と大阪 and others that go on for a while longer-than-a-line-" + "x" * 90
+    )
+    console.say(text)
+    lines = terminal.getvalue().split("\n")
+    assert all(cell_len(line) <= columns for line in lines if "longer" not in line)
+    assert terminal.getvalue().split() == text.split()
+    short = Terminal()
+    monkeypatch.setattr(sys, "stderr", short)
+    console.say("two words")
+    assert short.getvalue() == "two words\n"
+
+
+def test_lines_in_a_pipe_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setenv("COLUMNS", "20")
+    console.say_error("many words " * 40)
+    assert pipe.getvalue().count("\n") == 1
+
+
+def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpt.view.terminal.reports import card
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console.show_aside(card({"name": "words " * 12}))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    assert [len(line.split()) for line in lines] == [5, 4, 4]
+    assert "\x1b[" in terminal.getvalue()
+
+
+def test_a_name_with_a_nul_character_is_named() -> None:
+    with pytest.raises(TextError, match="the name has a NUL character"):
+        console.read_text("a\0b")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "log"])
+def test_an_output_to_a_name_of_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    code = "import sys; from pathlib import Path; from gpt.commands import console; "
+    code += "console.deliver(b'after\\n', Path(sys.argv[1]))"
+    with open(log, "ab") as stdout:
+        subprocess.run([sys.executable, "-c", code, name], cwd=tmp_path, stdout=stdout, check=True)
+    assert log.read_text() == "before\nafter\n"
+    done = subprocess.run([sys.executable, "-c", code, "/dev/stdout"], stdout=subprocess.PIPE)
+    assert done.stdout == b"after\n"

@@ -1,0 +1,289 @@
+"""Writing in turns: what is typed stands, what is drawn follows, every turn can be taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from gpt.commands.interactive import COMMANDS, HELP, SETTINGS, Talk, talk
+from gpt.config import SampleConfig
+from gpt.errors import ConfigError, GptxError, TextError
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+@pytest.fixture
+def turns(trained: TrainedGPT) -> Talk:
+    return Talk(trained, SampleConfig(length=5, seed=7), begin="the ")
+
+
+def test_the_model_goes_on_from_the_text(turns: Talk, trained: TrainedGPT) -> None:
+    assert turns.take("cat")
+    assert turns.text == trained.generate("the cat", length=5, seed=7)
+    before = turns.text
+    assert turns.take("")
+    assert turns.text == trained.generate(before, length=5, seed=8)
+
+
+def test_undo_takes_back_turn_by_turn_and_another_try_is_another(turns: Talk) -> None:
+    texts = ["the "]
+    for line in ("", "c", ""):
+        turns.take(line)
+        texts.append(turns.text)
+    for text in texts[2::-1]:
+        turns.take("/undo")
+        assert turns.text == text
+    with pytest.raises(ConfigError, match="nothing to take back"):
+        turns.take("/undo")
+    attempts = set()
+    for _ in range(6):
+        turns.take("")
+        attempts.add(turns.text)
+        turns.take("/undo")
+    assert len(attempts) > 3
+    turns.take("/new")
+    assert turns.text == ""
+    turns.take("/undo")
+    assert turns.text == "the "
+
+
+def test_settings_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (
+        "/temperature 0.5",
+        "/top-k 3",
+        "/top_p .9",
+        "/length 2",
+        "/seed 9",
+        "/top-k none",
+    ):
+        assert turns.take(line)
+    assert turns.settings == SampleConfig(length=2, seed=9, temperature=0.5, top_p=0.9)
+    turns.take("/set")
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == "length 2 · temperature 0.5 · top-p 0.9 · seed 9"
+    turns.take("")
+    assert len(turns.text) == len("the ") + 2
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("/tempo 1", "/tempo: no such command"),
+        ("/n 3", "/n: no such command"),
+        ("/temperature hot", "/temperature: 'hot' is not a number"),
+        ("/temperature none", "/temperature: 'none' is not a number"),
+        ("/temperature -1", "/temperature: -1.0 is less than 0"),
+        ("/top_p 2", "/top_p: 2.0 is not in (0, 1]"),
+        ("/top-k 1.5", "/top-k: '1.5' is not a number"),
+        ("/length 10000001", "/length: at most 10,000,000 characters a turn"),
+        ("/length 99999999999999999999", "/length: at most 10,000,000 characters a turn"),
+        ("/set temperature 1", "/set: takes nothing after it; /temperature 1 changes one"),
+        ("/undo 2", "/undo: takes nothing after it"),
+        ("/quit now", "/quit: takes nothing after it"),
+        ("/save", "/save: name a file"),
+        ("żółw", "U+017C"),
+    ],
+)
+def test_a_wrong_line_changes_nothing(turns: Talk, line: str, problem: str) -> None:
+    with pytest.raises(GptxError) as error:
+        turns.take(line)
+    assert str(error.value).startswith(problem) or problem == "U+017C"
+    assert problem in str(error.value)
+    assert (turns.text, turns.settings) == ("the ", SampleConfig(length=5, seed=7))
+    with pytest.raises(ConfigError, match="nothing to take back"):
+        turns.take("/undo")
+
+
+def test_a_text_can_begin_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path) -> None:
+    with pytest.raises(TextError, match="'/'"):  # this model does not know it
+        turns.take("//")
+    turns.take(f"/save {tmp_path / 'kept.txt'}")
+    assert (tmp_path / "kept.txt").read_text() == "the "
+    assert not turns.take("/quit")
+
+
+def test_saving_spares_what_is_not_its_own(turns: Talk, tmp_path: Path) -> None:
+    kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"mine.txt is there already; /save! .*mine.txt repl"):
+        turns.take(f"/save {mine}")
+    assert mine.read_text() == "mine"
+    turns.take(f"/save {kept}")
+    turns.take("cat")
+    turns.take(f"/save {kept}")  # its own
+    assert kept.read_text() == turns.text != "the "
+    turns.take(f"/save! {mine}")
+    assert mine.read_text() == turns.text
+    turns.take("/new")
+    for command in ("/save", "/save!"):
+        with pytest.raises(ConfigError, match=f"^{command}: the text is empty"):
+            turns.take(f"{command} {kept}")
+    assert kept.read_text() == mine.read_text() != ""
+
+
+def test_a_setting_without_a_value_is_shown(
+    turns: Talk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in ("/length", "/top-k", "/temperature", "/stop", "/seed 1234567", "/seed"):
+        turns.take(line)
+    assert capsys.readouterr().err.splitlines() == [
+        "length 5",
+        "top-k none",
+        "temperature 0.8",
+        "stop none",
+        "length 5 · temperature 0.8 · seed 1234567",
+        "seed 1234567",
+    ]
+
+
+def test_what_the_model_does_not_know_is_left_out_and_told_each_time(
+    trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = Talk(trained, SampleConfig(length=0), begin="the ", unknown="skip")
+    for line in ("☃cat", "żółw rat"):
+        turns.take(line)
+    assert turns.text == "the cat rat"
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "note: left out 1 of 4 characters",
+        "note: left out 4 of 8 characters",
+    ]
+
+
+def test_a_turn_goes_on_past_the_stop_where_one_ended(
+    trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Greedy, so that the stop text is what must come next."""
+    free = trained.generate("the ", length=40, temperature=0)
+    stop = free[6:8]
+    turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), begin="the ")
+    turns.take("")
+    assert turns.text == free[: free.index(stop)]
+    assert capsys.readouterr().err == f"stopped at '{stop.replace(' ', '␠')}'\n"
+    turns.take("")
+    first = len(free[: free.index(stop)]) + len(stop)
+    again = free.find(stop, first)
+    assert turns.text == (free[:again] if again > 0 else free[: first - len(stop) + 36])
+    turns.take("/undo")
+    turns.take("")  # only a turn that goes on at once passes the stop
+    assert turns.text == free[: free.index(stop)]
+
+
+def test_stops_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    turns.take("/stop at ")
+    assert turns.stops == ("at ",)
+    turns.take("/stop \n")
+    assert turns.stops == ("\n",)
+    turns.take("/stop 漢")
+    turns.take("/stop none")
+    assert turns.stops == ()
+    settings = "length 5 · temperature 0.8 · seed 7"
+    assert capsys.readouterr().err.splitlines() == [
+        f"{settings} · stop 'at␠'",
+        f"{settings} · stop '⏎'",
+        "note: /stop '漢' can never occur: the model does not know '漢'",
+        f"{settings} · stop '漢'",
+        settings,
+    ]
+
+
+def test_a_first_length_has_the_same_limit(trained: TrainedGPT) -> None:
+    with pytest.raises(ConfigError, match="--length: at most 10,000,000 characters a turn"):
+        Talk(trained, SampleConfig(length=10_000_001))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_help_breaks_between_words(
+    turns: Talk,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    turns.take("/help")
+    told = capsys.readouterr().err
+    assert max(map(len, told.splitlines())) <= columns
+    words = {word.strip(";,:") for word in told.split()}
+    for name in (*COMMANDS, *SETTINGS):
+        assert f"/{name.replace('_', '-')}" in words or name == "help"
+    for what in HELP.values():
+        assert {word.strip(";,:") for word in what.split()} <= words
+
+
+def test_ctrl_c_ends_the_models_turn_and_keeps_what_came(
+    turns: Talk, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        stopped = (None,)
+
+        def __iter__(self) -> Iterator[list[str]]:
+            for n, piece in enumerate("abcdef"):
+                if n == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield [piece]
+
+    monkeypatch.setattr(trained, "stream", lambda *_, **__: Interrupted())
+    handler = signal.getsignal(signal.SIGINT)
+    assert turns.take("")
+    assert turns.text == "the abc"
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_lines_come_from_the_terminal_until_it_ends(
+    turns: Talk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        typed.send_text("c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
+        talk(turns, "a title")
+    out, err = capfd.readouterr()
+    assert err.startswith("a title · length 5 · temperature 0.8 · seed 7\n")
+    assert "gptx: error: /tempo: no such command" in err
+    assert out.startswith("the \n")
+    assert turns.text.startswith("the c")
+    assert turns.text[10:13] == "\nat"
+    assert len(turns.text) == 4 + 1 + 5 + 3 + 3
+    assert turns.settings.length == 3
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "~no-such-user/x", "no/folder/x", "\0"])
+def test_a_name_that_cannot_be_saved_under_is_an_error_and_the_text_stays(
+    turns: Talk, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        typed.send_text(f"c\r/save {name}\r/save! {name}\r/length 3\r\x04")
+        talk(turns, "a title")
+    assert (turns.text[:5], turns.settings.length) == ("the c", 3)
+    told = capfd.readouterr().err
+    assert told.count("gptx: error: ") == 2
+    assert "a bug in gptx" not in told
+
+
+@pytest.mark.parametrize("error", [MemoryError(), GptxError("no room"), KeyError("unforeseen")])
+def test_no_error_of_a_turn_ends_the_talk(
+    turns: Talk,
+    trained: TrainedGPT,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:
+    def stream(*_: object, **__: object) -> None:
+        raise error
+
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        typed.send_text("c\r/length 3\r\x04")
+        with monkeypatch.context() as patch:
+            patch.setattr(trained, "stream", stream)
+            talk(turns, "a title")
+    assert (turns.text, turns.settings.length) == ("the c", 3)
+    assert "gptx: error: " in capfd.readouterr().err

@@ -1,0 +1,106 @@
+"""A run with a time budget ends in time whatever the machine does, with its schedule at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import TrainConfig
+from gpt.config.budget import LOOK, Budget
+from gpt.config.schedule import is_due, progress
+
+SECONDS = 120.0
+CONFIG = TrainConfig(steps=1080, step_plan="0:1080")
+BUDGET = Budget(seconds=SECONDS, per_step=0.1, evaluating=0.4, saving=0.6, last=20.0)
+
+
+def ends(
+    slower: Callable[[float], float],
+    budget: Budget = BUDGET,
+    config: TrainConfig = CONFIG,
+) -> tuple[float, TrainConfig]:
+    """(seconds, options at the end) of a run whose machine is slower by a factor of the time."""
+    elapsed, step = 0.0, 0
+    config = budget.replan(config, step, elapsed)
+    while step < config.steps:
+        took = 0.1 * slower(elapsed)
+        elapsed, step = elapsed + took, step + 1
+        budget = budget.stepped(took)
+        if budget.is_due:
+            budget = budget.updated()
+            config = budget.replan(config, step, elapsed) if step < config.steps else config
+        if is_due(config, step):
+            elapsed += (0.4 + 0.6) * slower(elapsed)
+    return elapsed + 2.0 * slower(elapsed), config
+
+
+@pytest.mark.parametrize(
+    "slower",
+    [
+        lambda now: 1.0,
+        lambda now: 3.0,
+        lambda now: 1 / 3,
+        lambda now: 3.0 if now > 60 else 1.0,
+        lambda now: 1 / 3 if now > 60 else 1.0,
+        lambda now: 3.0 if now < 30 else 1.0,
+        lambda now: 3.0 if now > 110 else 1.0,
+        lambda now: 1 / 3 if now > 100 else 1.0,
+        lambda now: 3.0 if 40 < now < 80 else 1.0,
+        lambda now: 3.0 if int(now / 7) % 2 else 1.0,
+        lambda now: 1 + now / 60,
+    ],
+)
+def test_a_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float]) -> None:
+    seconds, config = ends(slower)
+    assert seconds == pytest.approx(SECONDS, rel=0.1)
+    assert progress(config, config.steps) == 1
+    assert sum(is_due(config, step) for step in range(config.steps + 1)) == 10
+    assert len(config.horizons) <= 2 + 1 / LOOK
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.floats(0.3, 3),
+    st.floats(0.3, 3),
+    st.floats(0, 0.9),
+    st.sampled_from([0, 25, 200]),
+)
+def test_a_run_ends_in_time_whenever_the_speed_changes(
+    before: float, after: float, share: float, interval: int
+) -> None:
+    """Within a tenth for a change by a factor of up to four, within a fifth up to ten: a late
+    change of that size (3 to 0.3 after 78 % of the time) leaves too little time to answer it."""
+    config = TrainConfig(steps=1080, step_plan="0:1080", eval_interval=interval)
+    seconds, _ = ends(lambda now: before if now < share * SECONDS else after, BUDGET, config)
+    sudden = max(before, after) > 2 or min(before, after) < 0.5
+    assert seconds == pytest.approx(SECONDS, rel=0.2 if sudden else 0.1)
+
+
+def test_a_run_whose_machine_does_as_planned_keeps_its_plan() -> None:
+    assert ends(lambda now: 1.0)[1].horizons == ((0, 1080),)
+    assert ends(lambda now: 1.005)[1].horizons == ((0, 1080),)
+
+
+def test_no_more_steps_than_the_corpus_bears() -> None:
+    budget = Budget(seconds=SECONDS, per_step=0.1, evaluating=0.4, saving=0.6, most_steps=1100)
+    seconds, config = ends(lambda now: 1 / 3, budget)
+    assert (config.steps, seconds < SECONDS / 2) == (1100, True)
+
+
+def test_a_run_whose_time_is_over_still_brings_its_learning_rate_down() -> None:
+    config = TrainConfig(steps=1000, step_plan="0:1000")
+    late = BUDGET.replan(config, 500, 130.0)
+    assert (late.steps, late.step_plan) == (505, "0:1000 500:505")
+    assert progress(late, 500) == 0.5
+    assert progress(late, 505) == 1
+
+
+@pytest.mark.parametrize("name", ["seconds", "per_step", "evaluating", "saving", "last"])
+def test_a_negative_time_is_refused(name: str) -> None:
+    BUDGET.check()
+    with pytest.raises(ValueError, match="negative"):
+        replace(BUDGET, **{name: -1.0}).check()

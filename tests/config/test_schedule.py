@@ -1,0 +1,90 @@
+"""Where a run stands, when it evaluates, and how a change of its steps changes both."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import TrainConfig
+from gpt.config.schedule import characters_read, evaluations_left, is_due, progress, replanned
+from gpt.errors import ConfigError
+
+CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 400)), max_size=6)
+
+
+def changed(config: TrainConfig, changes: list[tuple[float, int]]) -> TrainConfig:
+    """The run, replanned at these shares of its way so that so many steps follow."""
+    at = 0
+    for share, more in changes:
+        at += int(share * (config.steps - 1 - at))
+        config = replanned(config, at, at + more)
+    return config
+
+
+def test_progress_is_piecewise_linear() -> None:
+    config = replanned(TrainConfig(steps=100), 50, 150)
+    assert (config.steps, config.step_plan) == (150, "0:100 50:150")
+    assert [progress(config, step) for step in (0, 25, 50, 100, 150)] == [0, 0.25, 0.5, 0.75, 1]
+    shorter = replanned(config, 100, 110)
+    assert [progress(shorter, step) for step in (100, 106, 110)] == pytest.approx([0.75, 0.9, 1])
+    assert progress(TrainConfig(steps=100), 40, since=20) == 0.25
+    assert progress(config, 30, since=50) == 0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), CHANGES, st.sampled_from([0, 20, 1000]))
+def test_progress_never_falls_and_ends_at_one(
+    steps: int, changes: list[tuple[float, int]], since: int
+) -> None:
+    config = changed(TrainConfig(steps=steps), changes)
+    way = [progress(config, step, since) for step in range(config.steps + 1)]
+    assert way == sorted(way)
+    assert way[-1] == (since < config.steps)
+    assert all(0 <= share <= 1 for share in way)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), CHANGES)
+def test_what_a_change_finds_behind_it_stays(steps: int, changes: list[tuple[float, int]]) -> None:
+    before = changed(TrainConfig(steps=steps), changes)
+    at = before.steps // 2
+    after = replanned(before, at, at + 77)
+    for step in range(at + 1):
+        assert progress(after, step) == progress(before, step)
+        assert step == before.steps or is_due(after, step) == is_due(before, step)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), CHANGES, st.integers(1, 12), st.sampled_from([0, 0, 7, 1000]))
+def test_evaluations_are_as_many_as_announced(
+    steps: int, changes: list[tuple[float, int]], evaluations: int, interval: int
+) -> None:
+    options = TrainConfig(steps=steps, evaluations=evaluations, eval_interval=interval)
+    config = changed(options, changes)
+    due = [step for step in range(config.steps + 1) if is_due(config, step)]
+    assert due[-1] == config.steps
+    assert 0 not in due
+    for step in (config.horizons[-1][0], (config.horizons[-1][0] + config.steps) // 2):
+        assert evaluations_left(config, step) == sum(each > step for each in due)
+
+
+def test_ten_evaluations_are_a_tenth_of_the_run_apart() -> None:
+    config = TrainConfig(steps=2000)
+    assert [step for step in range(2001) if is_due(config, step)] == [*range(200, 2001, 200)]
+    config = TrainConfig(steps=20, eval_interval=7)
+    assert [step for step in range(21) if is_due(config, step)] == [7, 14, 20]
+
+
+@pytest.mark.parametrize(
+    "plan", ["x", "0:5", "0:2000 5", "3:2000", "0:9 9:2000 9:2000", "0:9 10:2000 5:2000", "0:3 4:4"]
+)
+def test_what_is_no_plan_of_steps_is_refused(plan: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--step-plan: "):
+        TrainConfig(step_plan=plan)
+
+
+def test_a_part_is_whole_windows_or_less_than_one() -> None:
+    assert [characters_read(1000, 64, most) for most in (0, 1000, 2000, 999, 130, 64, 63, 1)] == [
+        *(1000, 1000, 1000, 960, 128, 64, 63, 1)
+    ]

@@ -1,0 +1,410 @@
+"""Corpora: any UTF-8 text becomes exactly its ids, once; splits and batches lie inside it."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TEXT, corpus_of
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from gpt.config import TrainConfig
+from gpt.corpus import corpus as module
+from gpt.corpus import encode_task as parts
+from gpt.corpus import texts
+from gpt.corpus.corpus import Corpus, character_counts, encode, reopen
+from gpt.corpus.sources import Source
+from gpt.errors import TextError
+from gpt.vocabulary import Vocabulary
+
+DELICATE = "\r\n\r\0\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
+CHUNKS = st.integers(1, 7)
+
+
+def encoded(folder: Path, *contents: bytes) -> Corpus:
+    """Files of these bytes, 0.txt, 1.txt, …, as one corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, content in enumerate(contents):
+        (folder / f"{number}.txt").write_bytes(content)
+    names = [f"{number}.txt" for number in range(len(contents))]
+    return encode([Source(folder / name, name) for name in names], folder / "data")
+
+
+def text_of(corpus: Corpus) -> str:
+    """The text that a corpus holds."""
+    return corpus.vocabulary.decode(corpus.ids)
+
+
+@settings(deadline=None, max_examples=50)
+@given(text=st.text(st.sampled_from(DELICATE) | st.characters(codec="utf-8")), chunk=CHUNKS)
+@example(text=DELICATE, chunk=1)
+def test_any_text_is_read_exactly_in_chunks_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, text: str, chunk: int
+) -> None:
+    whole = "A text: " + text
+    assume(whole.count("\0") <= len(whole.encode()) // 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        corpus = encoded(tmp_path_factory.mktemp("corpus"), whole.encode())
+    assert text_of(corpus) == whole
+    assert corpus.vocabulary == Vocabulary.from_text(whole)
+    assert (corpus.identity.characters, corpus.ids.dtype) == (len(whole), corpus.vocabulary.dtype)
+    assert isinstance(corpus.ids, np.memmap)
+
+
+@settings(deadline=None, max_examples=100)
+@given(before=st.text(), junk=st.binary(min_size=1, max_size=4), after=st.text(), chunk=CHUNKS)
+@example(before="é", junk="\ud83d".encode("utf-8", "surrogatepass"), after="", chunk=2)
+@example(before="", junk="😀".encode()[:3], after="", chunk=2)
+@example(before="aaaa", junk=b"\xc0\x80", after="é", chunk=3)
+@example(before="", junk=b"\xff", after="", chunk=7)
+def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
+    tmp_path_factory: pytest.TempPathFactory, before: str, junk: bytes, after: str, chunk: int
+) -> None:
+    content = b"A text: " + before.encode() + junk + after.encode()
+    assume(content.count(0) <= len(content) // 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        for start in (b"", codecs.BOM_UTF8):
+            folder = tmp_path_factory.mktemp("corpus")
+            try:
+                expected = content.decode()
+            except UnicodeDecodeError as error:
+                place = len(start) + error.start
+                with pytest.raises(TextError, match=rf"^0\.txt: invalid UTF-8 at byte {place};"):
+                    encoded(folder, start + content)
+                assert list(folder.glob("data/*")) == []
+            else:
+                assert text_of(encoded(folder, start + content)) == expected
+
+
+def test_a_byte_order_mark_is_left_out_and_said(tmp_path: Path) -> None:
+    corpus = encoded(tmp_path, codecs.BOM_UTF8 + b"a\xef\xbb\xbfb\n", codecs.BOM_UTF8 + b"c")
+    assert text_of(corpus) == "a\ufeffb\nc"
+    assert corpus.notes == tuple(
+        f"left out the byte order mark of {n}.txt" for n in range(2)
+    )  # once each, though a text is read twice
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (TEXT.encode("utf-16"), "UTF-16"),
+        (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "UTF-16"),
+        (TEXT.encode("utf-16-le"), "UTF-16 or binary"),
+        (TEXT.encode("utf-32-be"), "UTF-16 or binary"),
+        (gzip.compress(TEXT.encode(), mtime=0), "gzip"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"%PDF-1.7", "a PDF"),
+    ],
+)
+def test_what_is_not_a_text_is_called_what_it_looks_like(
+    tmp_path: Path, content: bytes, what: str
+) -> None:
+    with pytest.raises(TextError, match=rf"^1\.txt looks like {what}, not UTF-8 text$") as caught:
+        encoded(tmp_path, b"a text", content)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("contents", [[b""], [codecs.BOM_UTF8], [b"", b""]])
+def test_nothing_is_no_corpus(tmp_path: Path, contents: list[bytes]) -> None:
+    names = ", ".join(f"{number}.txt" for number in range(len(contents)))
+    with pytest.raises(TextError, match=f"^corpus is empty: {names}$"):
+        encoded(tmp_path, *contents)
+
+
+def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(TextError, match=r"^cannot read corpus here: "):
+            encode([Source(path, "here")], tmp_path / "data")
+
+
+def test_one_distinct_character_works_and_is_said(tmp_path: Path) -> None:
+    corpus = encoded(tmp_path, b"aaaa")
+    assert corpus.ids.tolist() == [0, 0, 0, 0]
+    assert corpus.notes == ("the corpus has one distinct character: there is nothing to predict",)
+
+
+def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))) * 2
+    corpus = encoded(tmp_path, text.encode())
+    assert (len(corpus.vocabulary), corpus.ids.dtype) == (20_000, np.dtype("u2"))
+    assert text_of(corpus) == text
+
+
+@pytest.mark.parametrize(
+    ("contents", "text"),
+    [
+        ([b"a", b"b"], "a\nb"),
+        ([b"a\n", b"b"], "a\nb"),
+        ([b"", b"a", b"\n", b"b"], "a\n\nb"),
+    ],
+)
+def test_texts_follow_each_other_on_a_new_line(
+    tmp_path: Path, contents: list[bytes], text: str
+) -> None:
+    corpus = encoded(tmp_path, *contents)
+    assert text_of(corpus) == text
+    assert corpus.identity.digest == encoded(tmp_path / "joined", text.encode()).identity.digest
+
+
+def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = corpus_of(TEXT, tmp_path)
+    monkeypatch.setattr(module, "draft", lambda *_: pytest.fail("encoded again"))
+    again = corpus_of(TEXT, tmp_path)
+    opened = reopen(first.identity, tmp_path / "data")
+    assert (again.identity, again.notes) == (first.identity, ())
+    assert opened is not None
+    assert text_of(opened) == text_of(again) == TEXT
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    contents=st.lists(st.text("abé東\n", max_size=30), min_size=1, max_size=6),
+    every=st.integers(2, 4),
+    chunk=CHUNKS,
+)
+def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
+) -> None:
+    whole = "".join(
+        content + "\n" * (not content.endswith("\n") and any(contents[n + 1 :]))
+        for n, content in enumerate(contents)
+        if content
+    )
+    counting = [content for content in contents if content]
+    assume(len(whole) >= every and (len(counting) == 1 or len(counting) >= every))
+    config = TrainConfig(split=f"every:{every}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        folder = tmp_path_factory.mktemp("corpus")
+        plain = encoded(folder, *(content.encode() for content in contents))
+        sources = [Source(folder / f"{n}.txt", f"{n}.txt") for n in range(len(contents))]
+        corpus = encode(sources, folder / "data", None, config)
+    assert text_of(plain) == whole
+    assert corpus.identity.digest == plain.identity.digest  # the same text, in another order
+    train, val = (corpus.vocabulary.decode(part) for part in corpus.parts(0.1))
+    if len(counting) > 1:
+        ends = [content + "\n" * (not content.endswith("\n")) for content in counting]
+        ends[-1] = counting[-1]
+        kept = [
+            "".join(e for n, e in enumerate(ends) if bool((n + 1) % every) == t) for t in (1, 0)
+        ]
+        assert [train, val] == kept
+    else:
+        blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
+        assert val == "".join(blocks[every - 1 :: every])
+        assert len(train) + len(val) == len(whole)
+    opened = reopen(corpus.identity, folder / "data", config)
+    assert opened is not None
+    assert (opened.boundary, opened.block) == (corpus.boundary, corpus.block)
+    assert opened.ids.tolist() == corpus.ids.tolist()
+
+
+def test_another_text_validates_whole(tmp_path: Path) -> None:
+    sources = []
+    for name, text in (("a", TEXT), ("b", "the cat."), ("c", "the cat.\n")):
+        (tmp_path / name).write_text(text)
+        sources.append(Source(tmp_path / name, name))
+    a, b, c = sources
+    config = TrainConfig(split="c")
+    corpus = encode([a, b], tmp_path / "data", None, config, [c])
+    for fraction in (0.1, 0.9):
+        train, val = (corpus.vocabulary.decode(part) for part in corpus.split(fraction, 8))
+        assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
+    assert corpus.identity.sources == ("a", "b")
+    assert corpus.identity.boundary == len(TEXT) + 9
+    # The same text, divided elsewhere, is not taken for it.
+    other = encode([a], tmp_path / "data", None, config, [b, c])
+    assert (other.identity.digest, other.boundary) == (corpus.identity.digest, len(TEXT))
+    for each in (corpus, other):
+        opened = reopen(each.identity, tmp_path / "data", config)
+        assert opened is not None
+        assert (opened.boundary, opened.identity) == (each.boundary, each.identity)
+
+
+def test_the_same_text_cut_elsewhere_is_in_another_order(tmp_path: Path) -> None:
+    config, made = TrainConfig(split="every:2", separator=""), []
+    for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
+        (tmp_path / cuts[0]).mkdir()
+        sources = [Source(tmp_path / cuts[0] / str(n), str(n)) for n in range(4)]
+        for source, cut in zip(sources, cuts, strict=True):
+            source.path.write_text(cut)
+        made.append(encode(sources, tmp_path / "data", None, config))
+    assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
+    assert [each.boundary for each in made] == [4, 6, 4]
+    for each in made:
+        opened = reopen(each.identity, tmp_path / "data", config)
+        assert opened is not None
+        assert text_of(opened) == text_of(each)
+
+
+def test_blocks_that_are_short_beside_a_context_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    source = Source(tmp_path / "text", "text")
+    corpus = encode([source], tmp_path / "data", None, TrainConfig(split="every:4"))
+    assert corpus.block == len(TEXT) // 40 == 72
+    assert corpus.longest_context(0.1) == 18
+    corpus.split(0.1, 18)
+    with pytest.raises(TextError, match=r"^--split every:N: blocks of 72 .* --block-size 18, or"):
+        corpus.split(0.1, 19)
+
+
+def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a" * 50 + "bé東" + "b" * 50)
+    source = Source(tmp_path / "text", "text")
+    config = TrainConfig(min_count=2)
+    corpus = encode([source], tmp_path / "data", None, config)
+    assert text_of(corpus) == "a" * 50 + "b\ufffd\ufffd" + "b" * 50
+    assert corpus.folded == {"é": 1, "東": 1}
+    assert (corpus.identity.folded, corpus.identity.folded_count) == ("é東", 2)
+    assert dict(zip(corpus.vocabulary.characters, corpus.counts, strict=True)) == {
+        "a": 50,
+        "b": 51,
+        "\ufffd": 2,
+    }
+    opened = reopen(corpus.identity, tmp_path / "data", config)
+    assert opened is not None
+    assert (opened.folded, opened.identity) == (corpus.folded, corpus.identity)
+    again = encode([source], tmp_path / "data", corpus.vocabulary, config)
+    assert again.identity == corpus.identity
+    assert text_of(encode([source], tmp_path / "data")) == (tmp_path / "text").read_text()
+
+
+def test_the_share_that_is_done_is_told_and_never_falls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "SPAN", 100)
+    (tmp_path / "text").write_text(TEXT)
+    told: list[float] = []
+    encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=told.append)
+    assert told == sorted(told)
+    assert len(told) > 20
+    assert told[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "split"), [(0.1, "last"), (0.5, "last"), (0.8, "last"), (0.95, "every:3")]
+)
+def test_an_encoding_that_is_broken_off_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float, split: str
+) -> None:
+    def impatient(share: float) -> None:
+        if share >= at:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(parts, "AT_ONCE", 100)
+    monkeypatch.setattr(texts, "SPAN", 100)
+    (tmp_path / "text").write_text(TEXT)
+    with pytest.raises(KeyboardInterrupt):
+        encode(
+            [Source(tmp_path / "text", "text")],
+            tmp_path / "data",
+            config=TrainConfig(split=split),
+            progress=impatient,
+        )
+    assert list((tmp_path / "data").glob("*")) == []
+
+
+def test_a_text_that_is_another_one_when_it_has_been_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.draft
+
+    def meanwhile(*arguments: Any) -> Any:
+        made = real(*arguments)
+        (tmp_path / "text").write_text(TEXT.replace("cat", "rat"))
+        return made
+
+    monkeypatch.setattr(module, "draft", meanwhile)
+    (tmp_path / "text").write_text(TEXT)
+    with pytest.raises(TextError, match=r"^text was changed while it was read"):
+        encode([Source(tmp_path / "text", "text")], tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def spoil(path: Path, how: str) -> None:
+    """Damages a file."""
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        flipped = bytes([content[0] ^ 1]) + content[1:]
+        made = {"flipped": flipped, "torn": content[:-1], "empty": b"", "longer": content + b"\0"}
+        path.write_bytes(made[how])
+
+
+@pytest.mark.parametrize("how", ["flipped", "torn", "longer", "empty", "gone"])
+@pytest.mark.parametrize("part", ["ids", "json"])
+def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -> None:
+    identity = corpus_of(TEXT, tmp_path).identity
+    (path,) = (tmp_path / "data").glob(f"*.{part}")
+    spoil(path, how)
+    assert reopen(identity, tmp_path / "data") is None
+    corpus = corpus_of(TEXT, tmp_path)
+    assert (text_of(corpus), corpus.identity) == (TEXT, identity)
+    lost = part == "ids" and how == "gone"  # then there was nothing to be damaged
+    ids = path.with_suffix(".ids")
+    assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
+
+
+def test_an_edited_text_is_another_corpus_and_the_first_one_stays(tmp_path: Path) -> None:
+    first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
+    assert first.identity.digest != second.identity.digest
+    opened = reopen(first.identity, tmp_path / "data")
+    assert opened is not None
+    assert (text_of(first), text_of(opened), text_of(second)) == (TEXT, TEXT, TEXT + "!")
+
+
+@pytest.mark.parametrize("characters", [20, 21, 29, 1_115_394])
+def test_the_text_is_split_as_nanogpt_splits_it(characters: int) -> None:
+    ids = np.arange(characters)
+    corpus: Any = Corpus(ids, Vocabulary("ab"), identity=None)  # type: ignore[arg-type]
+    train, val = corpus.split(0.1, block_size=1)
+    assert np.array_equal(train, ids[: int(0.9 * characters)])
+    assert np.array_equal(val, ids[int(0.9 * characters) :])
+
+
+@pytest.mark.parametrize(("fraction", "short"), [(0.25, "validation"), (0.75, "training")])
+def test_both_splits_hold_a_window_or_the_error_names_the_block_size_that_fits(
+    tmp_path: Path, fraction: float, short: str
+) -> None:
+    corpus = corpus_of("abcd" * 9, tmp_path)  # the shorter split has 9 characters
+    assert sorted(map(len, corpus.split(fraction, block_size=8))) == [9, 27]
+    with pytest.raises(TextError) as caught:
+        corpus.split(fraction, block_size=9)
+    message = f"the {short} split has 9 characters, needs 10; use --block-size 8"
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["a", "ab", "abc" * 3])
+def test_a_text_too_short_for_any_block_size_says_so(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TextError, match="even --block-size 1 needs two characters in each split"):
+        corpus_of(text, tmp_path).split(0.1, block_size=1)
+
+
+def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COUNTED_AT_ONCE", 3)
+    assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
+
+
+def test_a_cache_with_another_vocabulary_is_made_again(tmp_path: Path) -> None:
+    corpus = corpus_of("abc" * 9, tmp_path)
+    record = next((tmp_path / "data").glob("*.json"))
+    record.write_text(record.read_text().replace('"abc"', '"abd"'))
+    assert reopen(corpus.identity, tmp_path / "data") is None
+
+
+def test_an_empty_text_between_two_adds_no_line(tmp_path: Path) -> None:
+    sources = []
+    for name, text in (("a", "one"), ("b", ""), ("c", "two")):
+        (tmp_path / name).write_text(text)
+        sources.append(Source(tmp_path / name, name))
+    corpus = encode(sources, tmp_path / "data")
+    assert corpus.vocabulary.decode(corpus.ids) == "one\ntwo"

@@ -1,0 +1,78 @@
+"""What validates: every character is used once, every N-th text or block, never one that trains."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpt.corpus import split as module
+from gpt.corpus.split import divide
+from gpt.errors import TextError
+
+
+def places(spans: tuple[tuple[int, int], ...]) -> list[int]:
+    """The characters in the order of the spans."""
+    return [place for first, last in spans for place in range(first, last)]
+
+
+def test_unasked_nothing_is_moved() -> None:
+    for starts in ((0, 9), (0, 3, 9)):
+        division = divide(starts, len(starts) - 1, 0)
+        assert (division.spans, division.boundary, division.block) == (((0, 9),), None, 0)
+
+
+def test_texts_of_their_own_validate_where_they_begin() -> None:
+    division = divide((0, 3, 9, 11), 2, 0)
+    assert (division.spans, division.boundary, division.block) == (((0, 11),), 9, 0)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=30), st.integers(2, 9))
+def test_of_several_texts_every_nth_validates(lengths: list[int], every: int) -> None:
+    starts = [0, *itertools.accumulate(lengths)]
+    texts = [list(range(*ends)) for ends in itertools.pairwise(starts)]
+    texts = [text for text in texts if text]  # empty ones do not count
+    assume(len(texts) >= 2)
+    if len(texts) < every:
+        with pytest.raises(TextError, match=rf"^--split every:{every}: there are {len(texts)} "):
+            divide(starts, len(lengths), every)
+        return
+    division = divide(starts, len(lengths), every)
+    val = [place for n, text in enumerate(texts) if (n + 1) % every == 0 for place in text]
+    train = [place for n, text in enumerate(texts) if (n + 1) % every for place in text]
+    assert places(division.spans) == train + val
+    assert (division.boundary, division.block) == (len(train), 0)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 3000), st.integers(2, 9), st.integers(1, 40), st.integers(9, 50))
+def test_of_a_single_text_every_nth_block_validates(
+    characters: int, every: int, longest: int, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONGEST_BLOCK", longest)
+        patch.setattr(module, "MOST_BLOCKS", most)
+        if characters < every:
+            with pytest.raises(TextError):
+                divide((0, characters), 1, every)
+            return
+        division = divide((0, characters), 1, every)
+    block = division.block
+    assert block >= 1
+    assert characters // block <= most + most // 2 or block == 1
+    val = [place for place in range(characters) if (place // block + 1) % every == 0]
+    train = [place for place in range(characters) if (place // block + 1) % every]
+    assert places(division.spans) == train + val
+    assert division.boundary == len(train)
+
+
+def test_blocks_are_long_but_there_are_ten_that_validate() -> None:
+    assert divide((0, 10**9), 1, 10).block == 65_536
+    assert divide((0, 10**12), 1, 10).block == 10**7
+    shakespeare = divide((0, 1_115_394), 1, 10)
+    assert shakespeare.block == 11_153
+    assert shakespeare.boundary is not None
+    assert 1_115_394 - shakespeare.boundary == 10 * 11_153

@@ -1,0 +1,162 @@
+"""Lessons with one's own words and numbers: every check holds, whatever goes in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.errors import ConfigError
+from gpt.explain.catalogue import ABOUT, LESSONS, lesson, material
+from gpt.explain.lesson import LARGEST, MOST_ROWS, Material, Table
+
+each_lesson = pytest.mark.parametrize("name", LESSONS)
+
+
+@each_lesson
+def test_the_lesson_as_it_is_told_passes_its_checks(name: str) -> None:
+    told = lesson(name)  # type: ignore[arg-type]
+    assert told.failed == []
+    assert sum(len(step.checks) for step in told.steps) >= 3
+    assert told.about == ABOUT[name]  # type: ignore[index]
+    names = [table.name for step in told.steps for table in step.tables]
+    assert len(names) == len(set(names)), "a table is found by its name"
+
+
+@each_lesson
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda width: st.lists(
+            st.lists(st.floats(-LARGEST, LARGEST), min_size=width, max_size=width),
+            min_size=1,
+            max_size=5,
+        )
+    ),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_any_numbers_pass_the_checks(name: str, rows: list[list[float]], seed: int) -> None:
+    told = lesson(name, material(name, rows=rows, seed=seed))  # type: ignore[arg-type]
+    assert told.failed == []
+
+
+@each_lesson
+@pytest.mark.parametrize("words", [["a"], ["the", "cat", "the"], list("日本語"), ["👩", "é", "|"]])
+def test_any_words_are_the_rows_labels(name: str, words: list[str]) -> None:
+    told = lesson(name, material(name, words=words))  # type: ignore[arg-type]
+    assert told.failed == []
+    labelled = [table.rows for step in told.steps for table in step.tables if table.rows]
+    assert tuple(words) in labelled
+
+
+def test_the_same_word_has_the_same_random_row_and_the_seed_another() -> None:
+    first = material("simple", words=["the", "cat", "the"]).embeddings
+    np.testing.assert_array_equal(first[0], first[2])
+    assert (first[0] != first[1]).any()
+    assert first.shape == (3, 3)
+    again = material("simple", words=["the", "cat"]).embeddings
+    np.testing.assert_array_equal(again, first[:2])
+    assert (material("simple", words=["the"], seed=9).embeddings != first[0]).any()
+
+
+def test_a_seed_changes_what_is_random_and_nothing_else() -> None:
+    def value(name: str, table: str, seed: int | None) -> np.ndarray:  # type: ignore[type-arg]
+        told = lesson(name, material(name, seed=seed))  # type: ignore[arg-type]
+        return next(t.values for step in told.steps for t in step.tables if t.name == table)
+
+    for name, table in (
+        ("trainable", "W_query"),
+        ("causal", "causal weights"),
+        ("dropout", "dropout of ones"),
+        ("multi-head", "contexts side by side"),
+        ("mistakes", "weights, repaired"),
+    ):
+        assert (value(name, table, 5) != value(name, table, None)).any(), name
+        np.testing.assert_array_equal(value(name, table, 5), value(name, table, 5))
+    np.testing.assert_array_equal(value("simple", "weights", 5), value("simple", "weights", None))
+
+
+def test_a_future_that_takes_all_the_weight_is_told_not_divided_by() -> None:
+    told = lesson("causal", material("causal", rows=[[53.0], [0.0]], seed=0))
+    notices = [step.notice for step in told.steps if "taken all the weight" in step.notice]
+    assert notices
+    usual = lesson("causal")
+    assert not any("taken all the weight" in step.notice for step in usual.steps)
+    assert "three ways, one result" in [c.name for step in usual.steps for c in step.checks]
+
+
+@each_lesson
+def test_random_rows_are_told_with_their_seed(name: str) -> None:
+    def note(**played_with: object) -> str:
+        return lesson(name, material(name, **played_with)).note  # type: ignore[arg-type]
+
+    its_own = name == "mistakes"
+    for seed, told in ((None, "seed 0:"), (7, "seed 7:")):
+        assert (told in note(words=["the", "cat"], seed=seed)) is not its_own
+    assert note() == note(seed=7) == note(rows=[[1.0], [2.0]]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [(["a"], "One word"), (["a", "b"], "2 characters"), (["a", "cat", "b", "c"], "4 words")],
+)
+def test_shiny_counts_ones_own_words(words: list[str], title: str) -> None:
+    told = lesson("shiny", material("shiny", words=words))
+    assert told.steps[0].title == title
+    assert "Hello" not in told.about
+    assert lesson("shiny").steps[0].title == "Three words"
+    assert "Hello" in lesson("shiny").about
+
+
+def test_scores_whose_sum_is_0_are_not_divided_by_it() -> None:
+    for rows in ([[1.0], [2.0], [-3.0]], [[0.1], [0.2], [-0.3]], [[0.0]]):
+        step = lesson("simple", material("simple", rows=rows)).steps[2]
+        assert "sum is 0" in step.notice
+        assert step.tables == ()
+    step = lesson("simple", material("simple", rows=[[1.0], [2.0], [-2.0]])).steps[2]
+    assert "no shares" in step.notice
+    assert len(step.tables) == 1
+
+
+def test_a_mask_of_another_machine_is_a_remark_at_the_end() -> None:
+    *earlier, last = lesson("dropout").steps
+    assert "MKL" in last.notice
+    assert not any("MKL" in each.text + each.notice for each in earlier)
+
+
+def test_rows_without_words_are_counted() -> None:
+    assert material("simple", rows=[[1.0], [2.0]]).words == ("x1", "x2")
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "problem"),
+    [
+        (["a", "b"], [[1.0]], "--embeddings: 1 rows for 2 words"),
+        (["a"] * (MOST_ROWS + 1), None, f"--text: {MOST_ROWS + 1} words"),
+        (None, [[1.0] * (MOST_ROWS + 1)], f"--embeddings: {MOST_ROWS + 1} numbers in a row"),
+        (None, [[float("nan")]], "not finite"),
+        (None, [[LARGEST * 2]], "beyond ±1,000"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    words: list[str] | None, rows: list[list[float]] | None, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        material("simple", words, rows)
+
+
+def test_a_table_wants_a_label_for_every_row_and_column() -> None:
+    values = np.zeros((2, 3))
+    Table("fits", values, ("a", "b"), ("x", "y", "z"))
+    with pytest.raises(ValueError, match="1 labels for 2"):
+        Table("rows", values, ("a",))
+    with pytest.raises(ValueError, match="2 labels for 3"):
+        Table("columns", values, (), ("x", "y"))
+    with pytest.raises(ValueError, match="is no table"):
+        Table("deep", np.zeros((1, 1, 1, 1)))
+
+
+def test_the_second_word_asks_unless_there_is_one_alone() -> None:
+    assert Material(("a", "b"), np.zeros((2, 1))).query == 1
+    assert Material(("a",), np.zeros((1, 1))).query == 0

@@ -1,0 +1,206 @@
+"""A walk through a model: every number follows from the named weights, and a wrong one is found."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.config import ModelConfig
+from gpt.config.model import Activation, Position
+from gpt.errors import ConfigError, TextError
+from gpt.explain.lesson import Lesson, Table
+from gpt.explain.own_model import must_fit, walk
+from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.reading.gpt import Reader, softmax
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+from gpt.vocabulary import Vocabulary
+
+LETTERS = Vocabulary("abcdefghi")
+TEXT = "beaded"
+
+
+def small(dtype: npt.DTypeLike = np.float32, **options: Any) -> Reader:
+    shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**{**shape, "block_size": 40, **options})
+    random = np.random.default_rng(1)
+    shapes = config.shapes().items()
+    return Reader(config, {name: random.normal(size=s).astype(dtype) for name, s in shapes})
+
+
+def attention_of(reader: Reader, text: str = TEXT) -> AttentionMap:
+    return inspect(reader, text, LETTERS.encode(text))
+
+
+def walked(reader: Reader, layer: int = 0, head: int = 0, text: str = TEXT) -> Lesson:
+    return walk(reader, attention_of(reader, text), LETTERS, layer, head)
+
+
+def tables_of(lesson: Lesson) -> dict[str, Table]:
+    """By their names, of which none comes twice."""
+    tables = [table for step in lesson.steps for table in step.tables]
+    named = {table.name: table for table in tables}
+    assert len(named) == len(tables)
+    return named
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("position", get_args(Position))
+def test_every_stage_follows_in_every_model(
+    position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
+) -> None:
+    for more in ({"ngram": 3}, {"bias": True}, {"tied": True}, {"bias": True, "ngram": 2}):
+        reader = small(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
+        for layer, head in ((0, 0), (1, 1)):
+            assert walked(reader, layer, head).failed == []
+
+
+@pytest.mark.parametrize("activation", get_args(Activation))
+def test_every_activation_follows(activation: str) -> None:
+    assert walked(small(activation=activation, n_layer=1, n_head=1)).failed == []
+
+
+def test_numbers_are_those_of_the_rows_that_are_named() -> None:
+    reader = small(position="learned", norm="layer")
+    tables = tables_of(walked(reader, layer=1, head=1))
+    for name in "qkv":
+        source = tables[name].source
+        found = re.fullmatch(r"(\S+), rows (\d+)–(\d+)", source)
+        assert found, source
+        rows = reader.tensors[found[1]][int(found[2]) : int(found[3]) + 1]
+        expected = tables["normed"].values @ rows.T.astype(np.float64)
+        np.testing.assert_allclose(tables[name].values, expected, rtol=0, atol=1e-12)
+    by_head = tables["of it by head 1"]
+    found = re.fullmatch(r"(\S+), columns (\d+)–(\d+)", by_head.source)
+    assert found, by_head.source
+    columns = reader.tensors[found[1]][:, int(found[2]) : int(found[3]) + 1]
+    expected = tables["context"].values @ columns.T
+    np.testing.assert_allclose(by_head.values, expected, rtol=0, atol=1e-4)
+
+
+def test_the_heads_parts_of_the_projection_make_it_whole() -> None:
+    reader = small()
+    parts = [tables_of(walked(reader, 0, head))[f"of it by head {head}"] for head in (0, 1)]
+    whole = tables_of(walked(reader))["proj"].values
+    np.testing.assert_allclose(sum(each.values for each in parts), whole, rtol=0, atol=1e-5)
+
+
+def test_the_last_step_is_the_models_answer() -> None:
+    reader = small(ngram=2)
+    tables, attention = tables_of(walked(reader)), attention_of(reader)
+    logits = reader.logits(reader.forward(attention.ids[None]))[0, -1]
+    order = np.argsort(-logits)[:8]
+    assert tables["logits"].columns == tuple(LETTERS.characters[each] for each in order)
+    np.testing.assert_allclose(tables["logits"].values, logits[order], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(tables["chances"].values, softmax(logits)[order], atol=1e-5)
+    np.testing.assert_array_equal(tables["rows of lm_head.weight"].values, order)
+
+
+@pytest.mark.parametrize(
+    ("stage", "check"),
+    [
+        ("stream", "stream"),
+        ("q", "q"),
+        ("k", "k"),
+        ("v", "v"),
+        ("scores", "scores"),
+        ("scaled", "scaled"),
+        ("weights", "weights"),
+        ("context", "context"),
+        ("concat", "concat"),
+        ("proj", "proj"),
+        ("residual", "residual"),
+        ("output", "output"),
+    ],
+)
+@pytest.mark.parametrize("wrong", [0.1, np.nan])
+def test_a_wrong_stage_is_found(stage: str, check: str, wrong: float) -> None:
+    reader = small()
+    attention = attention_of(reader)
+    first = attention.layers[0]
+    values = getattr(first, stage).copy()
+    values.reshape(-1)[0] += wrong
+    tampered = replace(attention, layers=(replace(first, **{stage: values}), *attention.layers[1:]))
+    assert check in walk(reader, tampered, LETTERS, 0, 0).failed
+
+
+def test_a_future_that_is_seen_is_found() -> None:
+    reader = small(n_layer=1)
+    attention = attention_of(reader)
+    masked = attention.layers[0].masked.copy()
+    masked[0, 0, 1] = 0.0
+    seen = replace(attention, layers=(replace(attention.layers[0], masked=masked),))
+    assert "masked" in walk(reader, seen, LETTERS, 0, 0).failed
+
+
+def test_rows_of_n_grams_are_worked_out_so_that_they_can_be_repeated() -> None:
+    reader = small(ngram=3, ngram_rows=500)  # 10² codes fit, 10³ do not
+    lesson = walked(reader)
+    found = tables_of(lesson)["rows of n-grams"].values
+    step = next(each for each in lesson.steps if each.title == "Which rows n-grams have")
+    assert "10, the number of codes" in step.text
+    assert "1000003 makes a hash" in step.text
+    for sentence, row in zip(step.notice.rstrip(".").split(". "), found[-1], strict=True):
+        sums = [each.split(" = ") for each in sentence.split(": ")[1].split("; ")]
+        for written, total in sums:
+            assert re.fullmatch(r"[\d()×+ mod]+", written)
+            assert eval(written.replace("×", "*").replace("mod", "%")) == int(total)
+        assert int(sums[-1][1]) == row
+    assert walked(reader, text="b").failed == []
+
+
+def test_a_wrong_row_of_an_n_gram_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = small(ngram=3)
+    monkeypatch.setattr("gpt.heads.exact_ngrams.HASH", 999)
+    monkeypatch.setattr("gpt.heads.exact_ngrams.MODULUS", 997)
+    assert "rows of n-grams" in walked(reader, text="i" * 9).failed
+
+
+def test_a_later_layer_begins_with_what_the_earlier_ones_made() -> None:
+    reader = small()
+    titles = [step.title for step in walked(reader, layer=1).steps]
+    assert "Earlier layers" in titles
+    assert "Earlier layers" not in [step.title for step in walked(reader, layer=0).steps]
+    tables = tables_of(walked(reader, layer=1))
+    np.testing.assert_array_equal(
+        tables["stream into layer 1"].values, attention_of(reader).layers[0].output
+    )
+
+
+def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
+    reader = small()
+    with pytest.raises(ConfigError, match=r"--layer: 2 is not in 0 … 1"):
+        walked(reader, layer=2)
+    with pytest.raises(ConfigError, match=r"--head: -1 is not in 0 … 1"):
+        walked(reader, head=-1)
+    with pytest.raises(TextError, match=r"33 characters: .* at most 32; gptx attn … shows"):
+        walked(reader, text="a" * 33)
+    with pytest.raises(TextError, match=r"has 9: give at most 9; gptx attn … --window last"):
+        must_fit(replace(reader.config, block_size=9), 10)
+    with pytest.raises(TextError, match=r"41 characters: .* at most 32; .* shows the last 40"):
+        must_fit(reader.config, 41)
+    with pytest.raises(TextError, match="no text"):
+        must_fit(reader.config, 0)
+    assert walked(reader, text="a" * 32).failed == []
+    assert walked(reader, text="a").failed == []
+
+
+def test_a_trained_model_explains_itself(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    lesson = trained.explain("the cat", layer=1, head=1)
+    assert lesson.name == "mine"
+    assert lesson.failed == []
+    names = [check.name for check in lesson.steps[-1].checks]
+    assert "logits = torch's at saving" in names
+    following = trained.following("the cat", temperature=1.0).expected
+    chances = tables_of(lesson)["chances"].values
+    np.testing.assert_allclose(chances, np.sort(following)[::-1][:8], atol=1e-6)
+    with pytest.raises(TextError, match="é"):
+        trained.explain("thé")

@@ -1,0 +1,92 @@
+"""What ablation tells of heads whose worth is known, against a forward written out anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
+
+from gpt.heads.ablation import Ablation, ablate
+from gpt.heads.measures import Measure
+from gpt.reading import score as scoring
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.score import surprises
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+
+def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
+    *steps, measure = ablate(reader, windows, how)
+    assert steps == [None] * reader.config.n_layer * reader.config.n_head
+    assert measure is not None
+    return measure
+
+
+@pytest.fixture(scope="module")
+def repeated() -> np.ndarray:  # type: ignore[type-arg]
+    """(8, 17) texts of 8 distinct characters that come twice."""
+    random = np.random.default_rng(2)
+    return np.stack([np.tile(random.permutation(SIZE)[:8], 3)[: SIZE + 1] for _ in range(8)])
+
+
+@pytest.mark.parametrize("how", ["mean", "zero"])
+def test_only_the_heads_that_complete_repetitions_matter_to_them(
+    repeated: np.ndarray,  # type: ignore[type-arg]
+    how: Ablation,
+) -> None:
+    found = ablated(hand_built(), repeated, how)
+    assert found.values[INDUCTION] > 0.5
+    assert found.values[PREVIOUS] > 0.5
+    others = np.delete(found.values.ravel(), [0, 4])
+    assert np.array_equal(others, np.zeros(6))  # their rows of W_O are zero: exactly no difference
+    assert found.values[EVEN] == found.errors[EVEN] == 0
+    assert (found.errors[INDUCTION] > 0, found.windows, found.uniform) == (True, 8, 0.0)
+
+
+@pytest.mark.parametrize("how", ["mean", "zero"])
+def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Ablation) -> None:
+    """Zero: the head's columns of W_O are zero. Mean: and what they said on average is a bias."""
+    trained = TrainedGPT(tiny.model())
+    ids = trained.vocabulary.encode(trained.stored.excerpt)
+    windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
+    found = ablated(trained.reader, windows, how)
+    for layer in range(2):
+        for head in range(2):
+            tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
+            columns = slice(8 * head, 8 * head + 8)
+            weight = tensors[f"blocks.{layer}.attention.proj.weight"]
+            if how == "mean":
+                said = np.mean(
+                    [_kept(trained.reader, one)[layer].context[head].mean(0) for one in windows], 0
+                )
+                tensors[f"blocks.{layer}.attention.proj.bias"] = weight[:, columns] @ said
+            weight[:, columns] = 0
+            changed = Reader(trained.config, tensors)
+            rises = [_loss(changed, one) - _loss(trained.reader, one) for one in windows]
+            assert found.values[layer, head] == pytest.approx(np.mean(rises), abs=2e-6)
+            error = np.std(rises, ddof=1) / np.sqrt(5)
+            assert found.errors[layer, head] == pytest.approx(error, abs=2e-6)
+
+
+def test_how_many_windows_are_read_at_once_changes_nothing(
+    tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = TrainedGPT(tiny.model())
+    ids = trained.vocabulary.encode(trained.stored.excerpt)
+    windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
+    whole = ablated(trained.reader, windows, "mean")
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 16 * 64 * 2)
+    assert scoring.windows_at_once(trained.config) == 2
+    parts = ablated(trained.reader, windows, "mean")
+    np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
+
+
+def _kept(reader: Reader, window: np.ndarray) -> list[Stages]:  # type: ignore[type-arg]
+    kept: list[Stages] = []
+    reader.forward(window[None, :-1], keep=kept)
+    return kept
+
+
+def _loss(reader: Reader, window: np.ndarray) -> float:  # type: ignore[type-arg]
+    logits = reader.logits(reader.forward(window[None, :-1]))
+    return float(surprises(logits, window[None, 1:]).mean(dtype=np.float64))

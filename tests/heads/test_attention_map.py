@@ -1,0 +1,328 @@
+"""An attention map's checks hold, each notices its own damage, and known heads look as known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.checks import Check
+from gpt.config import ModelConfig
+from gpt.errors import TextError
+from gpt.heads.attention_map import LAYER_STAGES, inspect
+from gpt.reading import gpt as reader_module
+from gpt.reading.gpt import Array, Cache, Reader, Stages
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (
+    "rows sum to 1",
+    "above the diagonal exactly 0",
+    "stream",
+    "q, k, v",
+    "scores",
+    "weights",
+    "context",
+    "proj",
+    "residual",
+    "output",
+    "logits",
+    "logits end to end",
+    "logits = torch's at saving",
+)
+Damage = Callable[[Array], None]
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+class Damaged(Reader):
+    """A reader that spoils one number of one stage of one layer."""
+
+    def __init__(self, sound: TrainedGPT, layer: int, stage: str, damage: Damage) -> None:
+        super().__init__(sound.config, sound.stored.tensors)
+        self._damage = layer, stage, damage
+
+    def forward(
+        self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
+    ) -> Array:
+        stream = super().forward(ids, cache, keep)
+        layer, stage, damage = self._damage
+        if keep is not None:
+            spoilt = getattr(keep[layer], stage).copy()
+            damage(spoilt)
+            keep[layer] = replace(keep[layer], **{stage: spoilt})
+        return stream
+
+
+def at(place: tuple[int, ...], value: float) -> Damage:
+    """Adds the value to the number at a place."""
+
+    def damage(array: Array) -> None:
+        array[place] += value
+
+    return damage
+
+
+def failed(reader: Reader, trained: TrainedGPT) -> set[str]:
+    """The names of the checks that do not pass."""
+    ids = trained.vocabulary.encode("the cat")
+    return {check.name for check in inspect(reader, "the cat", ids).checks if not check.passed}
+
+
+@pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
+def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
+    attention = trained.attention(text)
+    assert [check.name for check in attention.checks] == [
+        *(SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT),
+        *(LOGITS, WAY, PROBE),
+    ]
+    assert all(check.passed for check in attention.checks)
+    assert {check.name: check.bound for check in attention.checks}[WEIGHTS] < 1e-6
+    assert attention.checks[1].error == attention.checks[1].bound == 0.0
+    assert attention.checks[-1].error == trained.probe_error > 0
+    assert (attention.text, len(attention.ids)) == (text, len(text))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize(
+    ("stage", "damage", "noticed"),
+    [
+        ("weights", at((0, 3, 3), 1.5e-6), {SUM, WEIGHTS}),
+        ("weights", at((0, 3, 4), 1e-30), {DIAGONAL}),
+        ("q", at((1, 4, 0), 0.1), {QKV, SCORES, WEIGHTS}),
+        ("k", at((1, 2, 0), 0.1), {QKV, SCORES, WEIGHTS}),
+        ("v", at((0, 1, 2), 0.1), {QKV, CONTEXT}),
+        ("context", at((1, 6, 1), 1e-3), {CONTEXT}),
+        ("concat", at((6, 1), 1e-3), {CONTEXT, PROJ}),
+        ("proj", at((6, 1), 1e-3), {PROJ, RESIDUAL}),
+        ("residual", at((6, 1), 1e-3), {RESIDUAL, OUTPUT}),
+        ("stream", at((6, 1), 1e-3), {STREAM, QKV, RESIDUAL}),
+        ("scores", at((0, 2, 1), 0.1), {SCORES}),
+        ("scaled", at((0, 2, 1), 0.1), {SCORES}),
+        ("masked", at((0, 2, 1), 0.1), {SCORES}),
+        ("masked", lambda stage: np.copyto(stage, -1e9, where=np.isinf(stage)), {SCORES}),
+    ],
+)
+def test_each_check_notices_its_own_damage(
+    trained: TrainedGPT, layer: int, stage: str, damage: Damage, noticed: set[str]
+) -> None:
+    assert failed(Damaged(trained, layer, stage, damage), trained) == noticed
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("stage", [field.name for field in fields(Stages)])
+@pytest.mark.filterwarnings("ignore")
+def test_a_nan_anywhere_fails_a_check(trained: TrainedGPT, layer: int, stage: str) -> None:
+    shape = getattr(trained.attention("the cat").layers[0], stage).shape
+    place = (0, 2, 1) if len(shape) == 3 else (2, 1)
+    assert failed(Damaged(trained, layer, stage, at(place, float("nan"))), trained)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_an_output_is_held_by_the_layer_and_by_what_follows_it(
+    trained: TrainedGPT, layer: int
+) -> None:
+    damaged = Damaged(trained, layer, "output", at((6, 1), 1e-3))
+    # The next layer's stream is no longer it; after the last one there are logits.
+    expected = {OUTPUT, STREAM} if layer == 0 else {OUTPUT, WAY}
+    assert failed(damaged, trained) == expected
+
+
+#: How a reader may compute wrongly -> the checks that notice, besides the logits end to end.
+SLIPS: dict[str, tuple[str, Any, set[str]]] = {
+    "embeds another character": (
+        "embed",
+        lambda f: lambda self, ids, *a: f(self, (ids + 1) % 15, *a),
+        {STREAM},
+    ),
+    "projects another layer's": (
+        "linear",
+        lambda f: lambda self, name: f(self, name.replace("1.attention.proj", "0.attention.proj")),
+        {PROJ},
+    ),
+    "swaps the layers' q, k, v": (
+        "linear",
+        lambda f: lambda self, name: f(self, name.replace("1.attention.qkv", "0.attention.qkv")),
+        {QKV},
+    ),
+    "feeds another layer forward": (
+        "linear",
+        lambda f: (
+            lambda self, name: f(self, name.replace("1.feed_forward.up", "0.feed_forward.up"))
+        ),
+        {OUTPUT},
+    ),
+    "forgets the last norm": ("final_norm", lambda f: lambda self, x: x, {LOGITS}),
+    "gives larger logits": (
+        "logits",
+        lambda f: lambda self, x: f(self, x) * np.float32(1.001),
+        {LOGITS},
+    ),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_reader_that_computes_wrongly_is_noticed_where_it_does(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, slip: str
+) -> None:
+    method, change, noticed = SLIPS[slip]
+    monkeypatch.setattr(Reader, method, change(getattr(Reader, method)))
+    assert failed(Reader(trained.config, trained.stored.tensors), trained) == {*noticed, WAY}
+
+
+@pytest.mark.parametrize(
+    ("place", "noticed"), [("_turn", QKV), ("rms_norm", QKV), ("softmax", WEIGHTS)]
+)
+def test_a_part_of_the_reader_that_is_wrong_is_noticed(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, place: str, noticed: str
+) -> None:
+    right = getattr(reader_module, place)
+    monkeypatch.setattr(reader_module, place, lambda x, *rest: right(x * np.float32(1.01), *rest))
+    if place == "rms_norm":  # which does not change with a factor
+        monkeypatch.setattr(reader_module, place, lambda x: right(x) * np.float32(1.01))
+    assert {noticed, WAY} <= failed(Reader(trained.config, trained.stored.tensors), trained)
+
+
+@pytest.mark.parametrize("error", [1.1e-4, float("nan"), float("inf")])
+def test_a_failed_probe_is_told(trained: TrainedGPT, error: float) -> None:
+    ids = trained.vocabulary.encode("the cat")
+    found = inspect(trained.reader, "the cat", ids, Check(PROBE, error, 1e-4)).checks
+    assert [check.name for check in found if not check.passed] == [PROBE]
+
+
+def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
+    errors = (0.0, 0.5, 0.51, float("nan"))
+    assert [Check("", error, 0.5).passed for error in errors] == [True, True, False, False]
+
+
+def test_a_float64_model_is_held_to_1e_12(trained: TrainedGPT) -> None:
+    tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
+    reader = Reader(trained.config, tensors)
+    attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
+    assert all(check.passed for check in attention.checks)
+    assert {check.name: check.bound for check in attention.checks}[WEIGHTS] <= 1e-12
+
+
+def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
+    tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
+    tensors["blocks.1.attention.qkv.weight"][: trained.config.n_embd] = 0
+    reader = Reader(trained.config, tensors)
+    attention = inspect(reader, "the cat sat", trained.vocabulary.encode("the cat sat"))
+    even = np.tri(11) / np.arange(1, 12)[:, None]
+    for head in range(trained.config.n_head):
+        np.testing.assert_allclose(attention.stage("weights", 1, head), even, rtol=0, atol=1e-7)
+    assert np.abs(attention.stage("weights", 0, 0) - even).max() > 1e-3
+
+
+def test_a_head_built_to_look_one_back_looks_one_back() -> None:
+    """Position t is the unit vector t, and stays one through the norm but for its length.
+
+    The query of t asks for unit t − 1; the key of t offers unit t.
+    """
+    config = ModelConfig(
+        vocab_size=2,
+        block_size=8,
+        n_layer=1,
+        n_head=1,
+        n_embd=16,
+        position="learned",
+        qk_norm=False,
+    )
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
+    tensors["position.weight"][:, :8] = np.eye(8)
+    tensors["token_embedding.weight"][:, 8:10] = np.eye(2)
+    queries, keys, _ = np.split(tensors["blocks.0.attention.qkv.weight"], 3)
+    queries[range(7), range(1, 8)] = 10  # rows are outputs: q[t − 1] = 10 · x[t]
+    keys[range(8), range(8)] = 10
+    attention = inspect(Reader(config, tensors), "abbabaab", np.array([0, 1, 1, 0, 1, 0, 0, 1]))
+    weights = attention.stage("weights", 0, 0)
+    assert weights[0, 0] == 1
+    assert np.diag(weights, k=-1).min() > 0.999
+    assert all(check.passed for check in attention.checks)
+
+
+def test_a_stage_of_a_head_of_the_mean_and_of_the_layer(trained: TrainedGPT) -> None:
+    attention = trained.attention("the cat")
+    stages = attention.layers[1]
+    assert np.array_equal(attention.stage("scores", 1, 0), stages.scores[0])
+    mean = (stages.weights[0] + stages.weights[1]) / 2
+    np.testing.assert_allclose(attention.stage("weights", 1, "mean"), mean, atol=1e-7)
+    assert attention.stage("masked", 1, "mean")[0, 1] == -np.inf
+
+
+STAGES = [field.name for field in fields(Stages)]
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_belongs_to_a_head_or_to_the_whole_layer(
+    trained: TrainedGPT, name: Any, layer: int
+) -> None:
+    attention = trained.attention("the cat")
+    values = getattr(attention.layers[layer], name)
+    of_heads = name not in LAYER_STAGES
+    assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
+    for head in (0, 1, np.int64(1)):
+        expected = values[head] if of_heads else values
+        assert np.array_equal(attention.stage(name, np.int32(layer), head), expected)
+    assert attention.stage(name, layer, "all") is values
+    mean = values.mean(axis=0) if of_heads else values
+    assert np.array_equal(attention.stage(name, layer, "mean"), mean)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_layers_heads_and_words_that_there_are_not_are_refused(
+    trained: TrainedGPT, name: Any
+) -> None:
+    attention = trained.attention("the cat")
+    for layer, head in ((0, -1), (0, 2), (-1, 0), (2, "mean"), (-1, "all")):
+        with pytest.raises(IndexError, match=r"^(layer|head) -?\d is not in 0 … 1$"):
+            attention.stage(name, layer, head)  # type: ignore[arg-type]
+    words = ["max"] if name == "weights" else ["max", "rollout"]
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            attention.stage(name, 0, word)  # type: ignore[arg-type]
+    for layer in (-1, 2):
+        with pytest.raises(IndexError):
+            attention.rollout(layer)
+
+
+def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> None:
+    with pytest.raises(TextError, match="at least one character"):
+        trained.attention("")
+    with pytest.raises(TextError, match=r"17 characters.* 16.*--window last"):
+        trained.attention("the cat sat on th")
+    with pytest.raises(TextError, match=r"'€' \(U\+20AC EURO SIGN\) at position 4"):
+        trained.attention("the €")
+
+
+def test_the_last_window_of_a_long_text_is_that_text_alone(trained: TrainedGPT) -> None:
+    cut, alone = trained.attention("the cat sat on the mat", window="last"), "t sat on the mat"
+    assert cut.text == alone
+    for ours, theirs in zip(cut.layers, trained.attention(alone).layers, strict=True):
+        assert np.array_equal(ours.weights, theirs.weights)
+    assert trained.attention("the cat", window="last").text == "the cat"
+    assert trained.attention("the€ cat", unknown="skip").text == "the cat"
+
+
+def test_rollout_is_the_product_of_half_mean_and_half_identity(trained: TrainedGPT) -> None:
+    attention = trained.attention("the cat sat")
+    product = np.eye(11)
+    for layer, stages in enumerate(attention.layers):
+        product = (
+            0.5 * stages.weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(11)
+        ) @ product
+        found = attention.rollout(layer)
+        np.testing.assert_allclose(found, product, rtol=0, atol=1e-6)
+        assert np.array_equal(found, np.tril(found))
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-6)
+        assert np.array_equal(attention.stage("weights", layer, "rollout"), found)
+    with pytest.raises(IndexError):
+        attention.rollout(2)

@@ -1,0 +1,98 @@
+"""The plain forms in float64: their known values, and torch's in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from gpt.config import ModelConfig
+from gpt.config.model import Activation, Norm, Position
+from gpt.heads.exact import Exact, turned, unit
+from gpt.heads.exact_ngrams import gram_rows
+from gpt.model import GPT
+from gpt.reading.gpt import Reader, Stages, ngram_rows
+from gpt.training.checkpoint import exact_logits
+
+
+def exact_of(**options: object) -> Exact:
+    config = ModelConfig(vocab_size=2, block_size=2, n_layer=1, n_head=1, n_embd=2, **options)  # type: ignore[arg-type]
+    tensors = {name: np.full(shape, 2.0, np.float32) for name, shape in config.shapes().items()}
+    return Exact(Reader(config, tensors))
+
+
+def test_norms_have_their_known_values() -> None:
+    x = np.array([[3.0, -1.0]])
+    np.testing.assert_allclose(unit(x), x / math.sqrt(5), rtol=1e-5)
+    np.testing.assert_allclose(exact_of(norm="rms").norm(x, "norm")[0], x / math.sqrt(5), rtol=1e-5)
+    with_bias = exact_of(norm="layer", bias=True)
+    np.testing.assert_allclose(with_bias.norm(x, "norm")[0], [[4.0, 0.0]], atol=1e-4)
+    np.testing.assert_allclose(exact_of(norm="layer").norm(x, "norm")[0], [[2.0, -2.0]], rtol=1e-4)
+    assert with_bias.gains("norm") == "norm.weight and norm.bias"
+    assert exact_of(norm="rms").gains("norm") == ""
+
+
+def test_a_linear_layer_has_a_bias_or_not() -> None:
+    x, none, name = np.array([[3.0, -1.0]]), np.zeros((1, 1)), "blocks.0.attention.proj"
+    assert exact_of().linear(x, none, name)[0].tolist() == [[4.0, 4.0]]
+    assert exact_of(bias=True).linear(x, none, name)[0].tolist() == [[6.0, 6.0]]
+
+
+def test_positions_turn_by_their_number() -> None:
+    x = np.array([[1.0, 0.0, 1.0, 0.0]] * 4)
+    first, second = (math.cos(3), math.sin(3)), (math.cos(3 / 100), math.sin(3 / 100))
+    assert turned(x)[3].tolist() == pytest.approx([*first, *second])
+    assert turned(x)[0].tolist() == x[0].tolist()
+
+
+def both(**options: Any) -> tuple[GPT, Reader]:
+    """A model of random weights in torch and in numpy."""
+    shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**{**shape, "block_size": 8, **options})
+    random = np.random.default_rng(1)
+    tensors = {n: random.normal(size=s).astype(np.float32) for n, s in config.shapes().items()}
+    model = GPT(config)
+    model.load_parameters({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
+    return model, Reader(config, tensors)
+
+
+@pytest.mark.parametrize("activation", get_args(Activation))
+@pytest.mark.parametrize("norm", get_args(Norm))
+@pytest.mark.parametrize("position", get_args(Position))
+def test_the_whole_way_is_torchs_in_float64(position: str, norm: str, activation: str) -> None:
+    options = {"position": position, "norm": norm, "activation": activation}
+    for more in (
+        {},
+        {"tied": True, "qk_norm": False},
+        {"bias": True},
+        {"ngram": 3, "ngram_rows": 40},
+    ):
+        model, reader = both(**options, **more)
+        ids = np.random.default_rng(2).integers(9, size=(1, 8))
+        expected = exact_logits(model, ids)[0]
+        np.testing.assert_allclose(Exact(reader).logits(ids[0]), expected, rtol=0, atol=1e-12)
+
+
+def test_a_layer_alone_and_from_captured_stages_is_the_same() -> None:
+    _, reader = both(bias=True, norm="layer")
+    exact, kept = Exact(reader), list[Stages]()
+    reader.forward(np.arange(8)[None], keep=kept)
+    alone = exact.layer(0, kept[0].stream)
+    found = exact.layer(0, kept[0].stream, alone.stages)
+    for field in fields(Stages):
+        assert np.array_equal(
+            getattr(alone.stages, field.name), getattr(found.stages, field.name)
+        ), field.name
+
+
+@pytest.mark.parametrize("rows", [40, 100, 2000])
+def test_rows_of_n_grams_are_the_readers(rows: int) -> None:
+    config = ModelConfig(vocab_size=9, n_embd=8, n_head=2, ngram=5, ngram_rows=rows)
+    ids = np.random.default_rng(3).integers(9, size=40).astype(np.uint8)
+    for length in (1, 2, 40):
+        found = gram_rows(config, ids[:length])
+        assert np.array_equal(found, ngram_rows(config, ids[None, :length])[0])

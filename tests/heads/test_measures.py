@@ -1,0 +1,292 @@
+"""Measures of heads built by hand, of a trained model by plain loops, and the names heads earn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hand_built import DUPLICATE, EVEN, FIRST, INDUCTION, PREVIOUS, SIZE, hand_built
+
+from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.measures import (
+    KINDS,
+    SEQUENCES,
+    TITLES,
+    Measure,
+    induction,
+    kinds,
+    measure,
+    strengths,
+)
+from gpt.reading.gpt import Array, Reader
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+IDS = np.array([3, 7, 3, 3, 1, 7, 0, 5, 3, 1])
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return hand_built()
+
+
+def map_of(reader: Reader, ids: np.ndarray) -> AttentionMap:  # type: ignore[type-arg]
+    return inspect(reader, "".join(chr(97 + n) for n in ids), ids)
+
+
+def by_name(measures: list[Measure]) -> dict[str, Measure]:
+    return {each.name: each for each in measures}
+
+
+def completions(ids: list[int]) -> list[tuple[int, int]]:
+    """(i, j + 1) for each i whose character came before, last at j < i − 1."""
+    found = []
+    for i, character in enumerate(ids):
+        earlier = [j for j in range(i) if ids[j] == character]
+        if earlier and earlier[-1] + 1 < i:
+            found.append((i, earlier[-1] + 1))
+    return found
+
+
+def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
+    """The measures of one (T, T) matrix, number by number."""
+    T = len(ids)
+    previous = [weights[i][i - 1] for i in range(1, T)]
+    sink = [weights[i][0] for i in range(T)]
+    duplicate, entropy = [], []
+    far, mass, far_later, mass_later = 0.0, 0.0, 0.0, 0.0
+    for i in range(T):
+        equal = [j for j in range(i) if ids[j] == ids[i]]
+        if equal:
+            duplicate.append(sum(weights[i][j] for j in equal))
+        if i:
+            bits = -sum(w * math.log(w) for w in weights[i][: i + 1].tolist() if w > 0)
+            entropy.append(bits / math.log(i + 1))
+        for j in range(i + 1):
+            far, mass = far + weights[i][j] * (i - j), mass + weights[i][j]
+            if j:
+                far_later += weights[i][j] * (i - j)
+                mass_later += weights[i][j]
+    completed = [weights[i][j] for i, j in completions(ids)]
+    return {
+        "previous": sum(previous) / len(previous),
+        "induction": sum(completed) / len(completed) if completed else math.nan,
+        "duplicate": sum(duplicate) / len(duplicate) if duplicate else math.nan,
+        "sink": sum(sink[1:]) / (T - 1),
+        "sink_all": sum(sink) / T,
+        "entropy": sum(entropy) / len(entropy),
+        "distance": far / mass,
+        "distance_later": far_later / mass_later,
+    }
+
+
+def test_every_measure_is_what_plain_loops_give(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
+    found = by_name(measure(trained.reader, texts))
+    for layer in range(2):
+        for head in range(2):
+            each = [
+                by_loops(text.layers[layer].weights[head].astype(np.float64), text.ids.tolist())
+                for text in texts
+            ]
+            for name in each[0]:
+                values = [one[name] for one in each if not math.isnan(one[name])]
+                assert found[name].windows == len(values)
+                assert found[name].values[layer, head] == pytest.approx(np.mean(values), abs=1e-9)
+                error = np.std(values, ddof=1) / math.sqrt(len(values))
+                assert found[name].errors[layer, head] == pytest.approx(error, abs=1e-9)
+    for name in by_loops(np.eye(2), [0, 1]):
+        even = [
+            by_loops(np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None], t.ids.tolist())
+            for t in texts
+        ]
+        expected = np.nanmean([one[name] for one in even])
+        assert found[name].uniform == pytest.approx(expected, abs=1e-12)
+
+
+def test_distances_alone_are_what_plain_loops_give(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
+    found = by_name(measure(trained.reader, texts))["induction_distance"]
+    even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
+
+    def expected(weights: list[Array]) -> list[float]:
+        """Of each text: the mean weight of all texts at the distances that induction asks for."""
+        at: dict[int, list[float]] = {}
+        for matrix in weights:
+            for i in range(len(matrix)):
+                for j in range(i + 1):
+                    at.setdefault(i - j, []).append(float(matrix[i][j]))
+        asked = [[i - key for i, key in completions(text.ids.tolist())] for text in texts]
+        return [float(np.mean([np.mean(at[back]) for back in each])) for each in asked if each]
+
+    assert found.windows == 2  # "at" repeats nothing
+    assert found.uniform == pytest.approx(np.mean(expected(even)), abs=1e-12)
+    for layer in range(2):
+        for head in range(2):
+            values = expected([text.layers[layer].weights[head] for text in texts])
+            assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
+
+
+def test_value_weighted_shares_are_what_plain_loops_give(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    text = trained.attention("the cat sat on")
+    found = by_name(measure(trained.reader, [text]))
+    for layer, stages in enumerate(text.layers):
+        weight, _ = trained.reader.linear(f"blocks.{layer}.attention.proj")
+        for head in range(2):
+            columns = weight[:, head * 8 : (head + 1) * 8].astype(np.float64)
+            shares = []
+            for i in range(1, 14):
+                parts = stages.weights[head, i, :, None] * stages.v[head] @ columns.T
+                lengths = [math.sqrt(sum(x * x for x in part)) for part in parts.tolist()]
+                shares.append((lengths[i - 1] / sum(lengths), lengths[0] / sum(lengths)))
+            previous, sink = np.mean(shares, axis=0)
+            assert found["previous_valued"].values[layer, head] == pytest.approx(previous, abs=1e-6)
+            assert found["sink_valued"].values[layer, head] == pytest.approx(sink, abs=1e-6)
+
+
+def test_heads_built_by_hand_get_the_values_they_were_built_for(reader: Reader) -> None:
+    found = by_name(measure(reader, [map_of(reader, IDS)]))
+    assert found["previous"].values[PREVIOUS] == pytest.approx(1, abs=1e-3)
+    assert found["sink"].values[FIRST] == pytest.approx(1, abs=1e-3)
+    assert found["distance"].values[PREVIOUS] == pytest.approx(9 / 10, abs=1e-3)
+    assert found["entropy"].values[PREVIOUS] == pytest.approx(0, abs=1e-2)
+    # Equal characters so far, itself included, share the weight: m of m + 1 lie before.
+    repeats = [1 / 2, 2 / 3, 1 / 2, 3 / 4, 1 / 2]
+    assert found["duplicate"].values[DUPLICATE] == pytest.approx(np.mean(repeats), abs=1e-3)
+    for each in found.values():
+        if not each.name.endswith("_valued"):
+            assert each.values[EVEN] == pytest.approx(each.uniform, abs=1e-6), each.name
+
+
+def test_the_head_that_completes_text_is_found_and_doubled_characters_do_not_count(
+    reader: Reader,
+) -> None:
+    texts = [map_of(reader, np.random.default_rng(n).integers(0, 6, SIZE)) for n in range(8)]
+    found = by_name(measure(reader, texts))["induction"]
+    # Earlier occurrences but the last share the weight: about one and a half in such a text.
+    assert found.values[INDUCTION] > 0.5
+    assert np.delete(found.values.ravel(), 4 * INDUCTION[0] + INDUCTION[1]).max() < 0.25
+    once = by_name(measure(reader, [map_of(reader, np.array([1, 2, 3, 4, 5, 2]))]))["induction"]
+    assert once.values[INDUCTION] > 0.9  # the one row looks at the 3
+    assert once.uniform == pytest.approx(1 / 6)
+    doubled = by_name(measure(reader, [map_of(reader, np.array([1, 2, 2, 3]))]))["induction"]
+    assert (doubled.windows, math.isnan(doubled.values[INDUCTION])) == (0, True)
+
+
+def test_the_synthetic_measure_finds_the_induction_head_and_only_it(reader: Reader) -> None:
+    found = induction(reader)
+    assert found is not None
+    assert found.windows >= 32
+    # The first row of the repetition also meets its own character at the text's beginning.
+    assert 0.85 < found.values[INDUCTION] < 1
+    others = np.delete(found.values.ravel(), 4 * INDUCTION[0] + INDUCTION[1])
+    assert others.max() < 0.3
+    # Which periods were taken shows in the baseline: rows P … 2P − 1 of each.
+    rows = [np.mean([1 / (i + 1) for i in range(p, 2 * p)]) for p in (3, 5, 8)]
+    assert found.uniform == pytest.approx(np.mean(rows))
+    assert found.values[EVEN] == pytest.approx(found.uniform, abs=1e-6)
+
+
+def test_the_synthetic_measure_tells_each_period_and_its_error_knows_them() -> None:
+    found = induction(hand_built(back=4))  # the first head looks where P = 5 repeats, only there
+    assert found is not None
+    assert [part.name for part in found.parts] == ["period_3", "period_5", "period_8"]
+    assert [part.windows for part in found.parts] == [SEQUENCES] * 3
+    values = [part.values[PREVIOUS] for part in found.parts]
+    assert values == pytest.approx([0, 1, 0], abs=0.15)
+    assert found.values[PREVIOUS] == pytest.approx(np.mean(values))
+    for part, P in zip(found.parts, (3, 5, 8), strict=True):
+        assert part.uniform == pytest.approx(np.mean([1 / (i + 1) for i in range(P, 2 * P)]))
+    errors = [part.errors[PREVIOUS] for part in found.parts]
+    assert found.errors[PREVIOUS] == pytest.approx(math.hypot(*errors) / 3)
+    assert found.errors[PREVIOUS] < 0.01  # the spread between periods alone would give 0.08
+
+
+def test_a_context_too_short_for_repetition_has_no_induction(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    assert induction(trained.reader) is not None
+    short = hand_built()
+    object.__setattr__(short.config, "block_size", 5)
+    assert induction(short) is None
+
+
+def test_heads_are_named_after_what_they_do(reader: Reader) -> None:
+    synthetic = induction(reader)
+    assert synthetic is not None
+    random = np.random.default_rng(0)
+    texts = [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)]
+    measures = [*measure(reader, texts), synthetic]
+    named = kinds(measures)
+    assert named[0] == ["previous", "sink", "", "duplicate"]
+    assert named[1] == ["induction", "", "", ""]
+    strong = strengths(measures)
+    assert strong[PREVIOUS] > 0.99
+    assert strong[EVEN] < 1e-6
+
+
+def named(reader: Reader, texts: list[AttentionMap]) -> list[list[str]]:
+    synthetic = induction(reader)
+    return kinds([*measure(reader, texts), *([synthetic] if synthetic else [])])
+
+
+def test_a_head_that_completes_its_text_is_named_though_the_synthetic_measure_misses_it() -> None:
+    reader = hand_built(completed=3)
+    random = np.random.default_rng(0)
+    texts = [map_of(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
+    found = by_name(measure(reader, texts))["induction"]
+    synthetic = induction(reader)
+    assert synthetic is not None
+    assert found.values[INDUCTION] > 0.4
+    assert synthetic.values[INDUCTION] < 0.3
+    assert named(reader, texts)[1][0] == "induction"
+    assert kinds([synthetic])[1][0] == ""
+
+
+@pytest.mark.parametrize("back", [1, 2, 4, 7])
+def test_a_head_that_looks_at_a_fixed_distance_is_not_called_induction(back: int) -> None:
+    reader = hand_built(back=back)
+    period = np.arange(back + 1)
+    texts = [map_of(reader, np.resize((period + n) % SIZE, SIZE)) for n in range(8)]
+    found = by_name(measure(reader, texts))["induction"]
+    assert found.values[PREVIOUS] > 0.9  # in a text with this period it looks the same
+    names = [name for row in named(reader, texts) for name in row]
+    assert names[0] == ("previous" if back == 1 else "")
+    synthetic = induction(reader)
+    assert synthetic is not None
+    parts = sorted(part.values[PREVIOUS] for part in synthetic.parts)
+    assert parts[-1] > 0.9 or back == 1  # P = 3, 5, 8: one period has this distance
+    assert kinds([synthetic])[0][0] == ""
+
+
+def test_a_head_that_completes_any_character_is_named_by_either_measure(reader: Reader) -> None:
+    synthetic = induction(reader)
+    assert synthetic is not None
+    assert kinds([synthetic])[1][0] == "induction"
+    random = np.random.default_rng(1)
+    texts = [map_of(reader, random.permutation([0, 1, 2, 3] * 2)) for _ in range(16)]
+    assert kinds(measure(reader, texts))[1][0] == "induction"
+
+
+def test_what_is_not_certain_has_no_name() -> None:
+    def one(value: float, error: float) -> Measure:
+        return Measure("sink", "", "", np.array([[value]]), np.array([[error]]), 0.1, 4)
+
+    assert kinds([one(0.9, 0.1)]) == [["sink"]]
+    assert kinds([one(0.9, 0.3)]) == [[""]]
+    assert kinds([one(0.3, 0.01)]) == [[""]]
+    assert kinds([one(0.9, math.nan)]) == [["sink"]]
+    assert kinds([]) == []
+
+
+def test_short_texts_and_texts_without_repetition_are_no_trap(reader: Reader) -> None:
+    assert measure(reader, [map_of(reader, IDS[:1])]) == []
+    found = by_name(measure(reader, [map_of(reader, np.array([1, 2]))]))
+    assert math.isnan(found["duplicate"].values[0, 0])
+    assert found["duplicate"].windows == 0
+    assert found["previous"].windows == 1
+    assert np.isnan(found["previous"].errors).all()
+    assert set(KINDS) < set(TITLES)

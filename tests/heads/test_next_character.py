@@ -1,0 +1,75 @@
+"""The next character: the model's chances, and which filter took what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpt.config import SampleConfig
+from gpt.heads.next_character import FILTERS, Following
+from gpt.reading.gpt import softmax
+from gpt.reading.sampler import probabilities
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+def logits_of(trained: TrainedGPT, text: str) -> np.ndarray:  # type: ignore[type-arg]
+    ids = trained.vocabulary.encode(text)
+    return trained.reader.logits(trained.reader.forward(ids[None])[:, -1]).astype(np.float64)
+
+
+def test_what_is_expected_is_the_models_own_softmax(trained: TrainedGPT) -> None:
+    found = trained.following("the c", temperature=0.3)
+    np.testing.assert_allclose(found.expected, softmax(logits_of(trained, "the c"))[0], atol=1e-6)
+
+
+def removed_by(found: Following, name: str) -> set[int]:
+    return set(np.flatnonzero(found.removed == FILTERS.index(name)).tolist())
+
+
+def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
+    options = {"temperature": 2.0, "top_k": 9, "top_p": 0.8, "min_p": 0.95}
+    found = trained.following("the c", **options)
+    drawn = probabilities(logits_of(trained, "the c"), SampleConfig(**options))[0]
+    np.testing.assert_allclose(found.filtered, drawn, atol=1e-6)
+    assert found.changed
+    order = np.argsort(-found.expected, kind="stable")
+    assert removed_by(found, "top_k") == set(order[9:].tolist())
+    kept = set(np.flatnonzero(found.removed < 0).tolist())
+    assert kept == set(np.flatnonzero(drawn > 0).tolist())
+    by_mass, by_share = removed_by(found, "top_p"), removed_by(found, "min_p")
+    assert by_mass
+    assert by_share
+    assert kept | by_mass | by_share == set(order[:9].tolist())
+
+
+def test_temperature_0_takes_all_but_the_likeliest(trained: TrainedGPT) -> None:
+    found = trained.following("the c", temperature=0.0, top_k=3)
+    assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
+    assert found.filtered.max() == 1
+    assert found.entropies[1] == 0
+
+
+def test_filters_that_take_nothing_change_nothing(trained: TrainedGPT) -> None:
+    none = {"temperature": 1.0}
+    assert not trained.following("the c", **none).changed
+    assert not trained.following("the c", **none, top_k=1000, top_p=1.0, min_p=1e-300).changed
+    assert trained.following("the c", **none, top_k=1).changed
+    assert trained.following("the c").changed  # sampling's own temperature is 0.8
+
+
+def test_entropy_is_in_bits() -> None:
+    even = np.full(8, 1 / 8)
+    assert Following(even, even, np.full(8, -1)).entropies == pytest.approx((3.0, 3.0))
+
+
+def test_a_long_text_is_seen_through_samplings_window(trained: TrainedGPT) -> None:
+    text = "the cat sat on the mat. "  # block_size is 16, the window begins at 8
+    found, alone = trained.following(text), trained.following(text[8:])
+    assert np.array_equal(found.expected, alone.expected)
+    assert np.array_equal(trained.following("").expected, trained.following("\n").expected)

@@ -1,0 +1,158 @@
+"""A healthy model opens however sharp or large its numbers are; a damaged one does not."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpt.config import ModelConfig
+from gpt.heads import proof as module
+from gpt.heads.exact import Exact
+from gpt.heads.proof import WHOLE, promised, prove, prove_tensors
+from gpt.heads.rounding import UNITS
+from gpt.model import GPT
+from gpt.reading import gpt as reader_module
+from gpt.reading.gpt import Array, Reader
+from gpt.storage.model_file import Probe, Tensors, read_model
+from gpt.trained import TrainedGPT
+from gpt.training.checkpoint import model_bytes, probe_of
+from gpt.vocabulary import Vocabulary
+
+LETTERS = Vocabulary("abcdefghijklmnopqrstuvwxyz")
+TEXT = "the quick brown fox jumps over the lazy dog".replace(" ", "")
+LEAST = WHOLE * UNITS[np.dtype(np.float32)]
+SIZES: dict[str, dict[str, Any]] = {
+    "1 x 16": {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16},
+    "2 x 64": {"n_layer": 2, "n_head": 4, "n_embd": 64, "block_size": 32},
+    "6 x 384": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 32},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {"norm": "layer", "qk_norm": False, "ngram": 3, "ngram_rows": 500},
+    "classic": {
+        **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
+        "tied": True,
+    },
+    "rms, normed": {"ngram": 2, "ngram_rows": 99},
+    "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
+}
+
+
+@cache
+def weights(size: str, kind: str, sharper: float, larger: float, rounded: bool) -> GPT:
+    """A model of random weights; queries and keys `sharper`, logits `larger` times, in bfloat16."""
+    config = ModelConfig(vocab_size=len(LETTERS), **SIZES[size], **KINDS[kind])
+    random = torch.Generator().manual_seed(5)
+    stored = {}
+    for name, shape in config.shapes().items():
+        fan_in = shape[1] if "blocks" in name and len(shape) == 2 else 1
+        weight = torch.randn(shape, generator=random) * (0.2 if len(shape) == 1 else fan_in**-0.5)
+        if name.endswith("norm1.weight") or name.endswith("norm2.weight"):
+            weight += 1
+        if name.endswith("qkv.weight"):
+            weight[: 2 * config.n_embd] *= sharper
+        if name == ("token_embedding.weight" if config.tied else "lm_head.weight"):
+            weight *= larger
+        stored[name] = weight.bfloat16().float() if rounded else weight
+    model = GPT(config)
+    model.load_parameters(stored)
+    return model
+
+
+def tensors_of(model: GPT) -> Tensors:
+    return {name: tensor.numpy() for name, tensor in model.stored_parameters().items()}
+
+
+FACTORS = [(sharper, larger) for sharper in (1.0, 1.5, 10.0) for larger in (1.0, 30.0)]
+CASES = [
+    (size, kind, sharper, larger, rounded)
+    for size in ("1 x 16", "2 x 64")
+    for kind in KINDS
+    for sharper, larger in FACTORS
+    for rounded in (False, True)
+]
+LARGE = [("6 x 384", kind, 10.0, n, n > 1) for kind in ("default", "classic") for n in (1.0, 30.0)]
+
+
+@pytest.mark.parametrize(("size", "kind", "sharper", "larger", "rounded"), [*CASES, *LARGE])
+def test_a_healthy_model_saves_opens_and_passes(
+    tmp_path: Path, size: str, kind: str, sharper: float, larger: float, rounded: bool
+) -> None:
+    model = weights(size, kind, sharper, larger, rounded)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, prove_tensors))
+    trained = TrainedGPT(read_model(path))
+    assert trained.proof.passed
+    attention = trained.attention(TEXT[:12])
+    assert [check.name for check in attention.checks if not check.passed] == []
+
+
+def test_an_absolute_tolerance_would_refuse_them() -> None:
+    model = weights("6 x 384", "classic", 10.0, 1.0, False)
+    reader, probe = Reader(model.config, tensors_of(model)), probe_of(model, LETTERS.encode(TEXT))
+    check = prove(reader, probe)
+    assert check.passed
+    assert check.error > 1e-3
+    # Nor is it the size of the logits: sharp attention makes the error larger than that allows.
+    assert check.error > 100 * LEAST * np.abs(probe.logits).max()
+
+
+@pytest.mark.parametrize("size", ["2 x 64", "6 x 384"])
+def test_one_changed_weight_is_noticed_however_sharp_attention_is(size: str) -> None:
+    model = weights(size, "classic", 10.0, 1.0, False)
+    probe = probe_of(model, LETTERS.encode(TEXT))
+    for name, tensor in tensors_of(model).items():
+        if size == "6 x 384" and "blocks.3.attention" not in name:
+            continue
+        changed = tensor.copy()
+        place = np.unravel_index(np.abs(changed).argmax(), changed.shape)
+        changed[place] *= 1.1
+        check = prove_tensors(model.config, {**tensors_of(model), name: changed}, probe)
+        assert not check.passed, name
+
+
+def test_an_older_probe_of_float32_opens_too_and_damage_does_not() -> None:
+    model = weights("6 x 384", "classic", 10.0, 1.0, False)
+    reader, new = Reader(model.config, tensors_of(model)), probe_of(model, LETTERS.encode(TEXT))
+    with torch.no_grad():
+        logits = model(torch.from_numpy(new.ids.astype(np.int64)))[0].numpy()
+    old = Probe(new.ids, logits, exact=False)
+    check = prove(reader, old)
+    assert check.passed
+    assert check.error > LEAST * np.abs(logits).max()
+    damaged = {**tensors_of(model)}
+    damaged["blocks.1.attention.proj.weight"] = damaged["blocks.1.attention.proj.weight"] * 2
+    assert not prove_tensors(model.config, damaged, old).passed
+
+
+def test_a_wrong_reader_is_noticed_where_float64_has_to_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = weights("2 x 64", "classic", 10.0, 1.0, False)
+    probe = probe_of(model, LETTERS.encode(TEXT))
+    right = reader_module.softmax
+    monkeypatch.setattr(reader_module, "softmax", lambda x: right(x) * np.float32(1.01))
+    assert not prove_tensors(model.config, tensors_of(model), probe).passed
+
+
+def test_what_is_ordinary_needs_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = weights("2 x 64", "default", 1.0, 1.0, False)
+    probe = probe_of(model, LETTERS.encode(TEXT))
+    monkeypatch.setattr(module, "Exact", lambda _: pytest.fail("float64 was asked"))
+    monkeypatch.setattr(module, "_nudged", lambda *_: pytest.fail("weights were nudged"))
+    check = prove_tensors(model.config, tensors_of(model), probe)
+    assert check.bound == pytest.approx(LEAST * np.abs(probe.logits).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sharper", [1.0, 3.0, 10.0])
+def test_float32_keeps_a_fifth_of_what_it_promises(kind: str, sharper: float) -> None:
+    model = weights("2 x 64", kind, sharper, 1.0, False)
+    reader, ids = Reader(model.config, tensors_of(model)), LETTERS.encode(TEXT[:32])[None]
+    logits: Array = reader.logits(reader.forward(ids))
+    error = float(np.abs(logits[0] - Exact(reader).logits(ids[0])).max())
+    assert error < promised(reader, ids, logits, np.inf) / 5

@@ -1,0 +1,173 @@
+"""The reader's cache is invisible, its softmax exact, and its forward changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.config import ModelConfig
+from gpt.config.model import Activation, Position
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Cache, Reader, Stages, rms_norm, softmax
+
+BLOCK = 8
+POSITIONS, ACTIVATIONS = get_args(Position), get_args(Activation)
+WEIGHTS = [
+    f"blocks.{layer}.attention.{part}.weight" for layer in (0, 1) for part in ("qkv", "proj")
+]
+
+INPUTS = np.array(
+    [
+        [0.43, 0.15, 0.89],
+        [0.55, 0.87, 0.66],
+        [0.57, 0.85, 0.64],
+        [0.22, 0.58, 0.33],
+        [0.77, 0.25, 0.10],
+        [0.05, 0.80, 0.55],
+    ]
+)
+
+
+def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
+    """A small model with numbers far from 0."""
+    shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**{**shape, "block_size": BLOCK, **options})
+    random = np.random.default_rng(1)
+    tensors = {n: random.normal(size=shape).astype(dtype) for n, shape in config.shapes().items()}
+    return Reader(config, tensors)
+
+
+def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(2).integers(9, size=(batch, BLOCK))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("ngram", [1, 4])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_cached_equals_uncached_at_every_length(
+    position: str, ngram: int, norm: str, dtype: npt.DTypeLike, tolerance: float
+) -> None:
+    options = {"position": position, "norm": norm, "ngram": ngram, "bias": True}
+    reader, ids = reader_of(dtype, **options), ids_of()
+    whole = reader.logits(reader.forward(ids))  # (B, T, vocab_size)
+    decoder = CachedDecoder(reader)
+    for begin in range(1, BLOCK + 1):
+        logits = [decoder.start(ids[:, :begin])]
+        logits += [decoder.step(ids[:, at]) for at in range(begin, BLOCK)]
+        for length, cached in enumerate(logits, start=begin):
+            fresh = reader.logits(reader.forward(ids[:, :length]))[:, -1]
+            np.testing.assert_allclose(cached, fresh, rtol=0, atol=tolerance)
+            np.testing.assert_allclose(cached, whole[:, length - 1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("options", [{"qk_norm": True}, {"tied": True}, {"bias": True}])
+def test_a_step_equals_the_whole_with_every_option(activation: str, options: Any) -> None:
+    reader, ids = reader_of(activation=activation, norm="layer", **options), ids_of()
+    whole = reader.logits(reader.forward(ids))
+    decoder = CachedDecoder(reader)
+    decoder.start(ids[:, :1])
+    for at in range(1, BLOCK):
+        np.testing.assert_allclose(decoder.step(ids[:, at]), whole[:, at], rtol=0, atol=1e-12)
+
+
+def test_a_step_answers_with_an_array_of_its_own_and_a_start_forgets() -> None:
+    reader, ids = reader_of(), ids_of()
+    decoder = CachedDecoder(reader)
+    decoder.start(ids[:, :2])
+    first = decoder.step(ids[:, 2])
+    before = first.copy()
+    decoder.step(ids[:, 3])
+    assert np.array_equal(first, before)
+    decoder.start(ids[:, :2])
+    assert np.array_equal(decoder.step(ids[:, 2]), before)
+    decoder.start(ids[:1, :5])
+    one = decoder.step(ids[:1, 5])
+    np.testing.assert_allclose(one, reader.logits(reader.forward(ids[:1, :6]))[:, -1], atol=1e-12)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_text_may_be_read_in_pieces(position: str) -> None:
+    reader, ids = reader_of(position=position, ngram=5), ids_of()
+    cache = Cache(reader.config, len(ids), reader.dtype)
+    pieces = [reader.forward(piece, cache) for piece in np.split(ids, [3, 4, 6], axis=1)]
+    np.testing.assert_allclose(np.hstack(pieces), reader.forward(ids), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_order_of_characters_matters(position: str) -> None:
+    reader = reader_of(position=position)
+    one, other = (reader.forward(np.array([text]))[0, -1] for text in ([1, 2, 3], [2, 1, 3]))
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_a_forward_is_a_pure_function_of_the_ids() -> None:
+    reader, ids = reader_of(), ids_of()
+    before = {name: reader.linear(name.removesuffix(".weight"))[0].copy() for name in WEIGHTS}
+    first, kept = reader.forward(ids), list[Stages]()
+    reader.forward(ids[:1], keep=kept)
+    assert np.array_equal(reader.forward(ids), first)
+    assert len(kept) == reader.config.n_layer
+    for name, weight in before.items():
+        assert np.array_equal(reader.linear(name.removesuffix(".weight"))[0], weight)
+
+
+@pytest.mark.parametrize("batch", [0, 2, 3])
+def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
+    kept: list[Stages] = []
+    with pytest.raises(
+        ValueError, match=f"of one text, not of {batch}; give ids of shape \\(1, T\\)"
+    ):
+        reader_of().forward(ids_of(batch), keep=kept)
+    assert kept == []
+
+
+def test_the_stages_follow_from_one_another() -> None:
+    kept: list[Stages] = []
+    reader_of(qk_norm=False).forward(ids_of(1), keep=kept)
+    for stages in kept:
+        future = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), k=1)
+        np.testing.assert_allclose(stages.scores, stages.q @ stages.k.swapaxes(1, 2), atol=1e-12)
+        np.testing.assert_allclose(stages.scaled, stages.scores / np.sqrt(4), atol=1e-12)
+        assert np.array_equal(stages.masked, np.where(future, -np.inf, stages.scaled))
+        assert (stages.weights[:, future] == 0).all()
+        assert (stages.weights[:, ~future] > 0).all()
+        np.testing.assert_allclose(stages.concat, np.hstack(list(stages.context)), atol=0)
+
+
+def test_softmax_of_the_worked_example() -> None:
+    scores = INPUTS @ INPUTS.T
+    expected = [
+        [0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452],
+        [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581],
+        [0.1390, 0.2369, 0.2326, 0.1242, 0.1108, 0.1565],
+        [0.1435, 0.2074, 0.2046, 0.1462, 0.1263, 0.1720],
+        [0.1526, 0.1958, 0.1975, 0.1367, 0.1879, 0.1295],
+        [0.1385, 0.2184, 0.2128, 0.1420, 0.0988, 0.1896],
+    ]
+    np.testing.assert_allclose(softmax(scores), expected, rtol=0, atol=6e-5)
+
+
+def test_masking_before_the_softmax_is_renormalising_after_it() -> None:
+    scores = INPUTS @ INPUTS.T
+    masked = softmax(np.where(np.tri(6, dtype=bool), scores, -np.inf))
+    kept = softmax(scores) * np.tri(6)
+    np.testing.assert_allclose(masked, kept / kept.sum(axis=1, keepdims=True), atol=1e-15)
+    np.testing.assert_allclose(masked[1, :2], [0.1385 / 0.3764, 0.2379 / 0.3764], atol=2e-4)
+    assert np.array_equal(masked[0], [1, 0, 0, 0, 0, 0])
+
+
+def test_softmax_neither_overflows_nor_vanishes() -> None:
+    x = np.array([[1e4, 1e4, -1e4], [-1e4, -np.inf, -1e4]], dtype=np.float32)
+    assert np.array_equal(softmax(x), [[0.5, 0.5, 0], [0.5, 0, 0.5]])
+    assert softmax(x).dtype == np.float32
+
+
+def test_rms_norm_by_hand() -> None:
+    x = np.array([[3.0, 4.0], [0.0, 0.0]])
+    expected = [[3 / np.sqrt(12.5 + 1e-5), 4 / np.sqrt(12.5 + 1e-5)], [0, 0]]
+    np.testing.assert_allclose(rms_norm(x), expected, rtol=1e-15)

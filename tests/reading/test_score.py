@@ -1,0 +1,140 @@
+"""A score is the mean surprise over windows: torch's, and a plain loop's; in nats and in bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpt.config import ModelConfig
+from gpt.errors import TextError
+from gpt.reading import score as scoring
+from gpt.reading.gpt import Reader
+from gpt.reading.sampler import window_start
+from gpt.reading.score import Score, score, surprise_of_each, surprises
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+from gpt.training.checkpoint import load_gpt
+from gpt.training.evaluation import evaluate
+
+LENGTHS = [2, 15, 16, 17, 18, 33, 40, 200]  # around whole windows of 16 targets
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+def ids_of(trained: TrainedGPT, length: int) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(3).integers(len(trained.vocabulary), size=length, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_score_is_what_training_evaluates(trained: TrainedGPT, length: int) -> None:
+    ids = ids_of(trained, length)
+    result = score(trained.reader, ids)
+    assert result.characters == length - 1
+    expected = evaluate(load_gpt(trained.stored, "cpu"), ids, "cpu")
+    assert result.nats == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 5_000, 2**22])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_score_is_a_plain_loop_over_windows(
+    trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
+    tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
+    reader, ids = Reader(trained.config, tensors), ids_of(trained, length)
+    total = 0.0
+    for start in range(0, length - 1, 16):
+        window = ids[start : start + 17].astype(int)
+        logits = reader.logits(reader.forward(window[None, :-1]))[0]
+        for row, target in zip(logits, window[1:], strict=True):
+            total += math.log(sum(math.exp(logit) for logit in row)) - row[target]
+    assert score(reader, ids).nats == pytest.approx(total / (length - 1), rel=1e-12)
+
+
+def test_bits_and_perplexity_of_known_scores() -> None:
+    fair = Score(math.log(8), 100)
+    assert (fair.bits, fair.perplexity) == (pytest.approx(3), pytest.approx(8))
+    assert (Score(0.0, 1).bits, Score(0.0, 1).perplexity) == (0, 1)
+
+
+def test_surprise_of_a_certain_an_even_and_an_impossible_character() -> None:
+    logits = np.array([[1000.0, 0.0], [5.0, 5.0], [1000.0, 0.0]])
+    expected = [0.0, math.log(2), 1000.0]
+    assert surprises(logits, np.array([0, 1, 1], dtype=np.uint8)).tolist() == expected
+
+
+def test_a_text_is_scored_by_its_characters(trained: TrainedGPT) -> None:
+    known = trained.score("the cat sat on the mat.")
+    assert known == score(trained.reader, trained.vocabulary.encode("the cat sat on the mat."))
+    assert known.nats < trained.score("eht tca tas no eht tam.").nats
+    assert trained.score("the€ cat", unknown="skip") == trained.score("the cat")
+
+
+@pytest.mark.parametrize("text", ["", "t"])
+def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
+    with pytest.raises(TextError, match="two characters"):
+        trained.score(text)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_surprises_of_characters_make_up_the_score(trained: TrainedGPT, length: int) -> None:
+    ids = ids_of(trained, length)
+    found = surprise_of_each(trained.reader, ids)  # in the windows of `score`
+    assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
+    assert found.score.nats == pytest.approx(score(trained.reader, ids).nats, rel=1e-6)
+    for at in {0, (length - 1) // 2, length - 2}:
+        start = at // 16 * 16
+        logits = trained.reader.logits(trained.reader.forward(ids[None, start : at + 1]))[0, -1]
+        chances = np.exp(logits.astype(np.float64))
+        chances /= chances.sum()
+        assert found.nats[at] == pytest.approx(-math.log(chances[ids[at + 1]]), abs=1e-4)
+        assert found.likeliest[at] == chances.argmax()
+        assert found.chances[at] == pytest.approx(chances.max(), abs=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 2**22])
+@pytest.mark.parametrize("length", [*LENGTHS, 8, 9, 24, 25, 26])
+def test_overlapping_windows_have_the_context_that_the_sampler_has(
+    trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
+    ids = ids_of(trained, length)
+    found = surprise_of_each(trained.reader, ids, overlapping=True)
+    assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
+    for at in range(length - 1):
+        start = window_start(at + 1, 16)
+        assert start == 0 or at + 1 - start > 8
+        logits = trained.reader.logits(trained.reader.forward(ids[None, start : at + 1]))[0, -1]
+        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-4)
+        assert found.likeliest[at] == logits.argmax()
+    text = trained.vocabulary.decode(ids)
+    assert trained.surprises(text).nats.tolist() == found.nats.tolist()
+    alone = surprise_of_each(trained.reader, ids).nats.tolist()
+    assert trained.surprises(text, overlapping=False).nats.tolist() == alone
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 5])
+def test_overlapping_windows_of_any_size(block_size: int) -> None:
+    shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**shape, block_size=block_size)
+    random = np.random.default_rng(1)
+    tensors = {n: random.normal(size=size) for n, size in config.shapes().items()}
+    reader, ids = Reader(config, tensors), random.integers(7, size=12)
+    found = surprise_of_each(reader, ids, overlapping=True)
+    for at in range(11):
+        start = window_start(at + 1, block_size)
+        logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]
+        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-9)
+
+
+def test_one_character_cannot_be_scored(trained: TrainedGPT) -> None:
+    for function in (score, surprise_of_each):
+        with pytest.raises(TextError, match="needs two characters"):
+            function(trained.reader, np.array([1]))

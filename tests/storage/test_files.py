@@ -1,0 +1,240 @@
+"""Files that survive: whole or not at all, flushed before they are named, read never by a link."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpt.errors import CheckpointError, StorageError
+from gpt.storage import files
+
+CONTENTS = [("a", b"first"), ("b", b"second"), ("c", b"last")]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder, hidden ones too."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def failing_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
+    """Makes the `call`-th use of an os function fail as a full disk does."""
+    real, calls = getattr(os, name), 0
+
+    def maybe(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, name, maybe)
+
+
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What is flushed and what is renamed from now on, in order, by inode."""
+    events: list[tuple[str, int]] = []
+    fsync = os.fsync
+
+    def flush(descriptor: int) -> None:
+        events.append(("flush", os.fstat(descriptor).st_ino))
+        fsync(descriptor)
+
+    def renames(real: Any) -> Any:
+        def rename(source: Path, target: Path) -> None:
+            events.append(("rename", os.stat(source).st_ino))
+            real(source, target)
+
+        return rename
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "rename", renames(os.rename))
+    monkeypatch.setattr(os, "replace", renames(os.replace))
+    return events
+
+
+def test_a_file_is_written_once(tmp_path: Path) -> None:
+    files.write(tmp_path / "a", b"\x00\xff")
+    with pytest.raises(FileExistsError):
+        files.write(tmp_path / "a", b"other")
+    assert tree(tmp_path) == {"a": b"\x00\xff"}
+
+
+def test_a_replaced_file_is_flushed_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    events = journal(monkeypatch)
+    files.replace(tmp_path / "a", b"new")
+    file, folder = os.stat(tmp_path / "a").st_ino, os.stat(tmp_path).st_ino
+    assert events == [("flush", file), ("rename", file), ("flush", folder)]
+    assert tree(tmp_path) == {"a": b"new"}
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    failing_at(monkeypatch, operation, 1)
+    with pytest.raises(OSError, match="No space"):
+        files.replace(tmp_path / "a", b"new")
+    assert tree(tmp_path) == {"a": b"old"}
+
+
+def test_a_folder_is_flushed_with_its_files_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = journal(monkeypatch)
+    target = tmp_path / "step-1"
+    files.commit_folder(target, CONTENTS)
+    inodes = [os.stat(target / name).st_ino for name, _ in CONTENTS]
+    folder, parent = os.stat(target).st_ino, os.stat(tmp_path).st_ino
+    flushes = [("flush", inode) for inode in [*inodes, folder]]
+    assert events == [*flushes, ("rename", folder), ("flush", parent)]
+    assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
+
+
+@pytest.mark.parametrize(
+    ("operation", "call"), [*[("fsync", call) for call in (1, 2, 3, 4)], ("rename", 1)]
+)
+def test_a_folder_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, call: int
+) -> None:
+    files.commit_folder(tmp_path / "step-0", CONTENTS)
+    before = tree(tmp_path)
+    failing_at(monkeypatch, operation, call)
+    with pytest.raises(OSError, match="No space"):
+        files.commit_folder(tmp_path / "step-1", CONTENTS)
+    assert tree(tmp_path) == before
+
+
+def test_what_a_crash_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    for leftover in (".tmp-step-1", ".trash-step-1"):
+        (tmp_path / leftover).mkdir()
+        (tmp_path / leftover / "a").write_bytes(b"half")
+    files.commit_folder(tmp_path / "step-1", CONTENTS)
+    files.remove_folder(tmp_path / "step-1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_takes_the_place_of_one_with_its_name(tmp_path: Path) -> None:
+    files.commit_folder(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
+    files.commit_folder(tmp_path / "step-1", CONTENTS)
+    assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
+
+
+def test_a_line_is_added_and_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.append_line(tmp_path / "log", "één")
+    events = journal(monkeypatch)
+    files.append_line(tmp_path / "log", "two")
+    assert tree(tmp_path) == {"log": "één\ntwo\n".encode()}
+    assert events == [("flush", os.stat(tmp_path / "log").st_ino)]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot save: No space left on device"),
+        (OSError("odd"), "cannot save: odd"),
+    ],
+)
+def test_what_the_disk_says_becomes_a_storage_error(error: OSError, message: str) -> None:
+    with pytest.raises(StorageError, match=f"^{message}$") as caught, files.storage_errors("save"):
+        raise error
+    assert caught.value.exit_code == 6
+
+
+def test_other_errors_are_not_the_disks() -> None:
+    with pytest.raises(ValueError, match="mine"), files.storage_errors("save"):
+        raise ValueError("mine")
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert files.read(path, limit=5) == b"12345"
+    with pytest.raises(CheckpointError, match=r"damaged: .*5 bytes, more than it can need"):
+        files.read(path, limit=4)
+
+
+def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "folder", "missing", "file/below"):
+        with pytest.raises(CheckpointError, match=f"cannot read .*{name}: ") as caught:
+            files.read(tmp_path / name, limit=100)
+        assert caught.value.exit_code == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["step", ".tmp-step", ".trash-step"])
+def test_a_pipe_in_the_place_of_a_folder_is_replaced_and_not_waited_for(
+    tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    files.commit_folder(tmp_path / "step", [("a", b"1")])
+    files.commit_folder(tmp_path / "step", [("a", b"2")])
+    assert [path.name for path in tmp_path.iterdir()] == ["step"]
+    assert (tmp_path / "step" / "a").read_bytes() == b"2"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        files.read(tmp_path / "pipe", limit=10)
+
+
+def test_an_output_keeps_the_permissions_and_links_of_a_file_that_is_there(tmp_path: Path) -> None:
+    there, other, link = (tmp_path / name for name in ("there", "other", "link"))
+    there.write_bytes(b"the old text, which is longer")
+    there.chmod(0o600)
+    os.link(there, other)
+    link.symlink_to(there)
+    files.output(link, b"new")
+    assert link.is_symlink()
+    assert there.stat().st_mode & 0o777 == 0o600
+    assert other.read_bytes() == there.read_bytes() == b"new"
+    files.output(there, b"longer than before")
+    assert other.read_bytes() == b"longer than before"
+
+
+def test_an_output_appears_whole_where_no_file_is(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "new")
+    files.output(link, b"text")
+    assert tree(tmp_path) == {"link": b"text", "new": b"text"}
+    assert link.is_symlink()
+    with pytest.raises(FileNotFoundError):
+        files.output(tmp_path / "no" / "folder", b"text")
+
+
+@pytest.mark.parametrize("call", ["open", "posix_fallocate"])
+def test_an_output_that_cannot_be_written_leaves_the_old_file_as_it_was(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    there.write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        failing_at(patch, call, 1)
+        with pytest.raises(OSError, match="No space left"):
+            files.output(there, b"much longer")
+    assert tree(tmp_path) == {"there": b"old"}
+
+
+def test_a_disk_that_cannot_reserve_room_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    there = tmp_path / "there"
+    there.write_bytes(b"old")
+    files.output(there, b"much longer")
+    assert there.read_bytes() == b"much longer"

@@ -1,0 +1,253 @@
+"""Manifests: what was saved is read back, and nothing else passes for a manifest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import corpus_of, manifest_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config.budget import Budget
+from gpt.errors import CheckpointError
+from gpt.storage.manifest import Baseline, CorpusId, Manifest, read_json_object, sealed
+from gpt.storage.migration import SCHEMA
+from gpt.storage.run import Checkpoint
+
+SOURCE = Path("manifest.json")
+ANY_LOSS = st.none() | st.floats(-1e299, 1e299)
+
+
+BUDGET = Budget(seconds=60.0, per_step=0.1, evaluating=0.5, saving=1.0)
+
+
+def read(text: str | bytes) -> Manifest:
+    """The manifest that a text holds."""
+    return Manifest.from_json(text if isinstance(text, bytes) else text.encode(), SOURCE)
+
+
+def values_of(manifest: Manifest) -> dict[str, Any]:
+    """What a manifest says, without its checksum."""
+    values: dict[str, Any] = json.loads(manifest.to_json())
+    del values["sha256"]
+    return values
+
+
+def written(values: dict[str, Any]) -> bytes:
+    """A manifest that says this, with a checksum that is right."""
+    return sealed(json.dumps(values, indent=1).encode())
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    best_loss=ANY_LOSS,
+    total=st.floats(0, 1e9),
+    step=st.integers(0, 10**11),
+    sources=st.lists(st.text(), max_size=3),
+    environment=st.dictionaries(st.text(), st.text() | st.integers(0, 2**62)),
+    losses=st.lists(st.floats(0, 1e9), max_size=8),
+)
+def test_a_manifest_comes_back_exactly(
+    tiny: Checkpoint,
+    best_loss: float | None,
+    total: float,
+    step: int,
+    sources: list[str],
+    environment: dict[str, str | int],
+    losses: list[float],
+) -> None:
+    manifest = replace(
+        tiny.manifest,
+        step=step,
+        best_loss=best_loss,
+        running=(total, step),
+        corpus=CorpusId("ab" * 32, step, tuple(sources)),
+        environment=environment,
+        files={"model.safetensors": (step, "cd" * 32)},
+        baseline=Baseline(tuple(losses), step + 1, 9) if losses else None,
+        train=replace(tiny.manifest.train, steps=700, step_plan="0:900 120:800 310:700"),
+        budget=Budget(seconds=60.0, per_step=total, evaluating=0.5, saving=1.0, steps=step),
+        elapsed=total,
+        whole_loss=best_loss,
+    )
+    assert read(manifest.to_json()) == manifest
+
+
+def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(tiny.manifest, val_loss=float("nan")).to_json()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("schema", 0),
+        ("schema", "1"),
+        ("schema", None),
+        ("step", -1),
+        ("step", 1.0),
+        ("step", "1"),
+        ("step", True),
+        ("model", {"n_layer": 4}),
+        ("model", None),
+        ("model", {"vocab_size": 15, "heads": 4}),
+        ("train", {"steps": 0}),
+        ("train", []),
+        ("characters", ""),
+        ("characters", "ba"),
+        ("characters", "abc"),
+        ("characters", 15),
+        ("corpus", {}),
+        ("corpus", {"digest": "", "characters": 1, "sources": None}),
+        ("corpus", {"digest": 1, "characters": 1, "sources": ["a"]}),
+        ("corpus", {"digest": "a", "characters": "1", "sources": ["a"]}),
+        ("running", [1.0]),
+        ("train", {"steps": 9, "step_plan": "0:8"}),
+        ("elapsed", "1"),
+        ("val_characters", -1),
+        ("whole_loss", True),
+        ("budget", {"seconds": 60.0}),
+        ("budget", {**vars(BUDGET), "per_step": None}),
+        ("budget", {**vars(BUDGET), "steps": 0.5}),
+        ("running", "12 3"),
+        ("running", [1.0, -1]),
+        ("best_step", "6"),
+        ("best_step", -6),
+        ("since_best", None),
+        ("preset", None),
+        ("environment", {"torch": []}),
+        ("environment", [["torch", "2.13"]]),
+        ("earlier_corpora", [[1]]),
+        ("earlier_corpora", {"1": "sha256:0"}),
+        ("earlier_corpora", [["1", 2]]),
+        ("seconds", 2.0**1020),
+        ("baseline", {"losses": [], "counted": 1, "scored": 1}),
+        ("baseline", {"losses": [1.0, None], "counted": 1, "scored": 1}),
+        ("baseline", {"losses": [1.0], "counted": 0, "scored": 1}),
+        ("files", {"model.safetensors": 7}),
+        ("files", {"model.safetensors": ["x", "y"]}),
+        ("files", []),
+        ("colour", "red"),
+        ("baseline", []),
+        ("baseline", {}),
+        ("baseline", {"losses": [1.5], "counted": 9}),
+        ("baseline", {"losses": [1.5], "counted": 9, "scored": 9, "more": 1}),
+        ("baseline", {"losses": [], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": "15", "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [1.5, None], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [True], "counted": 9, "scored": 9}),
+        ("baseline", {"losses": [1.5], "counted": "9", "scored": 9}),
+        ("baseline", {"losses": [1.5], "counted": 9, "scored": 0}),
+    ],
+)
+def test_a_wrong_value_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
+    values = values_of(tiny.manifest)
+    with pytest.raises(CheckpointError, match=r"^damaged: manifest\.json ") as caught:
+        read(written({**values, name: value}))
+    assert caught.value.exit_code == 4
+
+
+def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None:
+    values = values_of(tiny.manifest)
+    assert read(written(values)) == tiny.manifest
+    for name in ("elapsed", "budget", "val_characters", "whole_loss"):  # older ones have none
+        del values[name]
+    older = replace(tiny.manifest, elapsed=0.0, val_characters=0)
+    assert read(written(values)) == older
+    assert older.compares_with(tiny.manifest)
+    for name in ("step", "model", "train", "preset", "characters", "corpus", "seconds", "running"):
+        with pytest.raises(CheckpointError, match="damaged"):
+            read(written({key: value for key, value in values.items() if key != name}))
+
+
+def test_a_baseline_names_its_best_order_and_older_manifests_have_none(tiny: Checkpoint) -> None:
+    baseline = Baseline((3.0, 1.5, 2.0), 9, 9)
+    assert (baseline.order, baseline.nats) == (2, 1.5)
+    values = values_of(replace(tiny.manifest, baseline=baseline))
+    assert read(written(values)).baseline == baseline
+    del values["baseline"]
+    assert read(written(values)).baseline is None
+
+
+def test_a_newer_schema_asks_for_a_newer_gptx() -> None:
+    with pytest.raises(CheckpointError, match="written by a newer gptx; upgrade gptx to open it"):
+        read(json.dumps({"schema": SCHEMA + 1, "what": "nobody knows yet"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a": 1, "a": 1}', "duplicate keys"),
+        ('{"a": {"b": 1, "b": 2}}', "duplicate keys"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": [-Infinity]}', "-Infinity is not JSON"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "recursion"),
+        ("[]", "not a JSON object"),
+        ("1", "not a JSON object"),
+        ("", "Expecting value"),
+        ('{"a": 1', "delimiter"),
+        ('{"a": 1} {}', "Extra data"),
+        ('{"a": ' + "9" * 5_000 + "}", "limit"),
+        (b'{"a": "\xff"}', "decode"),
+        ('{"a": ["\\ud800"]}', "surrogates not allowed"),
+    ],
+)
+def test_json_is_taken_strictly(text: str | bytes, problem: str) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    with pytest.raises(CheckpointError, match=rf"^damaged: manifest\.json \(.*{problem}"):
+        read_json_object(data, SOURCE)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_any_flipped_bit_and_any_cut_is_refused(tiny: Checkpoint, bit: int) -> None:
+    whole = tiny.manifest.to_json()
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << bit
+        with pytest.raises(CheckpointError):
+            read(bytes(flipped))
+        with pytest.raises(CheckpointError, match="damaged"):
+            read(whole[:place])
+    with pytest.raises(CheckpointError, match="damaged"):
+        read(whole + b"\n")
+
+
+def test_older_manifests_had_no_checksum_and_another_name_for_the_text(tiny: Checkpoint) -> None:
+    values = values_of(tiny.manifest)
+    corpus = {**values["corpus"], "sha256": "ab" * 32}
+    del corpus["digest"]
+    old = {**values, "corpus": corpus, "earlier_corpora": [[3, "cd" * 32]]}
+    told = replace(
+        tiny.manifest,
+        corpus=replace(tiny.manifest.corpus, digest=f"sha256:{'ab' * 32}"),
+        earlier_corpora=((3, f"sha256:{'cd' * 32}"),),
+    )
+    assert read(json.dumps({**old, "schema": 2})) == replace(told, schema=2)
+    assert read(written({**old, "schema": 3})) == replace(told, schema=3)
+    for schema in (3, SCHEMA):
+        with pytest.raises(CheckpointError, match="damaged"):
+            read(json.dumps({**values, "schema": schema}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seconds": 0.0', '"seconds": 1e999'),
+        ('"seconds": 0.0', '"seconds": "long"'),
+        ('"since_best": 0', '"since_best": -1'),
+        ('"preset": "default"', '"preset": 3'),
+        ('"dropout": 0.0', '"dropout": 1' + "0" * 400),
+    ],
+)
+def test_a_value_beyond_reason_is_damage(tmp_path: Path, old: str, new: str) -> None:
+    values = values_of(manifest_of(corpus_of("abc" * 99, tmp_path)))
+    good = json.dumps(values, indent=1)
+    assert good.count(old) == 1
+    read(sealed(good.encode()))
+    with pytest.raises(CheckpointError, match="damaged"):
+        read(sealed(good.replace(old, new).encode()))

@@ -1,0 +1,123 @@
+"""Checkpoints of every schema (tests/golden) open, say what they said, and train on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TEXT, corpus_of
+
+import gpt
+from gpt.commands.opened import Opened, tell_if_unvouched
+from gpt.corpus.digests import algorithm_of
+from gpt.errors import CheckpointError
+from gpt.storage import model_file as stored_module
+from gpt.storage.migration import SCHEMA, migrate, migrate_model
+from gpt.storage.run import MODEL, Checkpoint, Run
+from gpt.trained import TrainedGPT
+from gpt.training.trainer import Evaluated, Trainer
+
+GOLDEN = Path(__file__).parent / "golden"
+#: Schema -> what its model writes, and the loss that its release reached at step 12 from there.
+KNOWN = {
+    1: ("the c c c c ", 2.112870711482776),
+    3: ("the cat on t", 2.2941358214056033),
+    4: ("the         ", 1.8929169751210495),
+}
+
+
+def golden(schema: int) -> Path:
+    return GOLDEN / f"schema-{schema}" / "step-00000006"
+
+
+@pytest.mark.parametrize("schema", KNOWN)
+def test_a_model_of_any_release_opens_and_says_what_it_said(schema: int) -> None:
+    checkpoint = Checkpoint.open(golden(schema))
+    checkpoint.verify()
+    assert checkpoint.manifest.schema == schema
+    model = TrainedGPT(checkpoint.model())
+    assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
+
+
+def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for schema in KNOWN:
+        alone = tmp_path / f"{schema}.safetensors"
+        shutil.copy(golden(schema) / MODEL, alone)
+        model = gpt.load(alone)
+        assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
+        assert not model.stored.vouched
+        assert repr(model).endswith("15 characters, without a digest>")
+        assert Opened("alone", model, None).origin["vouched"] is False
+        tell_if_unvouched(model.stored)
+        told = capsys.readouterr().err
+        assert f"note: {alone} was written by an older gptx and has no digest" in " ".join(
+            told.split()
+        )
+        in_its_run = Checkpoint.open(golden(schema)).model()
+        assert in_its_run.vouched
+        assert Opened("run", TrainedGPT(in_its_run), None).origin["vouched"] is True
+        tell_if_unvouched(in_its_run)
+        assert capsys.readouterr().err == ""
+
+
+def test_a_digest_in_an_older_model_must_be_right_all_the_same(tmp_path: Path) -> None:
+    data = (golden(4) / MODEL).read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = data[8:end].replace(
+        b'\\"step\\"', b'\\"digest\\": \\"' + b"0" * 64 + b'\\", \\"step\\"'
+    )
+    alone = tmp_path / "m.safetensors"
+    alone.write_bytes(len(header).to_bytes(8, "little") + header + data[end:])
+    with pytest.raises(CheckpointError, match="do not match its digest"):
+        gpt.load(alone)
+
+
+def test_without_its_migration_the_probe_refuses_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Checkpoint.open(golden(1))
+    monkeypatch.setattr(stored_module, "migrate", lambda tensors, *_: tensors)
+    with pytest.raises(Exception, match="logits"):
+        TrainedGPT(checkpoint.model())
+
+
+@pytest.mark.parametrize("schema", KNOWN)
+def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_form(
+    tmp_path: Path, schema: int
+) -> None:
+    run = Run(tmp_path / "old")
+    shutil.copytree(golden(schema), run.path / golden(schema).name)
+    checkpoint, _ = run.last_valid()
+    corpus = corpus_of(TEXT, tmp_path, algorithm_of(checkpoint.manifest.corpus.digest))
+    trainer = Trainer.resume(run, corpus, checkpoint, checkpoint.manifest.train, "cpu")
+    losses = [event.val_loss for event in trainer.events() if isinstance(event, Evaluated)]
+    assert losses == pytest.approx([KNOWN[schema][1]], abs=1e-5)
+    written = json.loads((run.path / "step-00000012" / "manifest.json").read_bytes())
+    assert (
+        written["schema"] == SCHEMA == Checkpoint.open(run.path / "step-00000012").manifest.schema
+    )
+
+
+def test_only_queries_and_keys_of_rotary_models_change_places() -> None:
+    config = Checkpoint.open(golden(1)).manifest.model  # two heads of size 4
+    qkv = np.repeat(np.arange(24.0)[:, None], 8, axis=1)
+    tensors = {"blocks.0.attention.qkv.weight": qkv, "other": qkv}
+    moved = migrate(tensors, config, 1)
+    rows = moved["blocks.0.attention.qkv.weight"][:, 0].tolist()
+    assert rows[:8] == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert rows[8:16] == [8, 10, 9, 11, 12, 14, 13, 15]
+    assert rows[16:] == list(range(16, 24))
+    assert moved["other"] is qkv
+    assert migrate(tensors, config, 2) is tensors
+
+
+def test_dropout_used_to_mean_attention_weights_too() -> None:
+    assert migrate_model({"dropout": 0.2, "bias": True}, 1) == {
+        "dropout": 0.2,
+        "attention_dropout": 0.2,
+        "bias": True,
+    }
+    assert migrate_model({"dropout": 0.2}, 2) == {"dropout": 0.2}

@@ -1,0 +1,344 @@
+"""Model files: one is opened only if it is whole, ours, finite, and exactly its own config's."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import train_tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import ModelConfig
+from gpt.config.model import MOST_LAYERS
+from gpt.errors import CheckpointError
+from gpt.storage import model_file as stored
+from gpt.storage.migration import SCHEMA
+from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
+from gpt.storage.run import MODEL, STATE, Checkpoint
+from gpt.trained import TrainedGPT
+
+Header = dict[str, Any]
+Edit = Callable[[Header], object]
+EMBEDDING = "token_embedding.weight"
+
+
+def parts(data: bytes) -> tuple[Header, bytes]:
+    """A safetensors file's header and the bytes of its tensors."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), data[end:]
+
+
+def joined(header: Header | bytes, body: bytes) -> bytes:
+    """The file again, around a header of whatever kind, with a digest that is right."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + body
+    digest = re.search(rb'digest\\": \\"([0-9a-f]{64})', text)
+    return stored.sealed(data.replace(digest[1], stored.BLANK.encode())) if digest else data
+
+
+def refused(folder: Path, data: bytes, message: str) -> None:
+    """Holds that a file of these bytes is refused with the message, which names the file."""
+    path = folder / MODEL
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_model(path)
+    assert caught.value.exit_code == 4
+    assert str(path) in str(caught.value)
+
+
+def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> None:
+    found = read_model(tiny.path / MODEL)
+    assert found.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
+    assert found.config == tiny.manifest.model
+    assert found.vocabulary.characters == tiny.manifest.characters
+    assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
+    assert (found.step, found.source, found.vouched) == (12, tiny.path / MODEL, True)
+    assert found.probe.logits.shape == (found.probe.ids.size, len(found.vocabulary))
+    assert found.probe.exact
+
+
+def test_the_probe_keeps_of_each_position_other_characters() -> None:
+    probe = stored.Probe(np.zeros((2, 3), np.int32), np.zeros((6, 2), np.float32), exact=True)
+    logits = np.arange(2 * 3 * 5).reshape(2, 3, 5)
+    columns = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4], [0, 1]]
+    assert (probe.of(logits) % 5).tolist() == columns
+    assert (probe.of(logits) // 5).tolist() == [[n, n] for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def smallest(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A checkpoint of few bytes, of which each will be damaged."""
+    shape = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
+    return train_tiny(tmp_path_factory.mktemp("smallest"), {"steps": 1}, **shape)
+
+
+@pytest.mark.parametrize("name", [MODEL, STATE])
+def test_every_byte_flipped_and_every_cut_is_found(smallest: Checkpoint, name: str) -> None:
+    path = smallest.path / name
+    whole = path.read_bytes()
+    shapes = {key: tuple(tensor.get("shape", ())) for key, tensor in parts(whole)[0].items()}
+
+    def found(damaged: bytes) -> bool:
+        """Whether opening the file names it as damaged."""
+        path.write_bytes(damaged)
+        try:
+            smallest.model() if name == MODEL else smallest.state(shapes)
+        except CheckpointError as error:
+            return str(path) in str(error)
+        return False
+
+    try:
+        for place in range(len(whole)):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << place % 8
+            assert found(flipped), place
+            if place % 16 == 0:
+                assert found(whole[:place]), place
+                with pytest.raises(CheckpointError):
+                    smallest.verify()
+        assert found(whole + b"\0")
+    finally:
+        path.write_bytes(whole)
+    smallest.verify()
+
+
+def test_a_digest_is_of_every_bit(smallest: Checkpoint) -> None:
+    whole = (smallest.path / MODEL).read_bytes()
+    digest = json.loads(parts(whole)[0]["__metadata__"]["gptx"])["digest"]
+    assert stored._is_sealed(whole, digest)
+    damaged = bytearray(whole)
+    for place in range(len(whole)):
+        for bit in range(8):
+            damaged[place] ^= 1 << bit
+            assert not stored._is_sealed(bytes(damaged), digest), (place, bit)
+            damaged[place] ^= 1 << bit
+    for length in range(len(whole)):
+        assert not stored._is_sealed(whole[:length], digest)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_any_flipped_bit_of_a_model_that_is_alone_is_found(
+    tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole = (tiny.path / MODEL).read_bytes()
+    header, body = parts(whole)
+    start = len(whole) - len(body)
+    name = data.draw(st.sampled_from(["", *sorted(header.keys() - {"__metadata__"})]))
+    first, end = header[name]["data_offsets"] if name else (-start, 0)
+    place = data.draw(st.integers(start + first, start + end - 1))
+    damaged = bytearray(whole)
+    damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError) as caught:
+        read_model(path)
+    assert caught.value.exit_code == 4
+
+
+def test_a_changed_weight_that_no_probe_sees_is_found(tmp_path: Path) -> None:
+    fresh = train_tiny(tmp_path / "run", {"steps": 1}, ngram=3, ngram_rows=4000)
+    header, body = parts((fresh.path / MODEL).read_bytes())
+    place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # of a row that never occurs
+    changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+    path = tmp_path / MODEL
+    path.write_bytes(joined(header, changed))
+    TrainedGPT(read_model(path))  # no probe sees it, where the digest is made to fit
+    whole = (fresh.path / MODEL).read_bytes()
+    refused(tmp_path, whole[: -len(body)] + changed, "do not match its digest")
+
+
+def raw(text: str) -> Edit:
+    """Puts a text where the header tells about the model."""
+    return lambda header: header.update(__metadata__={"gptx": text})
+
+
+def about(**changes: Any) -> Edit:
+    """Changes what the header tells about the model; None leaves it out."""
+
+    def edit(header: Header) -> None:
+        told = {**json.loads(header["__metadata__"]["gptx"]), **changes}
+        raw(json.dumps({name: value for name, value in told.items() if value is not None}))(header)
+
+    return edit
+
+
+def config(**changes: Any) -> Edit:
+    """Changes the model's config."""
+
+    def edit(header: Header) -> None:
+        told = json.loads(header["__metadata__"]["gptx"])["config"]
+        about(config={**told, **changes})(header)
+
+    return edit
+
+
+def tensor(name: str = EMBEDDING, **changes: Any) -> Edit:
+    """Changes what the header says about one tensor."""
+    return lambda header: header[name].update(changes)
+
+
+#: What is wrong -> how a good header becomes so, and what is said about it.
+EDITS: dict[str, tuple[Edit, str]] = {
+    "no metadata": (lambda h: h.pop("__metadata__"), "not a gptx checkpoint"),
+    "another program's": (lambda h: h.update(__metadata__={"format": "pt"}), "not a gptx"),
+    "newer": (about(schema=SCHEMA + 1), "newer gptx; upgrade gptx"),
+    "no schema": (about(schema=None), "damaged"),
+    "no digest": (about(digest=None), "damaged"),
+    "a digest that is no text": (about(digest=64), "damaged"),
+    "a digest that is short": (about(digest="0"), "do not match its digest"),
+    "no step": (about(step="soon"), "damaged"),
+    "no excerpt": (about(excerpt=None), "damaged"),
+    "no config": (about(config=None), "damaged"),
+    "no vocabulary": (about(characters=None), "damaged"),
+    "not JSON": (raw("{"), "damaged"),
+    "not an object": (raw("[]"), "not a JSON object"),
+    "with NaN": (raw('{"schema": 1, "step": NaN}'), "NaN is not JSON"),
+    "key twice": (raw('{"schema": 1, "config": {"n_embd": 8, "n_embd": 9}}'), "duplicate keys"),
+    "nested": (raw("[" * 99_999), "recursion"),
+    "config with a stranger": (config(n_experts=8), "damaged"),
+    "config out of range": (config(n_head=3), "damaged"),
+    "vocabulary unsorted": (about(characters="onmlkjihgfedcba"), "damaged"),
+    "vocabulary repeats": (about(characters="aabcdefghijklmn"), "damaged"),
+    "vocabulary too small": (about(characters="abc"), "differ in size"),
+    "tensor missing": (lambda h: h.pop(EMBEDDING), f"lacks '{EMBEDDING}'"),
+    "tensor foreign": (lambda h: h.update({"\x1b[2J": h[EMBEDDING]}), r"unknown .*'\\x1b\[2J'"),
+    "tensor misshapen": (tensor(shape=[16, 15]), f"{EMBEDDING} does not have the shape"),
+    "tensor no object": (lambda h: h.update({EMBEDDING: []}), "does not have the shape"),
+    "tensor of no type": (tensor(dtype="F8_E4M3"), f"{EMBEDDING} is not of a known type"),
+    "tensor outside": (tensor(data_offsets=[0, 2**60]), "damaged"),
+    "tensor overflows": (tensor(data_offsets=[2**64, 2**65]), "damaged"),
+    "tensors overlap": (tensor(data_offsets=[0, 960]), "damaged"),
+    "layers more than bytes": (config(n_layer=400), "smaller than its model"),
+    "layers more than any": (config(n_layer=10**9), "--n-layer: over 500"),
+    "context beyond reason": (config(block_size=10**9), "--block-size: over 1,048,576"),
+    "width more than bytes": (config(n_embd=10**9), "smaller than its model"),
+    "one layer too few": (config(n_layer=1), r"unknown tensor 'blocks\.1"),
+    "probe too long": (config(block_size=15), "probe is longer than the context"),
+    "probe of no shape": (tensor("probe.ids", shape=[]), "damaged"),
+    "probe of one row": (tensor("probe.ids", shape=[16]), "damaged"),
+    "probe of no rows": (tensor("probe.ids", shape=[0, 16]), "damaged"),
+    "probe of too many logits": (tensor("probe.logits", shape=[16, 16]), "more logits than"),
+    "probe of too few logits": (tensor("probe.logits", shape=[15, 15]), "not have the shape"),
+    "probe of fractions": (tensor("probe.ids", dtype="F32"), "probe has unknown ids"),
+}
+
+
+@pytest.mark.parametrize("wrong", EDITS)
+def test_a_header_that_is_not_its_configs_is_refused(
+    tiny: Checkpoint, tmp_path: Path, wrong: str
+) -> None:
+    edit, message = EDITS[wrong]
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    edit(header)
+    refused(tmp_path, joined(header, body), message)
+
+
+def test_more_layers_than_bytes_are_refused_before_they_are_listed(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    config(n_layer=MOST_LAYERS)(header)
+    monkeypatch.setattr(ModelConfig, "shapes", lambda _: pytest.fail("the layers were listed"))
+    refused(tmp_path, joined(header, body), "smaller than its model")
+
+
+def test_a_hundred_thousand_tensors_are_refused_before_they_are_parsed(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    header |= {f"t{number}": header[EMBEDDING] for number in range(100_000)}
+    monkeypatch.setattr(stored, "read_json_object", lambda *_: pytest.fail("it was parsed"))
+    refused(tmp_path, joined(header, body), "lists more tensors than any model has")
+
+
+def test_the_largest_model_has_fewer_tensors_than_are_allowed() -> None:
+    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer", ngram=8)
+    assert 4 * len(largest.shapes()) < stored.MOST_TENSORS  # weight, step and two moments
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", [EMBEDDING, "blocks.1.feed_forward.down.weight", "lm_head.weight"])
+def test_weights_that_are_not_finite_are_refused(
+    tiny: Checkpoint, tmp_path: Path, name: str, number: float
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    end = header[name]["data_offsets"][1]
+    body = body[: end - 4] + struct.pack("<f", number) + body[end:]
+    refused(tmp_path, joined(header, body), f"{name} holds numbers that are not finite")
+
+
+@pytest.mark.parametrize("number", [-1, 15])
+def test_a_probe_of_unknown_characters_is_refused(
+    tiny: Checkpoint, tmp_path: Path, number: int
+) -> None:
+    header, body = parts((tiny.path / MODEL).read_bytes())
+    start = header["probe.ids"]["data_offsets"][0]
+    body = body[:start] + struct.pack("<i", number) + body[start + 4 :]
+    refused(tmp_path, joined(header, body), "probe has unknown ids")
+
+
+def foreign_files(payload: Any) -> dict[str, bytes]:
+    """What a careless loader would run: a pickle, torch's zip of one, a tar, a zip, a text."""
+    tar, packed, saved = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("model"))
+    with zipfile.ZipFile(packed, "w") as zipped:
+        zipped.writestr("data.pkl", pickle.dumps(payload))
+    torch.save(payload, saved)
+    return {
+        "pickle": pickle.dumps(payload),
+        "old pickle": pickle.dumps(payload, protocol=0),
+        "torch": saved.getvalue(),
+        "zip": packed.getvalue(),
+        "tar": tar.getvalue(),
+        "json": b'{"format": "gptx"}',
+        "empty": b"",
+        "huge header": (HEADER_LIMIT + 1).to_bytes(8, "little") + b"{" + b" " * HEADER_LIMIT,
+        "endless header": b"\xff" * 8 + b"{}",
+    }
+
+
+class Payload:
+    """Leaves a trace where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("kind", foreign_files(None))
+def test_a_foreign_file_is_refused_and_its_payload_never_runs(tmp_path: Path, kind: str) -> None:
+    trace = tmp_path / "trace"
+    refused(tmp_path, foreign_files(Payload(trace))[kind], "^not a gptx checkpoint: ")
+    assert not trace.exists()
+    pickle.loads(foreign_files(Payload(trace))["pickle"])
+    assert trace.exists()  # the payload is a live one
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=40), st.integers(0, 60), st.binary(max_size=40))
+def test_any_bytes_have_a_json_header_or_none(head: bytes, length: int, body: bytes) -> None:
+    for data in (head, length.to_bytes(8, "little") + b"{" + body):
+        with suppress(CheckpointError):
+            assert read_header(data, Path("x")) == json.loads(data[8 : 8 + length])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": ' + "[" * 100_000])
+def test_a_header_is_strict_json(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, joined(text.encode(), b""), "^damaged: ")

@@ -1,0 +1,524 @@
+"""Runs: names that stay in their folder, commits that are whole, and the newest whole one found."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import model_of_step
+
+from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
+from gpt.storage import files
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import (
+    MANIFEST,
+    MODEL,
+    STATE,
+    Checkpoint,
+    Run,
+    all_runs,
+    check_run_name,
+    discard_if_empty,
+    find_run,
+    new_run,
+)
+
+BYTES: Mapping[str, bytes] = {MODEL: b"a model", STATE: b"its moments"}
+
+
+def saved(run: Run, start: Manifest, *steps: int, best: int | None = None, **values: Any) -> Run:
+    """The run with these steps committed, in their order."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        run.commit(replace(start, step=step, best_step=best, **values), BYTES)
+    return run
+
+
+def kept(run: Run) -> list[int]:
+    """The steps that a run keeps."""
+    return [int(path.name[5:]) for path in run.step_paths()]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder, hidden ones too."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", ["a", "A-1", "run_2.b+c", "été", "7", "_", "a" * 100])
+def test_a_plain_name_is_a_run_name(name: str) -> None:
+    assert check_run_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "../x", "/abs", "a/b", "a\\b", "~", ".hidden", "-x", "a b", "a:b"),
+        *("\n", "a\n", "a\0", "\x1b[2J", "\udce9", "a" * 101),
+    ],
+)
+def test_a_name_that_is_more_than_a_name_is_refused_and_nothing_is_made(
+    tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / "checkpoints"
+    for use in (find_run, lambda root, name: new_run(root, "stem", name)):
+        with pytest.raises(ConfigError, match="invalid run name") as caught:
+            use(root, name)
+        assert caught.value.exit_code == 2
+        assert str(caught.value).isprintable()
+    assert [path for path in tmp_path.rglob("*") if path != root] == []
+
+
+def test_a_new_run_takes_the_next_free_number_or_its_own_name(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "checkpoints"
+    stems = ["book", "book", "My book (2nd)", "...", "x" * 90, "été"]
+    names = [new_run(root, stem).name for stem in stems]
+    assert names == ["book-1", "book-2", "My-book-2nd-1", "run-1", "x" * 60 + "-1", "été-1"]
+    assert new_run(root, "book", "mine").path == root / "mine"
+
+
+def test_a_name_is_taken_from_the_first_commit_on(tmp_path: Path, tiny: Checkpoint) -> None:
+    run = new_run(tmp_path, "book", "mine")
+    run.write("config.toml", "")
+    (run.path / ".tmp-step-00000000").mkdir()  # killed while it saved
+    with run.lock():
+        pass
+    with pytest.raises(CheckpointError, match=r"stopped before its first .* --run mine$"):
+        find_run(tmp_path, "mine")
+    assert new_run(tmp_path, "book", "mine") == run
+    saved(run, tiny.manifest, 0)
+    with pytest.raises(ConfigError, match=r"'mine' exists already; .* --resume --run mine"):
+        new_run(tmp_path, "book", "mine")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "novel.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"texts exists already and is not a run"):
+        new_run(tmp_path, "book", "texts")
+    with pytest.raises(CheckpointError, match="no run 'texts'"):
+        find_run(tmp_path, "texts")
+
+
+def test_only_an_empty_run_is_taken_back(tmp_path: Path, tiny: Checkpoint) -> None:
+    empty, full = new_run(tmp_path, "empty"), saved(new_run(tmp_path, "full"), tiny.manifest, 0)
+    empty.write("config.toml", "")
+    for run in (empty, full):
+        discard_if_empty(run)
+    assert [run.path.exists() for run in (empty, full)] == [False, True]
+
+
+def test_a_run_keeps_the_newest_two_and_the_best(tmp_path: Path, tiny: Checkpoint) -> None:
+    run = Run(tmp_path / "run")
+    assert kept(saved(run, tiny.manifest, 0)) == [0]
+    assert kept(saved(run, tiny.manifest, 6, 12, best=6)) == [6, 12]
+    assert kept(saved(run, tiny.manifest, 18, 24, 30, best=6)) == [6, 24, 30]
+    assert kept(saved(run, tiny.manifest, 36, best=36)) == [30, 36]
+    keeping = replace(tiny.manifest, train=replace(tiny.manifest.train, keep_all=True))
+    assert kept(saved(run, keeping, 42, 48, 54, best=42)) == [30, 36, 42, 48, 54]
+    assert kept(saved(run, tiny.manifest, 60, best=42)) == [42, 54, 60]
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        f"step-000000{step}" for step in (42, 54, 60)
+    ]
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_save_that_fails_leaves_every_checkpoint_as_it_was(
+    tmp_path: Path, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    run = saved(Run(tmp_path), tiny.manifest, 0, 6, 12, best=6)
+    before, write, calls = tree(tmp_path), files.write, iter(range(1, 9))
+
+    def full_disk(path: Path, data: bytes) -> None:
+        if next(calls) == call:
+            write(path, data[:3])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, data)
+
+    monkeypatch.setattr(files, "write", full_disk)
+    message = r"^cannot save step 18 in .* \(last good: step 12\): No space left on device$"
+    with pytest.raises(StorageError, match=message):
+        saved(run, tiny.manifest, 18)
+    assert tree(tmp_path) == before
+    assert kept(saved(run, tiny.manifest, 18)) == [12, 18]  # and later it succeeds
+
+
+def test_last_best_and_a_number_are_found(tmp_path: Path, tiny: Checkpoint) -> None:
+    run = Run(tmp_path / "run")
+    for step, val_loss in ((6, 1.5), (12, 1.7), (13, None)):
+        saved(run, tiny.manifest, step, best=6, val_loss=val_loss)
+    assert [run.at(which).manifest.step for which in ("best", "last", "12")] == [6, 13, 12]
+    with pytest.raises(CheckpointError, match="run has no step 7; it keeps 6, 12, 13"):
+        run.at("7")
+    with pytest.raises(ConfigError, match="'worst' is neither best, last nor a step's number"):
+        run.at("worst")
+
+
+def test_without_an_evaluation_the_newest_is_the_best(tmp_path: Path, tiny: Checkpoint) -> None:
+    assert saved(Run(tmp_path), tiny.manifest, 0, 5, val_loss=None).best().manifest.step == 5
+
+
+@pytest.mark.parametrize("name", [MODEL, STATE, MANIFEST])
+def test_only_what_is_whole_is_resumed(fresh_run: Run, name: str) -> None:
+    newest, older = (fresh_run.path / f"step-{step:08d}" for step in (12, 6))
+    assert fresh_run.last_valid()[0].manifest.step == 12
+    (newest / name).write_bytes((newest / name).read_bytes()[:-1])
+    commit, warnings = fresh_run.last_valid()
+    assert (commit.manifest.step, len(warnings)) == (6, 1)
+    assert warnings[0].startswith("damaged")
+    assert str(newest / name) in warnings[0]
+    assert warnings[0].endswith("; trying the one before")
+    (older / name).unlink()
+    with pytest.raises(CheckpointError, match=r"(?s)step-00000012.*step-00000006.*no whole check"):
+        fresh_run.last_valid()
+
+
+@pytest.mark.parametrize("name", [MODEL, MANIFEST])
+def test_a_reader_of_a_damaged_step_hears_which_steps_are_whole(fresh_run: Run, name: str) -> None:
+    newest, older = (fresh_run.path / f"step-{step:08d}" / name for step in (12, 6))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012.*; whole: --step 6$"):
+        fresh_run.model("last")
+    assert fresh_run.model("6").step == 6
+    older.write_bytes(older.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012[^;]*$"):
+        fresh_run.model("last")
+
+
+def test_a_link_in_place_of_the_model_is_refused(fresh: Checkpoint, tmp_path: Path) -> None:
+    model = fresh.path / MODEL
+    model.rename(tmp_path / "elsewhere")
+    model.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match=f"cannot read {model}"):
+        fresh.model()
+
+
+@pytest.mark.parametrize("listed", [{"../../x": (1, "")}, {"notes.txt": (1, "")}])
+def test_a_manifest_vouches_for_its_own_files_only(
+    fresh: Checkpoint, listed: dict[str, tuple[int, str]]
+) -> None:
+    foreign = replace(fresh.manifest, files={**fresh.manifest.files, **listed})
+    with pytest.raises(CheckpointError, match="foreign file"):
+        Checkpoint(fresh.path, foreign).verify()
+    with pytest.raises(CheckpointError, match=f"does not list {MODEL}"):
+        Checkpoint(fresh.path, replace(foreign, files=listed)).verify()
+
+
+def test_a_checkpoint_in_anothers_place_is_damage(fresh: Checkpoint) -> None:
+    renamed = fresh.path.rename(fresh.path.with_name("step-00000099"))
+    with pytest.raises(CheckpointError, match="speaks of step 12"):
+        Checkpoint.open(renamed)
+
+
+def test_a_model_of_another_shape_than_the_manifests_is_damage(fresh: Checkpoint) -> None:
+    other = replace(fresh.manifest, model=replace(fresh.manifest.model, dropout=0.5))
+    with pytest.raises(CheckpointError, match="model and manifest differ"):
+        Checkpoint(fresh.path, other).model()
+
+
+def test_the_newest_run_is_found_and_a_named_one(tmp_path: Path, tiny: Checkpoint) -> None:
+    for age, name in enumerate(("b", "a", "c")):
+        run = saved(Run(tmp_path / name), tiny.manifest, 0)
+        os.utime(run.step_paths()[-1], ns=(0, 10**18 - age))
+    saved(Run(tmp_path / ".hidden"), tiny.manifest, 0)
+    (tmp_path / "empty").mkdir()
+    assert [run.name for run in all_runs(tmp_path)] == ["c", "a", "b"]
+    assert (find_run(tmp_path).name, find_run(tmp_path, "a").name) == ("b", "a")
+    for name in ("empty", "d"):
+        with pytest.raises(CheckpointError, match=f"^no run '{name}' in .*; there are: c, a, b$"):
+            find_run(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", [None, "a"])
+def test_without_runs_it_is_said_how_to_train_one(tmp_path: Path, name: str | None) -> None:
+    for root in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(CheckpointError, match=f"^no .* in {root}; train one with: gptx train"):
+            find_run(root, name)
+
+
+def test_a_run_has_one_trainer_and_is_free_after_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for _ in range(2):
+        with run.lock():
+            message = f"^{run.name} is in use by process {os.getpid()}$"
+            with pytest.raises(RunInUseError, match=message), Run(tmp_path).lock():
+                pass
+
+
+def test_the_lock_holds_between_processes_and_dies_with_its_owner(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from gpt.storage.run import Run\n"
+    code += "with Run(Path(sys.argv[1])).lock(): print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, cwd=Path(__file__).parents[2]) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(RunInUseError, match=f" {other.pid}$"), Run(tmp_path).lock():
+            pass
+        other.kill()
+        other.wait()
+    with Run(tmp_path).lock():
+        assert (tmp_path / ".owner").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+@pytest.mark.parametrize("name", [".owner", ".lock", "metrics.jsonl", "samples.jsonl"])
+def test_no_link_and_no_special_file_in_a_run_is_opened(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    run, precious = Run(tmp_path / "run"), tmp_path / "precious.txt"
+    run.path.mkdir()
+    precious.write_text('{"step": 1}\n')
+    if kind == "pipe":
+        os.mkfifo(run.path / name)
+    elif kind == "folder":
+        (run.path / name).mkdir()
+    else:
+        (run.path / name).symlink_to(precious if kind == "link" else tmp_path / "new.txt")
+    log = name.removesuffix(".jsonl")
+    uses: list[Callable[[], object]] = [run.lock().__enter__]
+    if log != name:
+        uses = [lambda: run.append(log, {"step": 2}), lambda: run.records(log)]
+        uses.append(lambda: run.forget_after(0))
+    for use in uses:
+        problem = r"a link|not a regular|[Dd]irectory"
+        with pytest.raises((StorageError, CheckpointError), match=problem):
+            use()
+    assert precious.read_text() == '{"step": 1}\n'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.txt", "run"]
+
+
+def test_an_owner_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    with Run(tmp_path).lock():
+        (tmp_path / ".owner").unlink()
+        os.mkfifo(tmp_path / ".owner")
+        with pytest.raises(RunInUseError, match="in use by process unknown"), Run(tmp_path).lock():
+            pass
+
+
+def test_a_log_gives_its_lines_back_but_for_a_torn_one(tmp_path: Path) -> None:
+    run, records = Run(tmp_path), [{"step": 1, "text": "é\u2028\n"}, {"step": 2, "text": "b"}]
+    assert run.records("samples") == []
+    for record in records:
+        run.append("samples", record)
+    with open(tmp_path / "samples.jsonl", "ab") as log:
+        log.write(json.dumps({"step": 3, "text": "torn"}).encode()[:-2])
+    assert run.records("samples") == records
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.append("samples", {"step": 4, "loss": float("nan")})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"null",
+        b"7",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b"{}",
+        b'{"step": 2}',
+        b'{"step": true, "train_loss": 1, "val_loss": 1}',
+        b'{"step": -1, "train_loss": 1, "val_loss": 1}',
+        b'{"step": 2, "train_loss": 1, "val_loss": null}',
+        b'{"step": 2, "train_loss": "1", "val_loss": 1}',
+        b'{"step": 2, "train_loss": 1, "val_loss": NaN}',
+        b'{"step": 2, "train_loss": 1, "val_loss": 1e999}',
+        b'{"step": 2, "train_loss": 1, "val_loss": 1, "seconds": []}',
+        b'{"step": 2, "whole_loss": {}}',
+    ],
+)
+def test_a_damaged_line_of_a_log_is_left_out_and_counted(line: bytes, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    whole = [
+        {"step": 1, "train_loss": 2, "val_loss": 1.5, "new": "x"},
+        {"step": 3, "whole_loss": 1},
+    ]
+    lines = [json.dumps(record).encode() for record in whole]
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([lines[0], line, lines[1], b'{"step']))
+    assert run.read_log("metrics") == (whole, 1)
+    (tmp_path / "samples.jsonl").write_bytes(line + b'\n{"step": 1, "text": "a"}\n')
+    assert run.read_log("samples") == ([{"step": 1, "text": "a"}], 1)
+    run.forget_after(2)
+    assert run.records("metrics") == whole[:1]
+
+
+def test_what_a_resumed_run_will_do_again_is_forgotten(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    losses = {"train_loss": 2.0, "val_loss": 1.5}
+    for step in (6, 12, 18):
+        run.append("metrics", {"step": step, **losses})
+    run.append("samples", {"step": 18, "text": "é"})
+    run.forget_after(12)
+    assert run.records("metrics") == [{"step": 6, **losses}, {"step": 12, **losses}]
+    assert run.records("samples") == []
+
+
+def test_a_run_that_cannot_be_written_is_a_storage_error(tmp_path: Path, tiny: Checkpoint) -> None:
+    shutil.copy(__file__, tmp_path / "file")
+    run = Run(tmp_path / "file")  # even root cannot write below a file
+    for use in (
+        lambda: run.append("metrics", {"step": 1}),
+        lambda: run.write("config.toml", ""),
+        lambda: run.commit(tiny.manifest, BYTES),
+        lambda: run.lock().__enter__(),
+        lambda: new_run(run.path, "stem"),
+    ):
+        with pytest.raises(StorageError, match=f"cannot .*{run.path}.*: "):
+            use()
+
+
+def test_saving_a_step_again_loses_nothing_if_it_fails(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(fresh_run.path)
+    rename, count = os.rename, 0
+
+    def failing(old: Any, new: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:  # the old folder is aside, the new one not yet in its place
+            raise OSError(errno.EIO, "broken")
+        rename(old, new)
+
+    last = fresh_run.last()
+    contents = {name: (last.path / name).read_bytes() + b"other" for name in (MODEL, STATE)}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        with pytest.raises(StorageError):
+            fresh_run.commit(last.manifest, contents)
+    assert tree(fresh_run.path) == before
+
+
+def test_a_line_after_a_torn_one_is_not_lost(fresh_run: Run) -> None:
+    path = fresh_run.path / "samples.jsonl"
+    path.write_bytes(b'{"step": 1, "text": "a"}\n{"step": 2')
+    fresh_run.append("samples", {"step": 3, "text": "a"})
+    assert [record["step"] for record in fresh_run.records("samples")] == [1, 3]
+
+
+def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:
+    last = fresh_run.last()
+    perfect = replace(last.manifest, step=99, val_loss=0.0, best_step=99, best_loss=0.0)
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    fresh_run.commit(perfect, contents)
+    assert fresh_run.best().manifest.step == 99
+
+
+def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run: Run) -> None:
+    last = fresh_run.last()
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    ended = threading.Event()
+
+    def save() -> None:
+        step = last.manifest.step
+        while not ended.is_set():
+            step += 1
+            best = {"val_loss": 1 / step, "best_step": step, "best_loss": 1 / step}
+            model = {MODEL: model_of_step(contents[MODEL], step)}
+            fresh_run.commit(replace(last.manifest, step=step, **best), contents | model)
+
+    trainer = threading.Thread(target=save)
+    trainer.start()
+    try:
+        seen: set[int] = set()
+        for number in range(5_000):  # a busy machine saves seldom
+            if number >= 150 and len(seen) > 10:
+                break
+            which = ("best", "last")[number % 2]
+            fresh_run.model(which)
+            checkpoint, stored = fresh_run.read(which)
+            assert stored.sha256 == checkpoint.manifest.files[MODEL][1]
+            seen.add(checkpoint.manifest.step)
+    finally:
+        ended.set()
+        trainer.join()
+    assert len(seen) > 10
+
+
+def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has the old manifest and the new model; no folder's name has changed."""
+    last, read, saved = fresh_run.last(), files.read, list[str]()
+    other = replace(last.manifest, seconds=1.0)
+    contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+    earlier = (fresh_run.at("6").path / MODEL).read_bytes()
+    contents[MODEL] = model_of_step(earlier, last.manifest.step)
+
+    def saved_between(path: Path, limit: int) -> bytes:
+        if path.name == MODEL and not saved:
+            saved.append("once")
+            fresh_run.commit(other, contents)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", saved_between)
+    checkpoint, stored = fresh_run.read("last")
+    assert checkpoint.manifest.seconds == 1.0
+    assert (len(saved), stored.sha256) == (1, checkpoint.manifest.files[MODEL][1])
+
+
+@pytest.mark.parametrize("part", ["characters", "step", "config"])
+def test_a_model_file_that_contradicts_its_manifest_is_not_opened(
+    fresh_run: Run, part: str
+) -> None:
+    last = fresh_run.last()
+    whole = fresh_run.read("last")[1]
+    model = (last.path / MODEL).read_bytes()
+    if part == "step":
+        model = model_of_step(model, 7)
+        manifest = last.manifest
+    elif part == "characters":
+        other = "".join(sorted(set(whole.vocabulary.characters) - {"t"} | {"z"}))
+        manifest = replace(last.manifest, characters=other)
+    else:
+        manifest = replace(last.manifest, model=replace(whole.config, qk_norm=False))
+    fresh_run.commit(manifest, {MODEL: model, STATE: (last.path / STATE).read_bytes()})
+    with pytest.raises(CheckpointError, match="model and manifest differ"):
+        fresh_run.read("last")
+
+
+def test_a_step_that_a_trainer_removes_while_it_is_verified_is_not_damaged(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = fresh_run.step_paths()
+    read = files.read
+
+    def removed(path: Path, limit: int) -> bytes:
+        """The trainer removes the step between its manifest and its model."""
+        if path == first / MODEL:
+            files.remove_folder(first)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", removed)
+    assert fresh_run.verify(first) is None
+    verified = fresh_run.verify(last)
+    assert verified is not None
+    assert verified.step == fresh_run.last().manifest.step
+    (last / MODEL).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
+        fresh_run.verify(last)
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_again(
+    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, read = fresh_run.last(), files.read
+
+    def rotated(path: Path, limit: int) -> bytes:
+        """A trainer is quicker than this reader, once."""
+        monkeypatch.setattr(files, "read", read)
+        contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
+        fresh_run.commit(replace(last.manifest, step=99), contents)
+        shutil.rmtree(last.path)
+        return read(path, limit)
+
+    monkeypatch.setattr(files, "read", rotated)
+    assert fresh_run.last().manifest.step == 99
+    (fresh_run.path / "step-00000099" / MODEL).unlink()
+    with pytest.raises(CheckpointError, match="cannot read"):  # nothing changed: no second try
+        fresh_run.model("last")

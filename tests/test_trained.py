@@ -1,0 +1,242 @@
+"""A checkpoint opens proven or not at all; what it writes, shows and scores is repeatable."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TEXT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import SampleConfig
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.storage.model_file import StoredModel
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+
+
+@pytest.fixture(scope="module")
+def stored(tiny: Checkpoint) -> StoredModel:
+    return tiny.model()
+
+
+@pytest.fixture(scope="module")
+def trained(stored: StoredModel) -> TrainedGPT:
+    return TrainedGPT(stored)
+
+
+def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> None:
+    assert 0 < trained.probe_error < 1e-5
+    assert trained.probe_error == trained.proof.error <= trained.proof.bound < 1e-3
+    assert repr(trained) == "<TrainedGPT tiny step 12: 2 layers × 2 heads × 8, 15 characters>"
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+@pytest.mark.parametrize(
+    "name",
+    ["token_embedding.weight", "blocks.1.attention.qkv.weight", "blocks.0.feed_forward.up.weight"],
+)
+def test_a_model_that_computes_other_logits_does_not_open(
+    stored: StoredModel, name: str, value: float
+) -> None:
+    tensors = {**stored.tensors, name: stored.tensors[name].copy()}
+    tensors[name][stored.probe.ids[0, 0] % len(tensors[name])] += value
+    with pytest.raises(
+        CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
+    ):
+        TrainedGPT(replace(stored, tensors=tensors))
+
+
+def test_the_same_seed_gives_the_same_text_and_another_another(trained: TrainedGPT) -> None:
+    texts = [trained.generate("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert all(text.startswith("the cat") and len(text) == 57 for text in texts)
+    assert set(texts[0]) <= set(TEXT)
+
+
+def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
+    config = SampleConfig(length=20, n=3, seed=5)
+    steps = list(trained.stream("no ", config))
+    samples = ["".join(gained) for gained in zip(*steps, strict=True)]
+    assert [len(sample) for sample in samples] == [20] * 3
+    several = trained.generate("no ", length=20, n=3, seed=5)
+    assert several == ["no " + sample for sample in samples]
+    assert len(set(several)) == 3
+    assert trained.generate("no ", length=20, n=1, seed=5) == several[0]
+    with pytest.raises(ConfigError, match=r"^-n: "):
+        trained.generate("no ", n=0)
+
+
+@pytest.mark.parametrize("prompt", ["", "t", "the cat sat on the mat. no mat"])
+def test_no_length_writes_nothing(trained: TrainedGPT, prompt: str) -> None:
+    assert trained.generate(prompt, length=0) == prompt
+
+
+def test_it_stops_before_a_stop(trained: TrainedGPT) -> None:
+    free = trained.generate("the", length=200, temperature=0.9)
+    stop = free[50:52]
+    expected = "the" + free[3:].split(stop)[0]
+    assert trained.generate("the", length=200, temperature=0.9, stop=[stop]) == expected
+
+
+def test_unknown_characters_are_refused_by_name_or_skipped(trained: TrainedGPT) -> None:
+    with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
+        trained.generate("the é")
+    continued = trained.generate("the é", unknown="skip", length=30)
+    assert continued[-30:] == trained.generate("the ", length=30)[-30:]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"temperature": -1.0}, "--temperature"), ({"top_k": 0}, "--top-k")]
+)
+def test_an_option_out_of_range_is_named(
+    trained: TrainedGPT, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}: "):
+        trained.generate("the", **options)
+
+
+@pytest.fixture(scope="module")
+def untouched(trained: TrainedGPT) -> Iterator[None]:
+    """Weights and numpy's own random numbers are as they were before."""
+    weights = {name: array.copy() for name, array in trained.stored.tensors.items()}
+    state = str(np.random.get_state())
+    yield
+    assert str(np.random.get_state()) == state
+    assert all(np.array_equal(trained.stored.tensors[name], weights[name]) for name in weights)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_looking_and_writing_leave_no_trace(trained: TrainedGPT) -> None:
+    first = trained.attention("the cat").layers[1].weights
+    trained.generate("the", length=40)
+    trained.score(TEXT)
+    assert np.array_equal(trained.attention("the cat").layers[1].weights, first)
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "example"),
+    [
+        ("a line cut here.\nthe rat sat on the cat.\nno", "the rat sat"),
+        ("x\nno rat\nthe cat is here\nx", "the cat is"),
+        ("x\nthe cat isnt here\nx", "the cat isnt"),
+        ("abcdefghijklmnopqrst", "abcdefghijkl"),
+        ("short", "short"),
+        ("\n\n\n", "\n\n\n"),
+    ],
+)
+def test_the_example_is_the_first_good_line_cut_between_words(
+    stored: StoredModel, excerpt: str, example: str
+) -> None:
+    assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
+
+
+def test_an_example_is_never_longer_than_the_context(stored: StoredModel) -> None:
+    model = TrainedGPT(replace(stored, excerpt="abcdefghijklmnopqrstuvwxyz"))
+    assert model.example(20) == "abcdefghijklmnop"
+
+
+@settings(deadline=None, max_examples=60)
+@given(excerpt=st.text("ab \n\t", min_size=1, max_size=60), length=st.integers(1, 20))
+def test_an_example_is_always_a_part_of_the_text_that_fits(
+    trained: TrainedGPT, excerpt: str, length: int
+) -> None:
+    example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
+    assert 1 <= len(example) <= min(length, trained.config.block_size)
+    assert example in excerpt
+
+
+def test_streams_in_turns_write_what_each_writes_alone(trained: TrainedGPT) -> None:
+    config = SampleConfig(length=60, n=2)
+    prompts = ("the cat", "a mat", "no")
+    alone = [list(trained.stream(prompt, config)) for prompt in prompts]
+    streams = [trained.stream(prompt, config) for prompt in prompts]
+    in_turns = [list(steps) for steps in zip(*zip(*streams, strict=True), strict=True)]
+    assert in_turns == alone
+    dropped = trained.stream("the", config)
+    next(dropped)
+    assert list(trained.stream(prompts[0], config)) == alone[0]
+    del dropped
+    assert list(trained.stream(prompts[0], config)) == alone[0]
+
+
+def test_threads_that_share_a_model_get_what_one_gets_alone(trained: TrainedGPT) -> None:
+    def answers(number: int) -> tuple[Any, ...]:
+        text = TEXT[number : number + 12]
+        weights = trained.attention(text).stage("weights", 1, 0)
+        return trained.generate(text, length=40, seed=number), weights.tolist(), trained.score(TEXT)
+
+    expected = [answers(number) for number in range(24)]
+    fresh = TrainedGPT(trained.stored)
+    for model in (trained, fresh):  # one whose decoder is there, and one that makes it meanwhile
+        trained = model
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(answers, range(24))) == expected
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
+    if used:
+        samples = trained.stream("the", SampleConfig(length=9))
+        next(samples)
+    for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
+        assert other.generate("the cat", length=20) == trained.generate("the cat", length=20)
+        assert other.stored.sha256 == trained.stored.sha256
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "problem"),
+    [
+        (lambda model: model.generate(b"the"), TypeError, "text: expected a str, not bytes"),
+        (lambda model: model.attention(None), TypeError, "text: expected a str, not NoneType"),
+        (lambda model: model.score("the", unknown="drop"), ValueError, "unknown: 'drop' is not"),
+        (lambda model: model.generate("the", stop=[""]), ValueError, "stop: an empty text"),
+        (lambda model: model.generate("the", stop="."), TypeError, r"use \['\.'\]"),
+        (lambda model: model.heads(windows=0), ValueError, "windows: 0 is less than 1"),
+        (lambda model: model.heads(ablation="x"), ValueError, "ablation: 'x' is not one of"),
+        (lambda model: model.lens(model.attention("the"), -3), ValueError, "most: -3 is less"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    trained: TrainedGPT, call: Any, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        call(trained)
+
+
+def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
+    """Every array in a result, in the results that it is made of, and in their collections."""
+    if isinstance(result, np.ndarray):
+        yield result
+    elif isinstance(result, Mapping):
+        yield from (array for value in result.values() for array in arrays_of(value))
+    elif isinstance(result, tuple | list):
+        yield from (array for value in result for array in arrays_of(value))
+    elif is_dataclass(result):
+        yield from arrays_of(vars(result))
+
+
+def test_arrays_of_results_cannot_be_changed(trained: TrainedGPT, stored: StoredModel) -> None:
+    seen = trained.attention("the cat sat")
+    results = {
+        "attention": seen,
+        "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
+        "following": trained.following("the"),
+        "surprises": trained.surprises("the cat sat on the mat"),
+        "heads": trained.heads(windows=1),
+        "lens": trained.lens(seen),
+        "explain": trained.explain("the"),
+        "reader": trained.reader.tensors,
+        "stored": [stored.tensors, stored.probe],
+    }
+    for name, result in results.items():
+        arrays = list(arrays_of(result))
+        assert arrays, name
+        assert not any(array.flags.writeable for array in arrays), name

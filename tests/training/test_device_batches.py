@@ -1,0 +1,82 @@
+"""Windows on a device: the same whether the ids lie there or come from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.corpus.batches import batch
+from gpt.model import GPT, initialise
+from gpt.training import device_batches as feeding
+from gpt.training.device_batches import copied, kept_near, windows
+from gpt.training.optim import Optimizer
+from gpt.training.step import train_step
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2", "u4"])
+@pytest.mark.parametrize("order", ["random", "epochs"])
+def test_windows_of_copied_ids_are_those_of_the_ids(
+    monkeypatch: pytest.MonkeyPatch, kind: str, order: Any
+) -> None:
+    monkeypatch.setattr(feeding, "AT_ONCE", 7)
+    most = min(np.iinfo(kind).max, 2**31 - 1)
+    ids = np.random.default_rng(1).integers(most, size=100, endpoint=True).astype(kind)
+    ids[:2] = most, 0
+    ids.flags.writeable = False  # as those of a file are
+    config = TrainConfig(batch_size=9, windows=order)
+    for step in range(30):
+        for part in (slice(None), slice(3, 7)):
+            expected = batch(ids, config.seed, step, 9, 8, order, part)
+            for fed in (ids, copied(ids, "cpu")):
+                found = windows(fed, config, step, 8, part, CPU)
+                for one, other in zip(found, expected, strict=True):
+                    assert one.dtype == torch.int64
+                    np.testing.assert_array_equal(one.numpy(), other)
+
+
+def test_a_model_learns_the_same_from_ids_that_were_copied() -> None:
+    ids = np.random.default_rng(1).integers(15, size=500).astype(np.uint8)
+    config, losses = TrainConfig(batch_size=4, windows="epochs"), []
+    for fed in (ids, copied(ids, "cpu")):
+        model = GPT(ModelConfig(vocab_size=15, **TINY))
+        initialise(model, 1)
+        optimizer = Optimizer(model, config)
+        losses.append([train_step(model, optimizer, fed, config, step)[0] for step in range(5)])
+    assert losses[0] == losses[1]
+
+
+def test_ids_stay_here_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, copies = np.zeros(1000, np.uint8), []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 500)
+    monkeypatch.setattr(feeding, "copied", lambda ids, device: copies.append(device) or "there")
+    assert kept_near(ids, "cpu") is ids
+    for free, expected in ((9_799, ids), (9_800, "there")):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda n=free: (n, 10**9))
+        assert kept_near(ids, "cuda") is expected
+    assert copies == ["cuda"]
+
+
+@pytest.mark.parametrize("where", ["memory_reserved", "mem_get_info", "copied"])
+def test_a_gpu_that_does_not_take_the_ids_is_sent_windows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    ids = np.zeros(1000, np.uint8)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 10**9))
+    monkeypatch.setattr(feeding if where == "copied" else torch.cuda, where, fail)
+    assert kept_near(ids, "cuda") is ids
+    (line,) = caplog.messages
+    assert line.startswith("note: copying the corpus to the GPU failed (OutOfMemoryError: CUDA out")
+    assert line.endswith("; each step sends its windows")

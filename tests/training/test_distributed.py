@@ -1,0 +1,222 @@
+"""Several ranks learn what one learns, stop together, and leave together when one fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TEXT, corpus_of, manifest_of
+from hypothesis import given
+from hypothesis import strategies as st
+from ranked import on_ranks, rank
+from torch.distributed import HashStore
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.errors import ConfigError, NumericsError, RankError
+from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.training.checkpoint import load_gpt
+from gpt.training.distributed import Ranks
+from gpt.training.evaluation import evaluate
+from gpt.training.launch import Launch
+from gpt.training.sharing import shared_checkpoint
+from gpt.training.trainer import (
+    Evaluated,
+    EvaluatedWhole,
+    Event,
+    Saved,
+    Stepped,
+    Stopped,
+    Trainer,
+    check_ranks,
+)
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"ngram": 1},
+    "uneven shares, n-grams": {"batch_size": 7, "ngram": 3, "ngram_rows": 200},
+    "micro-batches": {"batch_size": 13, "micro_batch_size": 2, "ngram": 3, "ngram_rows": 50},
+    "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
+    "sharded": {"shard": True},
+    "sharded, averaged": {"shard": True, "average": 0.5, "tied": True, "ngram": 2},
+    "sharded, micro-batches, n-grams": {
+        "shard": True,
+        "batch_size": 7,  # of three pieces on each rank, some have no row
+        "micro_batch_size": 1,
+        "ngram": 3,
+        "tied": True,
+    },
+}
+
+
+def trainer_of(ranks: Ranks, folder: Path, name: str, options: dict[str, Any]) -> Trainer:
+    """A trainer of 8 steps on TEXT, evaluated every 4, in a run that all ranks know."""
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank}")
+    train = {"steps": 8, "eval_interval": 4, **only_fields(TrainConfig, options)}
+    manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
+    if ranks.first:
+        new_run(folder, name, name)
+    return Trainer(Run(folder / name), corpus, manifest, "cpu", ranks)
+
+
+def told(events: Sequence[Event]) -> dict[str, Any]:
+    """What a rank has seen."""
+    return {
+        "losses": [event.loss for event in events if isinstance(event, Stepped)],
+        "val": [event.val_loss for event in events if isinstance(event, Evaluated)],
+        "saved": sum(isinstance(event, Saved) for event in events),
+        "end": [(event.step, event.reason) for event in events if isinstance(event, Stopped)],
+    }
+
+
+def learn(number: int, size: int, folder: Path, name: str, options: dict[str, Any]) -> Any:
+    with rank(number, size, folder / f"meet-{name}", options.get("shard", False)) as ranks:
+        seen = told(list(trainer_of(ranks, folder, name, options).events()))
+        return {**seen, "seed": torch.initial_seed()}
+
+
+def tensors(folder: Path, name: str, step: int = 8) -> dict[str, Any]:
+    """All that a checkpoint holds."""
+    from safetensors.numpy import load_file
+
+    path = folder / name / f"step-{step:08d}"
+    return {**load_file(path / MODEL), **load_file(path / STATE)}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ranks_learn_together_what_one_learns_alone(tmp_path: Path, variant: str) -> None:
+    options = VARIANTS[variant]
+    alone = told(list(trainer_of(Ranks(), tmp_path, "1", {**options, "shard": False}).events()))
+    expected = tensors(tmp_path, "1")
+    for size in (2, 3, 4) if variant == "plain" else (3,):
+        every = on_ranks(size, learn, tmp_path, str(size), options)
+        for number, one in enumerate(every):
+            assert one["losses"] == pytest.approx(alone["losses"], abs=2e-6), (size, number)
+            assert one["val"] == pytest.approx(alone["val"], abs=2e-6)
+            assert one["end"] == alone["end"]
+            assert one["saved"] == (alone["saved"] if number == 0 else 0)
+            assert one["losses"] == every[0]["losses"]  # to the last bit
+        found = tensors(tmp_path, str(size))
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, atol=2e-4, err_msg=f"{size} {key}")
+
+
+def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, Any]) -> Any:
+    """Stops after step 3, then goes on from what the first rank has saved."""
+    with rank(number, size, folder / "meet", options.get("shard", False)) as ranks:
+        trainer = trainer_of(ranks, folder, "parts", options)
+        events = []
+        for event in trainer.events():
+            events.append(event)
+            if isinstance(event, Stepped) and event.step == 2 and number == size - 1:
+                trainer.stop("SIGTERM")
+        found, _ = shared_checkpoint(ranks, trainer.run)
+        again = Trainer.resume(
+            trainer.run, trainer.corpus, found, trainer.config, "cpu", trainer.ranks
+        )
+        return told([*events, *again.events()])
+
+
+@pytest.mark.parametrize(
+    "options", [{"ngram": 3, "ngram_rows": 200}, {"shard": True, "average": 0.9}]
+)
+def test_three_ranks_stop_together_and_go_on_bit_for_bit(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    options = {**options, "dropout": 0.1, "batch_size": 8}
+    straight = on_ranks(3, learn, tmp_path, "straight", options)
+    assert len({one["seed"] for one in straight}) == 3  # each rank drops what it drops
+    parts = on_ranks(3, learn_in_two_parts, tmp_path, options)
+    for number in range(3):
+        assert parts[number]["end"] == [(3, "SIGTERM"), (8, "finished")]  # one step after the hand
+        assert parts[number]["losses"] == straight[number]["losses"]
+        assert parts[number]["val"] == straight[number]["val"]
+    for step in (4, 8):
+        found, expected = tensors(tmp_path, "parts", step), tensors(tmp_path, "straight", step)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(found[key], value, err_msg=f"{step} {key}")
+
+
+def learn_until_the_whole_evaluation(
+    number: int, size: int, folder: Path, options: dict[str, Any]
+) -> Any:
+    with rank(number, size, folder / "meet", options.get("shard", False)) as ranks:
+        events = list(trainer_of(ranks, folder, "whole", options).events())
+        return next(event for event in events if isinstance(event, EvaluatedWhole))
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> None:
+    worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # as it goes on
+    options = {**worse, "eval_part": 64, "shard": shard}
+    every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
+    best = Run(tmp_path / "whole").best()
+    assert best.manifest.step < 8
+    val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
+    loss = evaluate(load_gpt(best.model(), "cpu"), val_ids, "cpu")
+    for each in every:
+        assert (each.step, each.val_loss) == (best.manifest.step, pytest.approx(loss, abs=1e-6))
+        assert each.characters == len(val_ids) - 1
+
+
+def learn_until(number: int, size: int, folder: Path, trouble: str) -> Any:
+    """Rank 1 meets with trouble after the third step."""
+    with rank(number, size, folder / "meet") as ranks:
+        trainer = trainer_of(ranks, folder, "troubled", {"eval_interval": 2})
+        events = []
+        for event in trainer.events():
+            events.append(event)
+            if number == 1 and isinstance(event, Stepped) and event.step == 3:
+                if trouble == "fails":
+                    raise ZeroDivisionError
+                trainer.model.blocks[0].feed_forward.up.weight.data[0, 0] = math.nan
+        return told(events)
+
+
+def test_when_a_rank_fails_the_others_leave_and_keep_what_was_saved(tmp_path: Path) -> None:
+    first, second, third = on_ranks(3, learn_until, tmp_path, "fails")
+    assert isinstance(second, ZeroDivisionError)
+    for other in (first, third):
+        assert isinstance(other, RankError)
+        assert "another rank has failed or was ended" in str(other)
+    assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
+
+
+def test_a_nan_on_one_rank_stops_all_before_any_takes_the_step(tmp_path: Path) -> None:
+    for error in on_ranks(3, learn_until, tmp_path, "nan"):
+        assert isinstance(error, NumericsError)
+        assert "not a finite number at step 4; last good: step 2" in str(error)
+    assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
+
+
+def alone(rank: int, size: int, shard: bool = False) -> Ranks:
+    """One of several ranks that never meet."""
+    return Ranks(Launch(rank, size), shard, HashStore())
+
+
+@given(rows=st.integers(1, 200), size=st.integers(1, 9), most=st.integers(0, 50))
+def test_pieces_are_all_rows_once_in_their_order(rows: int, size: int, most: int) -> None:
+    every = [alone(rank, size).pieces(rows, most) for rank in range(size)]
+    assert [row for each in every for piece in each for row in range(rows)[piece]] == [*range(rows)]
+    assert len({len(each) for each in every}) == 1
+    assert max(piece.stop - piece.start for each in every for piece in each) <= (most or rows)
+
+
+def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--shard: needs several processes"):
+        Ranks(shard=True)
+    check_ranks(TrainConfig(batch_size=3), alone(0, 3))
+    with pytest.raises(ConfigError, match=r"^--batch-size: 2 sequences are too few for 3 ranks"):
+        check_ranks(TrainConfig(batch_size=2), alone(0, 3))
+
+
+def test_other_errors_are_not_blamed_on_ranks() -> None:
+    for ranks, text in ((Ranks(), "gloo: connection closed"), (alone(0, 2), "shapes differ")):
+        with pytest.raises(RuntimeError, match=text) as caught, ranks.errors():
+            raise RuntimeError(text)
+        assert not isinstance(caught.value, RankError)

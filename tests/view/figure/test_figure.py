@@ -1,0 +1,505 @@
+"""Figures: every cell where it belongs and in its colour, every label readable, nothing leaks."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import matplotlib
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+from gpt.config.show import Stage
+from gpt.errors import ConfigError
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Stages
+from gpt.view.figure import fonts
+from gpt.view.figure.figure import DPI, Form, draw, to_figure
+from gpt.view.selection import Selection, select
+from gpt.view.terminal.attention import numbers
+from gpt.view.terminal.lines import Page
+
+TEXTS = {
+    "one": "x",
+    "mathematics": "$x^2$ \\a_{b}",
+    "markup": "[red]<svg>&</svg>",
+    "hungarian": "Árvíztűrő\n\ttükör",
+    "combining": "e\u0301a\u0302",
+    "japanese": "東京は日本の首都です",
+    "emoji": "👍🏽👨\u200d👩🇭🇺❤\ufe0f",
+    "controls": "\x1b[31m\r\x00\u202eab\u200b\xad\x7f",
+    "others": "կաक\u093f\u05d0\u0e01\ue000",
+}
+
+
+def map_of(text: str, layers: int = 1, heads: int = 1, size: int = 4) -> AttentionMap:
+    """Random heads for any text; only their shapes and masks are those of a model."""
+    T, random = len(text), np.random.default_rng(1)
+    allowed = np.tri(T, dtype=bool)
+
+    def layer() -> Stages:
+        scores = 3 * random.normal(size=(heads, T, T))
+        masked = np.where(allowed, scores / 2, -np.inf)
+        weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        narrow = random.normal(size=(heads, T, size))
+        wide = random.normal(size=(T, heads * size))
+        stages = (wide, *3 * (narrow,), scores, scores / 2, masked, weights, narrow, *4 * (wide,))
+        return Stages(*(values.astype(np.float32) for values in stages))
+
+    return AttentionMap(text, np.arange(T), tuple(layer() for _ in range(layers)), ())
+
+
+def chosen(attention: AttentionMap, **options: Any) -> Selection:
+    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
+    return select(attention, **given)
+
+
+def made(
+    text: str, form: Form = "png", scale: Any = "fixed", ascii_only: bool = False, **options: Any
+) -> bytes:
+    attention = map_of(text)
+    return to_figure(attention, chosen(attention, **options), form, scale, ascii_only)[0]
+
+
+def labels(axes: Axes) -> tuple[list[str], list[str]]:
+    """What is written beside the rows and below the columns."""
+    return tuple(  # type: ignore[return-value]
+        [tick.get_text() for tick in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis)
+    )
+
+
+def written(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+@pytest.fixture
+def few_fonts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A machine that has no fonts but matplotlib's first, and those in the folder."""
+    ours = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", ours)
+    monkeypatch.setattr(
+        font_manager, "findSystemFonts", lambda folders=None: list(map(str, tmp_path.iterdir()))
+    )
+    fonts.files_for.cache_clear()
+    yield tmp_path
+    fonts.files_for.cache_clear()
+
+
+def make_font(path: Path, characters: str, outline: bool = True) -> str:
+    """A font of squares (or of nothing, as colour fonts are to us) for the characters."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    def glyph(ink: bool) -> Any:
+        pen = TTGlyphPen(None)
+        if ink:
+            pen.moveTo((100, 0))
+            for corner in ((100, 700), (800, 700), (800, 0)):
+                pen.lineTo(corner)
+            pen.closePath()
+        return pen.glyph()
+
+    names = [".notdef", *(f"uni{ord(character):04X}" for character in characters)]
+    builder = FontBuilder(1000)
+    builder.setupGlyphOrder(names)
+    builder.setupCharacterMap(dict(zip(map(ord, characters), names[1:], strict=True)))
+    builder.setupGlyf({name: glyph(outline) for name in names})
+    builder.setupHorizontalMetrics(dict.fromkeys(names, (900, 100)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": path.stem, "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("length", "options"),
+    [
+        (20, {"query": "3:9", "key": "2:17"}),
+        (20, {"stage": "masked"}),
+        (20, {"stage": "proj", "layer": "all"}),
+        (40, {"layer": "all", "head": "all"}),
+        (200, {"layer": "all", "head": "all"}),  # cells of few pixels: no line may hide one
+    ],
+)
+def test_every_pixel_of_every_cell_has_the_colour_of_its_value(
+    length: int, options: dict[str, Any]
+) -> None:
+    attention = map_of("abcdefghij" * (length // 10), layers=2, heads=2)
+    selection = chosen(attention, **options)
+    figure, _ = draw(attention, selection)
+    pixels = imread(io.BytesIO(to_figure(attention, selection, "png")[0]))[..., :3]
+    assert pixels.shape[:2] == tuple(round(side * DPI) for side in figure.get_size_inches()[::-1])
+    panels = selection.panels(attention)
+    assert len(figure.axes) == len(panels) + 1
+    for axes, panel in zip(figure.axes, panels, strict=False):
+        edges = np.array(axes.get_window_extent().extents)
+        left, low, right, high = edges.round().astype(int)
+        assert edges == pytest.approx([left, low, right, high], abs=1e-4)
+        block = pixels[len(pixels) - high : len(pixels) - low, left:right]
+        rows, columns = panel.values.shape
+        down, across = block.shape[0] // rows, block.shape[1] // columns
+        assert block.shape[:2] == (rows * down, columns * across)
+        cells = block.reshape(rows, down, columns, across, 3).swapaxes(1, 2)
+        expected = axes.images[0].to_rgba(axes.images[0].get_array())[:, :, None, None, :3]
+        edge = 2 if axes.lines else 0  # the line along the diagonal
+        inner = cells[:, :, edge : down - edge, edge : across - edge]
+        assert inner.size
+        assert np.abs(inner - expected).max() < 1 / 255
+
+
+def test_the_future_is_blank_and_a_weight_of_nothing_is_not() -> None:
+    figure, _ = draw(attention := map_of("abcdef"), chosen(attention))
+    image = figure.axes[0].images[0]
+    assert np.array_equal(np.ma.getmaskarray(image.get_array()), ~np.tri(6, dtype=bool))
+    colours = image.to_rgba(image.get_array())[..., :3]
+    assert (colours[~np.tri(6, dtype=bool)] == 1).all()
+    assert np.linalg.norm(image.cmap(0.0)[:3] - np.ones(3)) > 0.1
+    figure, _ = draw(attention, chosen(attention, query="2:4", key="3:6"))
+    shown = ~np.ma.getmaskarray(figure.axes[0].images[0].get_array())
+    assert shown.tolist() == [[False, False, False], [True, False, False]]
+    figure, _ = draw(attention, chosen(attention, stage="masked"))
+    image = figure.axes[0].images[0]
+    assert image.to_rgba(image.get_array())[0, 1, :3] == pytest.approx(to_rgb("#d0d0d0"))
+
+
+@pytest.mark.parametrize("stage", get_args(Stage))
+def test_colours_mean_the_same_in_all_panels_and_the_bar_says_what(stage: Stage) -> None:
+    attention = map_of("abcdefgh", layers=2, heads=2)
+    selection = chosen(attention, stage=stage, layer="all", head="all")
+    figure, _ = draw(attention, selection)
+    values = [panel.values for panel in selection.panels(attention)]
+    largest = max(np.abs(part[np.isfinite(part)]).max() for part in values)
+    limits = (0, 1) if stage == "weights" else (-largest, largest)
+    for axes in figure.axes:
+        assert axes.images[0].get_clim() == pytest.approx(limits)
+    words = {"scores": "q·k", "scaled": "q·k / √d", "weights": "attention weight"}
+    assert figure.axes[-1].get_ylabel().startswith(words.get(stage, ""))
+    assert figure.axes[-1].get_ylim() == pytest.approx(limits)
+    ramp = figure.axes[-1].images[0].get_array()
+    assert (ramp[0, 0], ramp[-1, 0]) == pytest.approx(limits)
+
+
+def test_by_row_the_largest_is_full() -> None:
+    attention = map_of("abcdefgh")
+    for stage in ("weights", "scores", "masked"):
+        figure, _ = draw(attention, chosen(attention, stage=stage), "row")
+        drawn = np.ma.filled(np.abs(figure.axes[0].images[0].get_array()), 0.0)
+        assert drawn.max(axis=1) == pytest.approx(np.ones(8))
+        assert figure.axes[0].images[0].get_clim() == (0 if stage == "weights" else -1, 1)
+        assert "÷ the row's largest" in figure.axes[-1].get_ylabel()
+    hidden, _ = draw(attention, chosen(attention, query="0:2", key="5:8"), "row")
+    assert np.ma.getmaskarray(hidden.axes[0].images[0].get_array()).all()
+
+
+@pytest.mark.parametrize("stage", ["weights", "masked", "context"])
+def test_small_matrices_carry_the_terminals_numbers(stage: str) -> None:
+    attention = map_of("abcdefghijkl", size=5)
+    selection = chosen(attention, stage=stage, query="4:12")
+    figure, _ = draw(attention, selection)
+    panel = selection.panels(attention)[0]
+    lines = numbers(attention, selection, panel, Page())[-8:]
+    terminal = [line.plain.partition("→")[0].split()[2:] for line in lines]
+    texts = figure.axes[0].texts
+    drawn = [[text.get_text() for text in texts if text.get_position()[1] == n] for n in range(8)]
+    assert [list(filter(None, row)) for row in drawn] == terminal
+    pitch = figure.axes[0].get_window_extent().width / panel.values.shape[1]
+    for text in texts:
+        assert text.get_window_extent().width < pitch
+        assert text.get_fontsize() >= 4.9
+    assert not draw(map_of("a" * 13), chosen(map_of("a" * 13)))[0].axes[0].texts
+    several = map_of("abc", heads=2)
+    assert not draw(several, chosen(several, head="all"))[0].axes[0].texts
+
+
+def test_numbers_stand_out_from_their_cells() -> None:
+    def light(colour: Any) -> float:
+        parts = np.array(to_rgb(colour))
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    for stage in ("weights", "scores"):
+        axes = draw(attention := map_of("abcdefgh"), chosen(attention, stage=stage))[0].axes[0]
+        colours = axes.images[0].to_rgba(axes.images[0].get_array())
+        for text in filter(lambda text: text.get_text(), axes.texts):
+            column, row = map(int, text.get_position())
+            pair = sorted([light(colours[row, column, :3]), light(text.get_color())])
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) > 3.9
+
+
+def test_characters_while_they_are_legible_else_positions() -> None:
+    text = "the cat\nsat on\tthe mat"
+    figure, _ = draw(attention := map_of(text), chosen(attention, query="3:9"))
+    rows, columns = labels(figure.axes[0])
+    assert rows == list("␣cat⏎s")
+    assert columns == list("the␣cat⏎sat␣on⇥the␣mat")
+    assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("query", "key")
+    assert "␣ space · ⏎ newline · ⇥ tab" in [text.get_text() for text in figure.texts]
+    figure, _ = draw(attention, chosen(attention), ascii_only=True)
+    assert labels(figure.axes[0])[1][3:8] == ["\\s", "c", "a", "t", "\\n"]
+    for length, step in ((100, 5), (250, 20)):
+        long = map_of("ab" * (length // 2))
+        axes = draw(long, chosen(long, query="7:"))[0].axes[0]
+        expected = range(7 + -7 % step, length, step)
+        assert labels(axes)[0] == [str(at) for at in expected]
+        assert list(axes.get_yticks()) == [at - 7 for at in expected]
+        assert axes.get_ylabel() == "query position"
+    wide = map_of("abcdef", size=64)
+    axes = draw(wide, chosen(wide, stage="concat"))[0].axes[0]
+    assert labels(axes) == (list("abcdef"), [str(at) for at in range(0, 64, 5)])
+    assert axes.get_xlabel() == "dimension"
+
+
+@pytest.mark.parametrize("length", [1, 24])
+def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
+    for text in ("m" * length, ("W\u200d \n" * length)[:length]):
+        attention = map_of(text)
+        for options in ({}, {"query": ":1"}, {"stage": "proj"}):
+            figure, _ = draw(attention, chosen(attention, **options), run="a run")
+            whole = figure.bbox
+            for axes in figure.axes:
+                boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+                pairs = pairwise(boxes)
+                assert all(left.x1 <= right.x0 + 4 for left, right in pairs)
+                box = axes.get_tightbbox()
+                assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+                assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+                assert all(not box.overlaps(text.get_window_extent()) for text in figure.texts)
+
+
+def test_a_head_is_a_column_wide_and_grows_to_the_page() -> None:
+    def width(length: int, **options: Any) -> float:
+        attention = map_of("a" * length, layers=4, heads=4)
+        return float(draw(attention, chosen(attention, **options))[0].get_size_inches()[0])
+
+    assert [width(length) for length in (1, 12)] == pytest.approx([3.4] * 2, abs=0.1)
+    assert 3.4 < width(32) < width(64) == pytest.approx(7, abs=0.3)
+    assert width(32, layer="all", head="all") == pytest.approx(7, abs=0.3)
+
+
+def test_panels_form_a_grid_of_layers_and_heads() -> None:
+    attention = map_of("abcdefgh", layers=2, heads=3)
+    figure, _ = draw(attention, chosen(attention, layer="all", head="all"), run="a-run")
+    corners = [
+        (round(box.x0, 4), round(box.y0, 4)) for box in (a.get_position() for a in figure.axes)
+    ]
+    rows, columns = [sorted({corner[axis] for corner in corners[:6]}) for axis in (1, 0)]
+    assert corners[:6] == [(x, y) for y in reversed(rows) for x in columns]
+    assert (len(rows), len(columns)) == (2, 3)
+    names = [f"layer {layer} · head {head}" for layer in (0, 1) for head in (0, 1, 2)]
+    assert [axes.get_title() for axes in figure.axes[:6]] == names
+    assert figure.get_suptitle() == "layers 0–1 · heads 0–2 · weights"
+    assert "a-run · T=8 · head_size=4" in [text.get_text() for text in figure.texts]
+    assert ["".join(labels(axes)[0]) for axes in figure.axes[:6]] == ["abcdefgh", "", ""] * 2
+    assert ["".join(labels(axes)[1]) for axes in figure.axes[:6]] == [""] * 3 + ["abcdefgh"] * 3
+    one, _ = draw(attention, chosen(attention, head="mean"))
+    assert one.get_suptitle() == "layer 0 · mean of heads · weights"
+    rolled, _ = draw(attention, chosen(attention, head="rollout", layer="all"))
+    assert rolled.get_suptitle() == "layers 0–1 · rollout, a heuristic · weights"
+    assert rolled.axes[1].get_title() == "rollout through layer 1, a heuristic"
+    residual, _ = draw(attention, chosen(attention, stage="residual", layer="all"))
+    assert residual.get_suptitle() == "layers 0–1 · all heads · residual"
+    many = map_of("ab", heads=12)
+    folded, _ = draw(many, chosen(many, head="all"))
+    assert len({round(axes.get_position().y0, 4) for axes in folded.axes[:12]}) == 3
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_gives_a_figure_and_nothing_else(
+    text: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
+    attention = map_of(text)
+    for form in get_args(Form) if text == TEXTS["others"] else ("svg",):
+        data, warnings = to_figure(attention, chosen(attention), form)
+        assert data.startswith(starts[form])
+        assert len(warnings) <= 1
+    assert draw(attention, chosen(attention), ascii_only=True)[1] == []
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+def test_mathematics_is_text() -> None:
+    figure, _ = draw(attention := map_of("$x^2$"), chosen(attention), run="$a_b$")
+    ticks = figure.axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["$", "x", "^", "2", "$"]
+    assert not any(text.get_parse_math() for text in [*ticks, *figure.texts])
+    assert "$a_b$ · T=5 · head_size=4" in [text.get_text() for text in figure.texts]
+
+
+def test_characters_that_no_font_has_are_named_in_one_warning(few_fonts: Path) -> None:
+    attention = map_of("aあ東a👍क\ue000")
+    figure, warnings = draw(attention, chosen(attention))
+    shown = ["a", "U+3042", "U+6771", "a", "U+1F44D", "U+0915", "U+E000"]
+    assert labels(figure.axes[0]) == (shown, shown)
+    assert [tick.get_rotation() for tick in figure.axes[0].get_xticklabels()] == [
+        0,
+        90,
+        90,
+        0,
+        90,
+        90,
+        90,
+    ]
+    (warning,) = warnings
+    assert "あ, 東, 👍, क" in warning
+    for remedy in ("Noto Sans CJK", "Noto Emoji", "Devanagari"):
+        assert warning.count(remedy) == 1
+    assert draw(attention, chosen(attention), ascii_only=True)[1] == []
+    long = map_of("あ" * 100)  # only positions are written
+    assert draw(long, chosen(long))[1] == []
+    many = map_of("".join(map(chr, range(0x4E00, 0x4E14))))
+    assert "and 12 more" in draw(many, chosen(many))[1][0]
+    assert "\\u6771\\u4eac" in draw(many, chosen(many), run="東京")[0].texts[1].get_text()
+
+
+def test_fonts_that_have_the_characters_are_found(few_fonts: Path) -> None:
+    make_font(few_fonts / "AColour.ttf", "あ東京क", outline=False)
+    most = make_font(few_fonts / "ManySans.ttf", "あ東京")
+    rest = make_font(few_fonts / "Rest.ttf", "あक◌\u093f")
+    make_font(few_fonts / "ManySans-Bold.ttf", "あ東京")
+    make_font(few_fonts / "LastResort.ttf", "あ東京क")
+    (few_fonts / "broken.ttf").write_bytes(b"\0\1\0\0 nothing")
+    attention = map_of("aあ東京क\u093f")
+    figure, warnings = draw(attention, chosen(attention))
+    assert warnings == []
+    files = [tick.get_fontproperties().get_file() for tick in figure.axes[0].get_yticklabels()]
+    ours = font_manager.findfont("DejaVu Sans")
+    assert files == [ours, most, most, most, rest, rest]
+    for form in get_args(Form):  # a glyph that is missing would be a warning, which is an error
+        assert to_figure(attention, chosen(attention), form)[1] == []
+
+
+def test_fonts_are_only_looked_for_when_ours_lacks_a_character(
+    few_fonts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[None] = []
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda _: looked.append(None) or [])
+    draw(plain := map_of("Árvíz \t\nկ\x1b\x00"), chosen(plain))
+    assert looked == []
+    for _ in range(3):
+        draw(other := map_of("あい"), chosen(other))
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+def test_same_input_same_bytes_whatever_the_settings(form: Form) -> None:
+    def settings() -> dict[str, Any]:  # asking for the backend would choose one
+        return {
+            name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
+        }
+
+    first, before = made("the cat", form), settings()
+    odd = {"font.size": 30, "svg.fonttype": "none", "savefig.bbox": "tight", "text.usetex": True}
+    with matplotlib.rc_context({**odd, "savefig.facecolor": "red", "axes.grid": True}):
+        within = settings()
+        assert made("the cat", form) == first
+        assert settings() == within != before
+    assert settings() == before
+    assert logging.getLogger("matplotlib").level == logging.NOTSET
+
+
+def test_another_process_gives_the_same_bytes_and_pays_for_matplotlib_only_then() -> None:
+    program = f"""
+import hashlib, sys
+import gpt.view.figure.figure
+print("matplotlib" in sys.modules)
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_figure import made
+for form in ("svg", "pdf"):
+    print(hashlib.sha256(made("the cat", form)).hexdigest())
+print("matplotlib.pyplot" in sys.modules)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    expected = [hashlib.sha256(made("the cat", form)).hexdigest() for form in ("svg", "pdf")]
+    assert run.stdout.split() == ["False", *expected, "False"]
+
+
+def test_svg_is_one_file_of_outlines() -> None:
+    data = made("<a href='x'>&", "svg").decode()
+    root = ElementTree.fromstring(data)
+    assert root.get("width") == "244.8pt"
+    assert "<!" not in data.replace("<!--", "")
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert {"path", "image", "title"} <= tags
+    assert not tags & {"script", "text", "foreignObject", "a"}
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 2
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name.endswith("href"):
+                assert value.startswith(("#", "data:image/png;base64,"))
+            assert not name.startswith("on")
+            assert "url(" not in value.replace("url(#", "")
+    assert "@import" not in data
+    assert re.search(r"<title>layer 0 · head 0 · weights</title>", data)
+
+
+def test_png_has_300_dots_an_inch_and_says_so() -> None:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(made("abc"))) as image:
+        assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
+        assert image.size[0] == 1020
+        assert image.info["Title"] == "layer 0 · head 0 · weights"
+
+
+def test_pdf_has_no_date_and_no_type_3_font() -> None:
+    data = made("abc", "pdf")
+    assert b"CreationDate" not in data
+    assert b"/Type3" not in data
+    assert b"/CIDFontType2" in data
+
+
+def test_what_would_be_too_large_is_refused_before_it_is_drawn() -> None:
+    attention = map_of("a" * 1000)
+    huge = AttentionMap(attention.text, attention.ids, attention.layers * 120, ())
+    with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
+        to_figure(huge, chosen(huge, layer="all"), "png")
+
+
+def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    attention = map_of("abc")
+    with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
+        to_figure(attention, chosen(attention), "svg")
+
+
+def test_where_positions_are_written_the_text_stands_below() -> None:
+    text = "To be,\nor not to be: that is the question. " * 3
+    attention = map_of(text[:120], heads=4)
+    figure, _ = draw(attention, chosen(attention, head="all"))
+    below = [each.get_text() for each in figure.texts]
+    assert any(each.startswith('"To be,⏎or not to be: that is') for each in below)
+    small = map_of("To be")
+    figure, _ = draw(small, chosen(small))
+    assert not any('"' in each.get_text() for each in figure.texts)
+
+
+@pytest.mark.parametrize("stage", get_args(Stage))
+def test_what_the_colours_mean_fits_beside_them(stage: Stage) -> None:
+    attention = map_of("To be or not to")
+    figure, _ = draw(attention, chosen(attention, stage=stage, query="3:5"), "row")
+    figure.draw_without_rendering()
+    words = figure.axes[-1].yaxis.label.get_window_extent()
+    assert words.y0 >= 0
+    assert words.y1 <= figure.bbox.y1

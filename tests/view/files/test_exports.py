@@ -1,0 +1,177 @@
+"""What programs read is strict, complete, and float32 to the last bit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from gpt.checks import Check
+from gpt.config.show import Stage
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Stages
+from gpt.storage.run import Checkpoint
+from gpt.trained import TrainedGPT
+from gpt.view.files.exports import record, to_csv, to_json, to_npz
+from gpt.view.selection import SQUARE_STAGES, Look, Selection, select
+
+STAGES = get_args(Stage)
+AWKWARD = '\n",[é\t '  # as many characters as the text that was attended to
+
+
+@pytest.fixture(scope="module")
+def attention(tiny: Checkpoint) -> AttentionMap:
+    """The numbers of "the cat"; the characters are replaced by awkward ones."""
+    return replace(TrainedGPT(tiny.model()).attention("the cat"), text=AWKWARD)
+
+
+def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:
+    return select(attention, "all", "all", stage, query, key)  # type: ignore[arg-type]
+
+
+def strict(text: str) -> dict[str, Any]:
+    """JSON as the standard has it: no NaN, no Infinity, no key twice."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({key for key, _ in pairs}) == len(pairs)
+        return dict(pairs)
+
+    document: dict[str, Any] = json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
+    return document
+
+
+@pytest.mark.parametrize(("query", "key"), [(":", ":"), ("2:5", "1:6")])
+@pytest.mark.parametrize("stage", STAGES)
+def test_json_holds_every_number_to_the_bit_and_null_where_masked(
+    attention: AttentionMap, stage: str, query: str, key: str
+) -> None:
+    selection = selected(attention, stage, query, key)
+    document = strict(to_json([record(attention, selection, {})]))
+    panels = selection.panels(attention)
+    assert document["panels"] == [{"layer": panel.layer, "head": panel.head} for panel in panels]
+    assert len(document["values"]) == len(panels)
+    for values, panel in zip(document["values"], panels, strict=True):
+        read = np.array([[-np.inf if v is None else v for v in row] for row in values], np.float32)
+        assert np.array_equal(read, panel.values)
+    nulls = {
+        (q, k)
+        for q, row in enumerate(document["values"][0])
+        for k, v in enumerate(row)
+        if v is None
+    }
+    future = {
+        (row, column)
+        for row, q in enumerate(selection.queries)
+        for column, k in enumerate(selection.keys)
+        if k > q
+    }
+    assert nulls == (future if stage == "masked" else set())
+
+
+def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
+    origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
+    document = strict(
+        to_json([record(attention, selected(attention, "weights", "3:5", "1:"), origin)])
+    )
+    assert {name: document[name] for name in origin} == origin
+    assert document["schema"] == 1
+    assert document["text"] == AWKWARD
+    assert document["ids"] == attention.ids.tolist()
+    assert (document["stage"], document["axes"]) == ("weights", ["panel", "query", "key"])
+    assert (document["queries"], document["keys"]) == ([3, 4], [1, 2, 3, 4, 5, 6])
+    assert [check["name"] for check in document["checks"]] == [c.name for c in attention.checks]
+    assert all(check["error"] <= check["bound"] and check["passed"] for check in document["checks"])
+    context = strict(to_json([record(attention, selected(attention, "context"), origin)]))
+    assert (context["axes"][2], context["keys"]) == ("dimension", None)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
+    attention: AttentionMap, stage: str
+) -> None:
+    selection = selected(attention, stage, "1:6", "2:")
+    lines = list(
+        csv.reader(io.StringIO(to_csv([Look("", attention, selection)]), newline=""), strict=True)
+    )
+    square = stage in SQUARE_STAGES
+    name = "weight" if stage == "weights" else stage
+    columns = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
+    assert lines[0] == ["layer", "head", *columns, name]
+    expected = []
+    for panel in selection.panels(attention):
+        for query, row in zip(selection.queries, panel.values, strict=True):
+            for column, value in enumerate(row):
+                key = column + 2 if square else column
+                if stage != "weights" or key <= query:
+                    where = [query, AWKWARD[query], key, *([AWKWARD[key]] if square else [])]
+                    expected.append(
+                        ([str(cell) for cell in (panel.layer, panel.head, *where)], value)
+                    )
+    assert [line[:-1] for line in lines[1:]] == [where for where, _ in expected]
+    assert [np.float32(line[-1]) for line in lines[1:]] == [value for _, value in expected]
+
+
+def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
+    with np.load(io.BytesIO(to_npz([attention])), allow_pickle=False) as read:
+        names = [field.name for field in fields(Stages)]
+        assert sorted(read.files) == sorted(["text", "codes", "ids", *names])
+        assert "".join(map(chr, read["codes"])) == AWKWARD
+        assert str(read["text"]) == AWKWARD
+        assert np.array_equal(read["ids"], attention.ids)
+        for name in names:
+            assert read[name].dtype == np.float32
+            for layer, stages in enumerate(attention.layers):
+                assert np.array_equal(read[name][layer], getattr(stages, name))
+
+
+def test_a_check_whose_error_is_not_finite_is_null(attention: AttentionMap) -> None:
+    failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
+    document = strict(to_json([record(failed, selected(failed, "scores"), {})]))
+    expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
+    assert document["checks"] == [expected]
+
+
+def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMap) -> None:
+    random = np.random.default_rng(6).integers(0, 2**32, size=(2, 7, 7), dtype=np.uint32)
+    values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
+    layer = replace(attention.layers[0], scores=values)
+    odd = replace(attention, layers=(layer,))
+    read = np.array(
+        strict(to_json([record(odd, selected(odd, "scores"), {})]))["values"], np.float32
+    )
+    assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
+    lines = csv.reader(io.StringIO(to_csv([Look("", odd, selected(odd, "scores"))]), newline=""))
+    column = np.array([line[-1] for line in lines][1:], np.float32)
+    assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())
+
+
+def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
+    returned = replace(attention, text="a\r" + attention.text[2:])
+    written = to_csv([Look("", returned, selected(returned, "weights"))])
+    assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"
+
+
+def test_two_checkpoints_are_told_apart_in_every_form(attention: AttentionMap) -> None:
+    changed = replace(attention.layers[0], weights=attention.layers[0].weights * 0.5)
+    other = replace(attention, layers=(changed, *attention.layers[1:]))
+    looks = [
+        Look(name, each, selected(each, "weights"))
+        for name, each in (("step 1", attention), ("step 2", other))
+    ]
+    document = strict(to_json([record(each.attention, each.selection, {}) for each in looks]))
+    first, second = (np.array(each["values"]) for each in document["compared"])
+    np.testing.assert_allclose(second[0], first[0] / 2)
+    lines = list(csv.reader(io.StringIO(to_csv(looks), newline="")))
+    assert lines[0][:3] == ["checkpoint", "layer", "head"]
+    assert {line[0] for line in lines[1:]} == {"step 1", "step 2"}
+    with np.load(io.BytesIO(to_npz([attention, other])), allow_pickle=False) as read:
+        assert np.array_equal(read["a_weights"][0], attention.layers[0].weights)
+        assert np.array_equal(read["b_weights"][0], changed.weights)

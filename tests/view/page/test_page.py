@@ -1,0 +1,284 @@
+"""The page carries the numbers to the bit that it promises, and any text as text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hand_built import SIZE, hand_built
+from pages import HOSTILE, Document, payload_of, random_subject, unpack
+
+from gpt.checks import Check
+from gpt.heads.measures import Measure, kinds
+from gpt.heads.survey import survey
+from gpt.view.characters import label
+from gpt.view.files.exports import to_npz
+from gpt.view.page.page import ASSETS, DETAILS, SCRIPTS, Start, Subject, build_page, opening
+
+TEXT = "the cat sat"
+T = len(TEXT)
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return random_subject(TEXT, n_layer=3)
+
+
+def read_npz(subject: Subject) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(to_npz([subject.attention]))) as read:
+        return dict(read)
+
+
+@pytest.mark.parametrize(("limit", "bits"), [(5_000_000, 32), (0, 16)])
+def test_the_payload_is_the_npz_to_the_bit_it_promises(
+    subject: Subject, limit: int, bits: int
+) -> None:
+    document = payload_of(build_page([subject], Start(layer=1), TEXT, limit))
+    (read,), npz = document["subjects"], read_npz(subject)
+    assert document["bits"] == bits
+    kind, below = np.dtype(f"<f{bits // 8}"), np.tri(T, dtype=bool)
+    for layer, packed in enumerate(read["weights"]):
+        expected = npz["weights"][layer][:, below].astype(kind)
+        assert np.array_equal(unpack(packed).reshape(2, -1), expected)
+    assert list(read["details"]) == (["0", "1", "2"] if bits == 32 else ["1"])
+    for layer, details in read["details"].items():
+        assert list(details) == list(DETAILS)
+        for name, packed in details.items():
+            expected = npz[name][int(layer)].astype(kind)
+            assert np.array_equal(unpack(packed), expected.ravel())
+
+
+def test_what_the_page_leaves_out_follows_from_what_it_carries(subject: Subject) -> None:
+    npz = read_npz(subject)
+    details = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["details"]
+    for layer in range(3):
+        kept = {name: unpack(packed) for name, packed in details[str(layer)].items()}
+        assert np.array_equal(kept["stream"] + kept["proj"], npz["residual"][layer].ravel())
+        q, k, v = (kept[name].reshape(2, T, 8).astype(np.float64) for name in "qkv")
+        np.testing.assert_allclose(q @ k.swapaxes(1, 2), npz["scores"][layer], rtol=0, atol=1e-5)
+        context = npz["weights"][layer] @ v
+        np.testing.assert_allclose(context, npz["context"][layer], rtol=0, atol=1e-5)
+
+
+def test_the_page_says_what_it_is_of(subject: Subject) -> None:
+    document = payload_of(build_page([subject], Start(2, "mean", "scaled"), "A title"))
+    assert document["title"] == "A title"
+    assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
+    assert document["codes"] == [ord(character) for character in TEXT]
+    assert document["labels"] == [label(character) for character in TEXT]
+    (read,) = document["subjects"]
+    assert (read["name"], read["layers"], read["heads"], read["headSize"]) == ("step 12", 3, 2, 8)
+    assert read["origin"] == {"run": "tiny-1", "step": "12", "checkpoint": "ab" * 32}
+    assert [check["name"] for check in read["checks"]] == [c.name for c in subject.attention.checks]
+    assert all(check["passed"] for check in read["checks"])
+
+
+def test_the_lens_comes_back(subject: Subject) -> None:
+    lens = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["lens"]
+    ids = np.frombuffer(base64.b64decode(lens["ids"]), "<u4").reshape(subject.lens.ids.shape)
+    chances = np.frombuffer(base64.b64decode(lens["probabilities"]), "<f4")
+    assert np.array_equal(chances, subject.lens.probabilities.ravel())
+    assert (lens["depths"], lens["most"]) == (4, 4)
+    for read, expected in zip(ids.ravel(), subject.lens.ids.ravel(), strict=True):
+        assert chr(lens["codes"][read]) == subject.characters[expected]
+        assert lens["labels"][read] == label(subject.characters[expected])
+
+
+def test_measures_and_checks_that_are_no_numbers_are_null(subject: Subject) -> None:
+    failed = replace(subject.attention, checks=(Check("odd", float("nan"), 1e-6),))
+    (read,) = payload_of(build_page([replace(subject, attention=failed)], Start(), TEXT))[
+        "subjects"
+    ]
+    assert read["checks"] == [{"name": "odd", "error": None, "bound": 1e-6, "passed": False}]
+    sink, away = read["measures"]
+    np.testing.assert_allclose(sink["values"], subject.measures[0].values, rtol=1e-8)
+    assert (sink["uniform"], sink["windows"]) == (0.4, 32)
+    assert away["uniform"] is None
+    assert away["errors"] == [[None, None]] * 3
+
+
+def test_a_page_stays_below_its_limit_and_the_starts_layer_in_it(subject: Subject) -> None:
+    whole = len(build_page([subject], Start(1), TEXT))
+    seen = []
+    for limit in range(whole - 14_000, whole + 2_000, 100):
+        page = build_page([subject], Start(1), TEXT, limit)
+        document = payload_of(page)
+        details = list(document["subjects"][0]["details"])
+        assert len(page) <= limit or details == ["1"]
+        assert "1" in details
+        assert len(document["subjects"][0]["weights"]) == 3
+        if not seen or seen[-1] != (document["bits"], details):
+            seen.append((document["bits"], details))
+    every = ["0", "1", "2"]
+    assert seen == [(16, ["1"]), (16, ["0", "1"]), (16, every), (32, every)]
+
+
+def test_six_layers_of_six_heads_and_256_characters_fit_five_megabytes() -> None:
+    large = random_subject("the cat " * 32, n_layer=6, n_head=6, n_embd=384)
+    page = build_page([large], Start(layer=4, head=5), "large")
+    document = payload_of(page)
+    assert len(page.encode()) <= 5_000_000
+    assert document["bits"] == 16
+    assert list(document["subjects"][0]["details"]) == ["4"]
+
+
+def test_what_float16_has_no_number_for_stays_float32(subject: Subject) -> None:
+    first, *others = subject.attention.layers
+    large = replace(first, stream=first.stream * np.float32(1e6))
+    attention = replace(subject.attention, layers=(large, *others))
+    document = payload_of(build_page([replace(subject, attention=attention)], Start(), TEXT, 0))
+    details = document["subjects"][0]["details"]["0"]
+    assert {name: packed["bits"] for name, packed in details.items()} == {
+        **dict.fromkeys(DETAILS, 16),
+        "stream": 32,
+    }
+    assert np.array_equal(unpack(details["stream"]), large.stream.ravel())
+
+
+def test_any_text_is_inert_and_comes_back_exactly() -> None:
+    quiet = random_subject("a" * len(HOSTILE))
+    hostile = replace(random_subject(HOSTILE), name=HOSTILE, origin={HOSTILE: HOSTILE})
+    page = build_page([hostile], Start(), HOSTILE)
+    document, usual = Document(page), Document(build_page([quiet], Start(), "quiet"))
+    assert document.tags == usual.tags
+    assert document.texts["script"] == usual.texts["script"]
+    read = json.loads(document.texts["payload"])
+    assert "".join(map(chr, read["codes"])) == HOSTILE
+    assert read["labels"] == [label(character) for character in HOSTILE]
+    assert document.texts["payload"].isascii()
+    assert not set("<>&\n") & set(document.texts["payload"])
+    assert "\u202e" not in page
+
+
+def test_the_same_map_gives_the_same_page(subject: Subject) -> None:
+    again = random_subject(TEXT, n_layer=3)
+    assert build_page([subject], Start(), TEXT) == build_page([again], Start(), TEXT)
+
+
+def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else(
+    subject: Subject,
+) -> None:
+    document = Document(build_page([subject], Start(), TEXT))
+    digests = {
+        kind: base64.b64encode(hashlib.sha256(document.texts[kind].encode()).digest()).decode()
+        for kind in ("script", "style")
+    }
+    policy = next(a["content"] for _, a in document.tags if "http-equiv" in a)
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digests['script']}'; "
+        f"style-src 'sha256-{digests['style']}'; img-src data: blob:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    addresses = [a for _, a in document.tags if {"src", "href", "action", "style"} & set(a)]
+    assert addresses == [{"rel": "icon", "href": "data:,"}]
+    assert set(re.findall(r"https?://[^\"' ]+", document.texts["script"])) == {
+        "http://www.w3.org/2000/svg"
+    }
+
+
+def test_the_scripts_are_all_there_each_after_what_it_imports() -> None:
+    assert {path.name for path in ASSETS.glob("*.js")} == set(SCRIPTS)
+    for number, name in enumerate(SCRIPTS):
+        imported = re.findall(r'^import [^;]*? from "\./(.*)";$', read(name), re.M)
+        assert set(imported) <= set(SCRIPTS[:number]), name
+
+
+def test_no_two_scripts_share_a_name_as_they_will_share_a_scope() -> None:
+    pattern = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
+    names = [found for name in SCRIPTS for found in re.findall(pattern, read(name), re.M)]
+    assert len(names) > 50
+    assert sorted(names) == sorted(set(names))
+    inlined = Document(build_page([random_subject("a")], Start(), "a")).texts["script"]
+    assert not re.search(r"^(import|export) ", inlined, re.M)
+
+
+def test_two_subjects_may_differ_in_shape_but_not_in_text(subject: Subject) -> None:
+    other = random_subject(TEXT, n_layer=1, n_head=4, seed=1)
+    document = payload_of(build_page([subject, other], Start(layer=2), TEXT, 0))
+    assert [(s["layers"], s["heads"]) for s in document["subjects"]] == [(3, 2), (1, 4)]
+    assert [list(s["details"]) for s in document["subjects"]] == [["2"], []]
+    with pytest.raises(ValueError, match="different texts"):
+        build_page([subject, random_subject("the rat sat")], Start(), TEXT)
+    for wrong in ([], [subject] * 3):
+        with pytest.raises(ValueError, match="one or two"):
+            build_page(wrong, Start(), TEXT)
+
+
+def read(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
+
+
+def test_a_page_says_what_was_measured_and_kinds_only_if_several_texts_were(
+    subject: Subject,
+) -> None:
+    ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
+    several, one = (survey(hand_built(), part) for part in (ids, ids[: SIZE + 1]))
+    assert (several.windows, one.windows) == (8, 1)
+    for found, shown in ((several, True), (one, False)):
+        described = replace(subject, measures=found.measures)
+        document = payload_of(build_page([described], Start(), "title", measured="<b>on it</b>"))
+        assert document["measured"] == "<b>on it</b>"
+        assert document["subjects"][0]["kinds"] == (kinds(found.measures) if shown else None)
+
+
+def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
+    array = np.array(values)
+    return Measure(name, name, "", array, np.full(array.shape, np.nan), uniform, 1)
+
+
+def test_the_page_opens_on_the_head_that_says_most() -> None:
+    sink = measured("sink", [[0.9, 0.1, 0.2], [0.2, 0.2, 0.2]], 0.1)
+    entropy = measured("entropy", [[0.1, 0.9, 0.8], [0.5, 0.7, 0.6]], 1.0)
+    weak = measured("previous", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
+    strong = measured("previous", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
+    found = opening([strong, sink, entropy])
+    assert (found.layer, found.head, found.stage) == (0, 2, "weights")
+    assert found.why == "the head nearest to a named kind, previous: 0.80, uniform 0.10"
+    assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
+        1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
+    )
+    # No head is near enough to a kind: the sharpest, unless it mostly looks at the first character.
+    assert (opening([weak, sink, entropy]).layer, opening([weak, sink, entropy]).head) == (1, 0)
+    assert "lowest entropy: 0.50, uniform 1.00" in opening([weak, sink, entropy]).why
+    assert opening([weak, sink, entropy], head=0) == opening([weak, sink, entropy])
+    assert opening([weak, sink, entropy], layer=0, head=0) == Start(0, 0)
+    assert opening([sink], head=2) == Start(0, 2)  # a text of one character has no measures
+    nothing = measured("entropy", [[np.nan, np.nan, np.nan]] * 2, 1.0)
+    assert (opening([weak, sink, nothing]).layer, opening([weak, sink, nothing]).head) == (0, 1)
+
+
+def test_positive_and_negative_differ_for_the_colour_blind_too() -> None:
+    """CIE 1976 colour difference; 2.3 is just noticeable. Colour blindness as in Machado 2009."""
+    ramps = re.findall(r"(positive|negative): (\[\[.*\]\]),", read("colours.js"))
+    assert [name for name, _ in ramps] == ["positive", "negative"] * 2
+    none = np.eye(3)
+    protan = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216]]
+    protan += [[-0.003882, -0.048116, 1.051998]]
+    deutan = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413]]
+    deutan += [[-0.011820, 0.042940, 0.968881]]
+    tritan = [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602]]
+    tritan += [[0.004733, 0.691367, 0.303900]]
+    for first in (0, 2):
+        positive, negative = (np.array(json.loads(ramp)) for _, ramp in ramps[first : first + 2])
+        assert positive[0].tolist() == negative[0].tolist()
+        for sight in (none, protan, deutan, tritan):
+            apart = [
+                np.linalg.norm(lab(sight, one) - lab(sight, other))
+                for one, other in zip(positive[1:], negative[1:], strict=True)
+            ]
+            assert min(apart) > 20
+
+
+def lab(sight: object, colour: np.ndarray) -> np.ndarray:
+    """sRGB, 0 … 255, seen through a matrix of linear RGB -> CIE L*a*b*."""
+    linear = np.where(colour <= 10, colour / 255 / 12.92, ((colour / 255 + 0.055) / 1.055) ** 2.4)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    shares = xyz @ np.clip(np.array(sight) @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
+    x, y, z = np.where(shares > 216 / 24389, np.cbrt(shares), (24389 / 27 * shares + 16) / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

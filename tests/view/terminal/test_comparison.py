@@ -1,0 +1,113 @@
+"""Two checkpoints side by side: both pictures whole, the change exact, any width."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from gpt.config import ModelConfig
+from gpt.config.show import Drawing
+from gpt.errors import ConfigError
+from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.reading.gpt import Reader
+from gpt.view.selection import Look, select
+from gpt.view.terminal.comparison import compare
+from gpt.view.terminal.lines import Page
+from gpt.vocabulary import Vocabulary
+
+TEXT = "the cat\n"
+
+
+def map_of(seed: int, heads: int = 2) -> AttentionMap:
+    vocabulary = Vocabulary.from_text(TEXT)
+    shape: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": heads, "n_embd": 8}
+    config = ModelConfig(vocab_size=len(vocabulary), **shape)
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: random.normal(size=shape).astype(np.float32)
+        for name, shape in config.shapes().items()
+    }
+    return inspect(Reader(config, tensors), TEXT, vocabulary.encode(TEXT))
+
+
+def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Look]:
+    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
+    return [
+        Look("step 5", first, select(first, **given)),
+        Look("step 1,000", second, select(second, **given)),
+    ]
+
+
+def drawn(sides: list[Look], page: Page, view: Drawing = "auto") -> list[str]:
+    return [line.plain for line in compare(sides, view, page)]
+
+
+def test_both_stand_beside_each_other_where_they_fit() -> None:
+    sides = looks(map_of(1), map_of(2))
+    lines = drawn(sides, Page(width=140))
+    assert lines[2].split(" │ ")[0].rstrip() == "step 5"
+    assert lines[2].split(" │ ")[1] == "step 1,000"
+    for row in range(8):
+        left, right = lines[5 + row].split(" │ ")
+        for side, part in ((sides[0], left), (sides[1], right)):
+            shown = [float(number) for number in re.findall(r"\d?\.\d\d", part)]
+            expected = side.attention.stage("weights", 0, 0)[row, : row + 1]
+            np.testing.assert_allclose(shown, expected, atol=0.0051)
+
+
+def test_a_narrow_page_has_one_below_the_other() -> None:
+    lines = drawn(looks(map_of(1), map_of(2)), Page(width=40), "numbers")
+    assert lines.index("step 5") < lines.index("step 1,000")
+    assert not any("│" in line for line in lines)
+
+
+def test_the_largest_change_is_named_with_its_sign() -> None:
+    first, second = map_of(1), map_of(2)
+    difference = second.stage("weights", 0, 0) - first.stage("weights", 0, 0)
+    row, column = np.unravel_index(np.abs(difference).argmax(), (8, 8))
+    lines = " ".join(drawn(looks(first, second), Page()))
+    found = re.search(
+        r"mean change (\.\d+) · largest ([+−])(\.\d+) at query (\d) '.', key (\d)", lines
+    )
+    assert found
+    mean = np.abs(difference[np.tri(8, dtype=bool)]).mean()
+    assert float(found[1]) == pytest.approx(mean, abs=0.0051)
+    assert (found[2] == "+") == (difference[row, column] > 0)
+    assert float(found[3]) == pytest.approx(abs(difference[row, column]), abs=0.0051)
+    assert (int(found[4]), int(found[5])) == (row, column)
+
+
+@pytest.mark.parametrize("stage", ["masked", "context", "residual"])
+@pytest.mark.parametrize("view", get_args(Drawing))
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_every_stage_and_view_fits_any_page(stage: str, view: Drawing, width: int | None) -> None:
+    page = Page(width, ascii_only=True)
+    lines = drawn(looks(map_of(1), map_of(2), stage=stage, head="all"), page, view)
+    assert width is None or max(map(len, lines)) <= width
+    assert all(line.isascii() for line in lines)
+
+
+def test_checkpoints_of_other_shapes_compare_what_both_have() -> None:
+    lines = drawn(looks(map_of(1), map_of(2, heads=4), head="all"), Page())
+    assert sum(line.startswith("layer 0 head") for line in lines) == 2
+    context = drawn(looks(map_of(1), map_of(2, heads=4), stage="context"), Page())
+    assert "change: not of one shape" in context
+
+
+def test_no_common_head_is_refused() -> None:
+    first, second = map_of(1), map_of(2)
+    sides = [*looks(first, first, head="0")[:1], *looks(second, second, head="1")[1:]]
+    with pytest.raises(ConfigError, match="share no such head"):
+        compare(sides, "auto", Page())
+
+
+def test_both_sides_show_their_own_checks() -> None:
+    first, second = map_of(1), map_of(2)
+    failed = replace(second.checks[0], error=1.0)
+    second = replace(second, checks=(failed, *second.checks[1:]))
+    lines = drawn(looks(first, second), Page())
+    assert [line[-1] for line in lines if line.startswith("checks:")] == ["✓", "D"]

@@ -1,0 +1,142 @@
+"""The table of heads: ranked, with its baseline, at any width, and the same for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hand_built import SIZE, hand_built
+
+from gpt.errors import ConfigError, TextError
+from gpt.heads.measures import RULE, Measure
+from gpt.heads.survey import Survey, spread, survey
+from gpt.view.terminal.heads import FIRST, NO_INDUCTION, heads_record, heads_table, ranked, title
+from gpt.view.terminal.lines import Page
+
+
+@pytest.fixture(scope="module")
+def found() -> Survey:
+    ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
+    return survey(hand_built(), ids, ablation="mean")
+
+
+def drawn(found: Survey, page: Page, by: str | None = None, every: bool = False) -> list[str]:
+    return [line.plain for line in heads_table(found, ranked(found, by), page, every)]
+
+
+def test_a_measures_name_ranks_by_it(found: Survey) -> None:
+    assert ranked(found, "previous")[0] == (0, 0)
+    assert ranked(found, "sink")[0] == (0, 1)
+    assert ranked(found, "induction")[0] == (1, 0)
+    values = next(each.values for each in found.measures if each.name == "ablation")
+    by_loss = [values[place] for place in ranked(found)]
+    assert by_loss == sorted(by_loss, reverse=True)
+    with pytest.raises(ConfigError, match="--sort: 'size' is not one of previous, duplicate"):
+        ranked(found, "size")
+
+
+def test_without_ablation_what_stands_out_comes_first(found: Survey) -> None:
+    without = Survey(found.measures[:-1], found.windows, found.characters)
+    assert set(ranked(without)[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
+
+
+def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> None:
+    lines = drawn(found, Page(), "previous")
+    shown = [measure.title for measure in found.measures if measure.name in FIRST]
+    assert lines[0].split() == " ".join(shown).split()
+    assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
+    assert re.match(r"layer 0 head 0  previous +1\.00±\.00 ", lines[1])
+    last = lines.index("") - 1
+    assert last == 9
+    uniform = next(each.uniform for each in found.measures if each.name == "previous")
+    assert lines[last].split()[:2] == ["uniform", f"{uniform:.2f}"[1:]]
+    assert lines[-1] == "weights show where a head looks, not what that causes"
+    looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
+    assert drawn(looks, Page())[-1].endswith("not what that causes: --ablate mean tells")
+
+
+def test_the_table_says_what_earns_a_name_and_what_to_train_where_no_head_has_one(
+    found: Survey,
+) -> None:
+    lines = drawn(found, Page())
+    assert RULE in lines
+    assert NO_INDUCTION not in lines
+    uniform = replace(found, measures=tuple(m for m in found.measures if "induction" not in m.name))
+    assert NO_INDUCTION in drawn(uniform, Page())
+    assert "gptx train repeats" in NO_INDUCTION
+
+
+def test_a_survey_names_its_text(found: Survey) -> None:
+    assert repr(found) == "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text>"
+    assert title(found, Page())[0].plain == f"heads · {found.measured}"
+    one = replace(found, windows=1, characters=5, text="b.txt")
+    assert one.measured == "1 window of 5 characters of b.txt"
+
+
+def test_all_shows_every_measure(found: Survey) -> None:
+    heading = drawn(found, Page(), every=True)[0]
+    assert all(measure.title in heading for measure in found.measures)
+    assert re.search(r"synthetic +P=3 +P=5 +P=8 ", heading)
+    assert "P=3" not in drawn(found, Page())[0]
+    assert "by value" not in drawn(found, Page())[0]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_lines_fit_the_page(found: Survey, width: int) -> None:
+    page = Page(width, ascii_only=True)
+    found = replace(found, text="a text of a very long name" * 3)
+    lines = [line.plain for line in title(found, page)]
+    lines += drawn(found, page, every=True)
+    assert max(map(len, lines)) <= width
+    assert all(line.isascii() for line in lines)
+    for measure in found.measures:
+        assert any(measure.title.replace("Δ", "d") in line for line in lines)
+
+
+def test_programs_get_every_number_and_null_for_none(found: Survey) -> None:
+    record = heads_record(found, {"run": "r"})
+    read = json.loads(json.dumps(record, allow_nan=False))
+    assert read["kinds"][1][0] == "induction"
+    assert (read["rule"], read["text"]) == (RULE, found.text)
+    (synthetic,) = (each for each in read["measures"] if each["name"] == "induction_synthetic")
+    assert [part["name"] for part in synthetic["parts"]] == ["period_3", "period_5", "period_8"]
+    assert all(
+        {"values", "errors", "uniform", "windows"} < part.keys() for part in synthetic["parts"]
+    )
+    for measure, each in zip(found.measures, read["measures"], strict=True):
+        assert each["name"] == measure.name
+        np.testing.assert_allclose(each["values"], measure.values, rtol=1e-8, atol=1e-12)
+    one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
+    record = heads_record(Survey((one,), 1, 5), {})
+    assert record["measures"][0]["errors"] == [[None]]
+    assert record["measures"][0]["uniform"] is None
+
+
+def test_an_unknown_error_is_not_shown() -> None:
+    one = Measure("sink", "sink", "", np.ones((1, 1)), np.full((1, 1), math.nan), 0.1, 1)
+    lines = drawn(Survey((one,), 1, 5), Page())
+    assert lines[1].split()[-1] == "1.00"
+
+
+def test_windows_are_spread_and_share_no_target() -> None:
+    ids = np.arange(100)
+    windows = spread(ids, 10, 4)
+    assert windows.shape == (4, 11)
+    assert windows[:, 0].tolist() == [0, 29, 59, 89]
+    targets = spread(ids, 10, 100)[:, 1:]
+    assert len(np.unique(targets)) == targets.size == 90
+    assert spread(ids[:7], 10, 4).tolist() == [[0, 1, 2, 3, 4, 5, 6]]
+    with pytest.raises(TextError, match="too short"):
+        spread(ids[:2], 10, 4)
+
+
+def test_progress_grows_to_the_whole() -> None:
+    shares: list[float] = []
+    ids = np.random.default_rng(0).integers(0, 6, 50)
+    survey(hand_built(), ids, ablation="zero", done=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)

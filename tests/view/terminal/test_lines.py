@@ -1,0 +1,47 @@
+"""Our own words fit any page, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from gpt.checks import Check
+from gpt.view.terminal.lines import Page, checks, flow, in_ascii, own_words
+
+WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the model", "x"]
+
+
+@pytest.mark.parametrize("width", [13, 20, 40, 80])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_sentence_too_long_for_the_page_goes_on_in_the_next_line(
+    width: int, ascii_only: bool
+) -> None:
+    lines = own_words(WORDS, Page(width, ascii_only))
+    assert max(map(cell_len, lines)) <= width
+    separator = " | " if ascii_only else " · "
+    assert " ".join(lines).replace(separator, " ").split() == " ".join(WORDS).split()
+    assert own_words(WORDS, Page(None, ascii_only)) == [separator.join(WORDS)]
+
+
+def test_data_that_is_too_wide_is_cut_with_a_mark() -> None:
+    assert flow(["abc", "defgh"], 4) == ["abc", "def…"]
+
+
+def test_one_check_is_announced_as_several_are_and_an_exact_one_shows_no_error() -> None:
+    one, other = Check("sum = 1", 2e-8, 1e-6), Check("alike", 0.0, 1e-6)
+    assert [line.plain for line in checks([one], Page())] == ["checks: sum = 1 ±2e-08 ✓"]
+    assert [line.plain for line in checks([one, other], Page())] == [
+        "checks: sum = 1 ±2e-08 · alike ✓"
+    ]
+
+
+def test_a_group_of_checks_is_named_once() -> None:
+    results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
+    assert [line.plain for line in checks([*results, Check("d", 0, 0)], Page())] == [
+        "checks: a · again: b ±1e-07 · c ±2e-07 · d ✓"
+    ]
+
+
+def test_formulas_in_ascii() -> None:
+    formula = "weights = softmax(Q · Kᵀ / √D × −∞), “Σ” ≤ x²"
+    assert in_ascii(formula) == 'weights = softmax(Q * K^T / sqrt D x -inf), "sum " <= x^2'
