@@ -1,8 +1,9 @@
 """How a model knows where a character stands.
 
-All share `embed(x)`, which may add to the embeddings, and `rotate(q, k)`, which may turn queries
-and keys; each kind does one of the two. Both take the positions `at`, (T,), of what they are given,
-else the first T. Tensor names: B T C as ever, D head_size.
+All share `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys, and
+`bias`, which may add to scores; each kind does one of the three (gpt/reading/positions.py has the
+same in numpy). They take the positions `at`, (T,), of what they are given, else the first T.
+Tensor names: B T C H as ever, D head_size, S keys.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ROTARY_BASE = 10_000.0
 
 
 class Position(nn.Module):
-    """Positions that do nothing; the kinds below override one half."""
+    """Positions that do nothing; the kinds below override one method."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -37,6 +38,13 @@ class Position(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Two (..., T, D) -> two (..., T, D)"""
         return queries, keys
+
+    def bias(self, keys: int, at: Tensor | None = None) -> Tensor | None:
+        """(H, T, S), S = keys: added to the scaled scores of the queries `at`, else of the first S.
+
+        None: nothing is added. The mask is not in it.
+        """
+        return None
 
 
 class Learned(Position):

@@ -232,7 +232,7 @@ def _fold(reader: Reader) -> _Weights:
     return _Weights(
         layers=tuple(layers),
         output=output,
-        turns=_turns(config, reader.rotary, reader.dtype),
+        turns=_turns(config, reader.position.turns, reader.dtype),
         centred=centred,
     )
 

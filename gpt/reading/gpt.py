@@ -19,7 +19,7 @@ from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
-from gpt.reading.positions import added_positions, rotary_positions
+from gpt.reading.positions import POSITIONS
 
 Array = npt.NDArray[np.floating[Any]]
 EPSILON = 1e-5
@@ -84,8 +84,7 @@ class Reader:
         self._activation = ACTIVATIONS[config.activation]
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self._tensors[f"{output}.weight"].T)  # (C, vocab_size)
-        self._added = added_positions(config, self._tensors, self.dtype)
-        self.rotary = rotary_positions(config, self.dtype)
+        self.position = POSITIONS[config.position](config, self._tensors, self.dtype)
 
     def forward(
         self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
@@ -114,7 +113,7 @@ class Reader:
                 known = cache.ids[:, max(0, start - self.config.ngram + 1) : end]
             rows = ngram_rows(self.config, known, new=ids.shape[1])  # (B, T, N)
             x = x + self._tensors["ngram_embedding.weight"][rows].sum(axis=2)
-        return x if self._added is None else x + self._added(end)[start:end]
+        return self.position.embed(x, slice(start, end))
 
     def block(
         self,
@@ -181,9 +180,7 @@ class Reader:
         if self.config.qk_norm:
             q, k = rms_norm(q), rms_norm(k)
         end = start + T
-        if self.rotary is not None:
-            cosines, sines = self.rotary(end)[start:end].swapaxes(0, 1)  # two (T, D/2)
-            q, k = _turn(q, cosines, sines), _turn(k, cosines, sines)
+        q, k = self.position.rotate(q, k, slice(start, end))
         if cache:
             cache.keys[layer, :, :, start:end], cache.values[layer, :, :, start:end] = k, v
             k, v = cache.keys[layer, :, :, :end], cache.values[layer, :, :, :end]  # (B, H, S, D)
@@ -310,12 +307,3 @@ def _future(new: int, start: int) -> npt.NDArray[np.bool_]:
     """(T, S) True where a key comes after its query."""
     future: npt.NDArray[np.bool_] = np.arange(start + new) > np.arange(start, start + new)[:, None]
     return future
-
-
-def _turn(x: Array, cosines: Array, sines: Array) -> Array:
-    """(B, H, T, D) with coordinates 2d and 2d + 1 turned by each position's angles."""
-    even, odd = x[..., ::2], x[..., 1::2]
-    turned = np.empty_like(x)
-    turned[..., ::2] = even * cosines - odd * sines
-    turned[..., 1::2] = even * sines + odd * cosines
-    return turned

@@ -1,7 +1,8 @@
-"""The reader's positions: the counterpart of gpt/model/positions.py, in numpy.
+"""How a trained model knows where a character stands: gpt/model/positions.py again, in numpy.
 
-The constants are computed as far as a text reaches, not for the whole context: a small file may
-name a context of a million characters.
+All kinds share the three methods of Position; each kind overrides one. Their constants are computed
+as far as a text reaches, not for the whole context: a small file may name a context of a million
+characters. Tensor names: B T C H D as ever, S positions so far.
 """
 
 from __future__ import annotations
@@ -39,34 +40,91 @@ class Table:
         return rows
 
 
-def added_positions(
-    config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
-) -> Table | None:
-    """Rows (C,) that are added to the embeddings, if any are."""
-    if config.position == "learned":
-        return Table(lambda _: tensors["position.weight"].view(), config.block_size)
-    if config.position == "sinusoidal":
-        columns = np.arange(config.n_embd)
-        rates = 10_000.0 ** (-(columns - columns % 2) / config.n_embd)
+class Position:
+    """Positions that do nothing. `at`: the positions of what a method is given, start to stop."""
 
-        def waves(rows: int) -> Array:
-            angles = np.outer(np.arange(rows), rates)  # (rows, C)
-            table: Array = np.where(columns % 2, np.cos(angles), np.sin(angles)).astype(dtype)
-            return table
+    turns: Table | None = None  #: rows (2, D/2), the cosines and sines that `rotate` uses, if any
 
-        return Table(waves, config.block_size)
-    return None
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
+    ) -> None:
+        self.config, self.tensors, self.dtype = config, tensors, dtype
 
+    def embed(self, x: Array, at: slice) -> Array:
+        """(B, T, C) -> (B, T, C): what may be added to the embeddings."""
+        return x
 
-def rotary_positions(config: ModelConfig, dtype: np.dtype[Any]) -> Table | None:
-    """Rows (2, D/2), the cosines and sines that queries and keys turn by, if they do."""
-    if config.position != "rotary":
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        """Two (B, H, T, D) -> two (B, H, T, D)"""
+        return queries, keys
+
+    def bias(self, at: slice) -> Array | None:
+        """(H, T, S), S = at.stop: added to the scaled scores of the queries `at`; None: nothing."""
         return None
-    half = config.head_size // 2
-    frequencies = 10_000.0 ** (-np.arange(half) / half)
 
-    def turns(rows: int) -> Array:
-        angles = np.outer(np.arange(rows), frequencies)
-        return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(dtype)
 
-    return Table(turns, config.block_size)
+class Learned(Position):
+    """A trained vector for each of the block_size positions, added (GPT-2)."""
+
+    def embed(self, x: Array, at: slice) -> Array:
+        added: Array = x + self.tensors["position.weight"][at]
+        return added
+
+
+class Sinusoidal(Position):
+    """Fixed sines and cosines, added (Vaswani et al. 2017)."""
+
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
+    ) -> None:
+        super().__init__(config, tensors, dtype)
+        self._columns = np.arange(config.n_embd)
+        self._rates = 10_000.0 ** (-(self._columns - self._columns % 2) / config.n_embd)
+        self._waves = Table(self._make, config.block_size)  # rows (C,)
+
+    def _make(self, rows: int) -> Array:
+        angles = np.outer(np.arange(rows), self._rates)  # (rows, C)
+        waves: Array = np.where(self._columns % 2, np.cos(angles), np.sin(angles))
+        return waves.astype(self.dtype)
+
+    def embed(self, x: Array, at: slice) -> Array:
+        added: Array = x + self._waves(at.stop)[at]
+        return added
+
+
+class Rotary(Position):
+    """Queries and keys turned by an angle that grows with the position (Su et al. 2021)."""
+
+    turns: Table
+
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
+    ) -> None:
+        super().__init__(config, tensors, dtype)
+        half = config.head_size // 2
+        self._frequencies = 10_000.0 ** (-np.arange(half) / half)
+        self.turns = Table(self._make, config.block_size)
+
+    def _make(self, rows: int) -> Array:
+        angles = np.outer(np.arange(rows), self._frequencies)  # (rows, D/2)
+        return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
+
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        cosines, sines = self.turns(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
+        return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
+
+
+def _turn(x: Array, cosines: Array, sines: Array) -> Array:
+    """(B, H, T, D) with coordinates 2d and 2d + 1 turned by each position's angles."""
+    even, odd = x[..., ::2], x[..., 1::2]
+    turned = np.empty_like(x)
+    turned[..., ::2] = even * cosines - odd * sines
+    turned[..., 1::2] = even * sines + odd * cosines
+    return turned
+
+
+POSITIONS: dict[str, type[Position]] = {
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rotary": Rotary,
+}

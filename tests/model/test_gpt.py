@@ -22,6 +22,7 @@ from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, NORMS
 from gpt.model.positions import POSITIONS
 from gpt.reading import gpt as reader
+from gpt.reading import positions as read_positions
 from gpt.reading.gpt import Reader, Stages
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
@@ -198,7 +199,7 @@ def test_residual_projections_start_smaller() -> None:
     [
         (choices.Norm, (NORMS, reader.NORMS)),
         (choices.Activation, (ACTIVATIONS, reader.ACTIVATIONS)),
-        (choices.Position, (POSITIONS,)),
+        (choices.Position, (POSITIONS, read_positions.POSITIONS)),
         (choices.Attention, (ATTENTION,)),
     ],
 )
