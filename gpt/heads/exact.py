@@ -16,9 +16,16 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gpt.heads.exact_ngrams import gram_rows
+from gpt.heads.exact_functions import (
+    ACTIVATIONS,
+    added_positions,
+    gram_rows,
+    root_mean_square,
+    turned,
+    unit,
+)
 from gpt.heads.rounding import Held, held
-from gpt.reading.gpt import EPSILON, Array, Reader, Stages
+from gpt.reading.gpt import Array, Reader, Stages
 from gpt.vocabulary import Ids
 
 KEPT = 16  # tensors of one layer, and more
@@ -85,7 +92,7 @@ class Exact:
         config, table = self.config, self.reader.tensors
         tokens = table["token_embedding.weight"][ids].astype(np.float64)  # (T, C)
         parts: list[Array] = [tokens]
-        rows, grams, positions = None, None, self._positions(len(ids))
+        rows, grams, positions = None, None, added_positions(config, table, len(ids))
         if config.ngram > 1:
             rows = gram_rows(config, ids)
             each = table["ngram_embedding.weight"][rows].astype(np.float64)  # (T, N, C)
@@ -95,17 +102,6 @@ class Exact:
             parts.append(positions)
         reach = np.sum([np.abs(part) for part in parts], axis=0).max(axis=-1, keepdims=True)
         return Embedded(tokens, rows, grams, positions, np.sum(parts, axis=0), reach)
-
-    def _positions(self, T: int) -> Array | None:
-        """(T, C) that positions add to the embeddings; None for rotary positions."""
-        if self.config.position == "learned":
-            return self.reader.tensors["position.weight"][:T].astype(np.float64)
-        if self.config.position == "sinusoidal":  # Vaswani et al. 2017
-            pairs = np.arange((self.config.n_embd + 1) // 2)
-            angles = np.outer(np.arange(T), 10_000.0 ** (-2 * pairs / self.config.n_embd))
-            turns = np.stack((np.sin(angles), np.cos(angles)), axis=-1)  # (T, C/2, 2)
-            return turns.reshape(T, -1)[:, : self.config.n_embd]
-        return None
 
     def layer(self, number: int, stream: Array, found: Stages | None = None) -> Layer:
         """(T, C) -> one layer. Each stage is computed from the previous stage in `found`, or if
@@ -135,7 +131,7 @@ class Exact:
         gained = f"{name}.weight" in self.reader.tensors
         gain = self.weight(f"{name}.weight") if gained else np.ones(1)
         normed = unit(centred) * gain + self.bias(name)
-        lost = _length(x * gain) / _root_mean_square(centred)
+        lost = _length(x * gain) / root_mean_square(centred)
         return normed, np.maximum(_length(normed), lost)
 
     def gains(self, norm: str) -> str:
@@ -183,7 +179,7 @@ class _Making:
         for part, name in zip(first, "qkv", strict=True):
             self.made[name], self.reach[name] = part, spread
             if config.qk_norm and name != "v":
-                self.made[name], self.reach[name] = unit(part), spread / _root_mean_square(part)
+                self.made[name], self.reach[name] = unit(part), spread / root_mean_square(part)
             if config.position == "rotary" and name != "v":
                 self.made[name] = turned(self.made[name])
         return normed, first
@@ -220,23 +216,12 @@ class _Making:
         residual = self.before("residual")
         normed, spread = self.exact.norm(residual, f"{self.block}norm2")
         hidden, spread = self.exact.linear(normed, spread, f"{self.block}feed_forward.up")
-        active, slope = _ACTIVATIONS[self.config.activation](hidden)
+        active, slope = ACTIVATIONS[self.config.activation](hidden)
         spread = _length(active) + _largest(slope) * spread
         added, spread = self.exact.linear(active, spread, f"{self.block}feed_forward.down")
         self.made["output"] = residual + added
         self.reach["output"] = _largest(residual) + spread
         return hidden, active
-
-
-def unit(x: Array) -> Array:
-    """x / √(mean(x²) + epsilon) over the last axis."""
-    normed: Array = x / _root_mean_square(x)
-    return normed
-
-
-def _root_mean_square(x: Array) -> Array:
-    """(..., columns) -> (..., 1)"""
-    return np.sqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)  # type: ignore[no-any-return]
 
 
 def _length(x: Array) -> Array:
@@ -249,36 +234,8 @@ def _largest(x: Array) -> Array:
     return np.abs(x).max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def turned(x: Array) -> Array:
-    """(..., T, D) rotary positions as complex products (Su et al. 2021)."""
-    T, size = x.shape[-2:]
-    rates = 10_000.0 ** (-np.arange(size // 2) / (size // 2))
-    turns = np.exp(1j * np.outer(np.arange(T), rates))  # (T, D/2)
-    pairs = (x[..., ::2] + 1j * x[..., 1::2]) * turns
-    return np.stack((pairs.real, pairs.imag), axis=-1).reshape(x.shape)
-
-
 def _by_log_sum_exp(masked: Array) -> Array:
     """Softmax of each row: exp(x − log Σ exp(x)), from the row's largest."""
     shifted = masked - masked.max(axis=-1, keepdims=True)
     weights: Array = np.exp(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
     return weights
-
-
-def _relu(x: Array) -> tuple[Array, Array]:
-    return np.maximum(x, 0), np.ones_like(x)
-
-
-def _relu2(x: Array) -> tuple[Array, Array]:
-    positive = np.maximum(x, 0)
-    return positive * positive, 2 * positive
-
-
-def _gelu(x: Array) -> tuple[Array, Array]:
-    """The tanh form (Hendrycks & Gimpel 2016)."""
-    curve = np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x))
-    return x / 2 * (1 + curve), np.ones_like(x)
-
-
-#: Activation functions, and the factor by which each passes on an error.
-_ACTIVATIONS = {"relu": _relu, "relu2": _relu2, "gelu": _gelu}

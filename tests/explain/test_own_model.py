@@ -158,8 +158,8 @@ def test_rows_of_n_grams_are_worked_out_so_that_they_can_be_repeated() -> None:
 
 def test_a_wrong_row_of_an_n_gram_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = small(ngram=3)
-    monkeypatch.setattr("gpt.heads.exact_ngrams.HASH", 999)
-    monkeypatch.setattr("gpt.heads.exact_ngrams.MODULUS", 997)
+    monkeypatch.setattr("gpt.heads.exact_functions.HASH", 999)
+    monkeypatch.setattr("gpt.heads.exact_functions.MODULUS", 997)
     assert "rows of n-grams" in walked(reader, text="i" * 9).failed
 
 

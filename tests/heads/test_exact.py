@@ -12,8 +12,8 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
-from gpt.heads.exact import Exact, turned, unit
-from gpt.heads.exact_ngrams import gram_rows
+from gpt.heads.exact import Exact
+from gpt.heads.exact_functions import gram_rows, turned, unit
 from gpt.model import GPT
 from gpt.reading.gpt import Reader, Stages, ngram_rows
 from gpt.training.checkpoint import exact_logits

@@ -1,0 +1,107 @@
+"""Norms, activations, positions and rows of n-grams in float64, computed in the simplest way.
+
+Checks the reader's, with which it shares no code. Knows no layer. Tensor names: T time, C n_embd,
+H heads, D head_size, N orders of n-grams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config import ModelConfig
+from gpt.reading.gpt import EPSILON, Array
+from gpt.vocabulary import Ids
+
+HASH, MODULUS = 1_000_003, 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """The table for the last `order` characters: its base, number of rows, and first row.
+
+    Codes are ids + 1, and 0 before the text: numbers, or arrays of the codes of many places.
+    """
+
+    order: int
+    base: int
+    rows: int
+    first: int
+
+    def row(self, codes: Sequence[int] | Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """`order` codes -> a row of the whole table."""
+        total = np.asarray(codes[-1], np.int64)
+        for code in codes[-2 : -self.order - 1 : -1]:
+            total = (total * self.base + code) % MODULUS
+        return total % self.rows + self.first
+
+
+def gram_orders(config: ModelConfig) -> list[Order]:
+    """Tables for the last 2, 3 … N characters, stored one after the other."""
+    kinds, first, orders = config.vocab_size + 1, 0, []
+    for order, rows in enumerate(config.ngram_tables, start=2):
+        orders.append(Order(order, kinds if kinds**order <= rows else HASH, rows, first))
+        first += rows
+    return orders
+
+
+def gram_rows(config: ModelConfig, ids: Ids) -> npt.NDArray[np.int64]:
+    """(T,) ids -> (T, N) rows of the n-gram table."""
+    T, reach = len(ids), config.ngram - 1
+    codes = np.concatenate((np.zeros(reach, np.int64), np.asarray(ids, np.int64) + 1))
+    back = [codes[reach - n : reach - n + T] for n in range(reach, -1, -1)]  # oldest first
+    return np.stack([order.row(back) for order in gram_orders(config)], axis=-1)
+
+
+def unit(x: Array) -> Array:
+    """x / √(mean(x²) + epsilon) over the last axis."""
+    normed: Array = x / root_mean_square(x)
+    return normed
+
+
+def root_mean_square(x: Array) -> Array:
+    """(..., columns) -> (..., 1)"""
+    return np.sqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)  # type: ignore[no-any-return]
+
+
+def added_positions(config: ModelConfig, tensors: Mapping[str, Array], T: int) -> Array | None:
+    """(T, C) that positions add to the embeddings; None for those that enter later."""
+    if config.position == "learned":
+        return tensors["position.weight"][:T].astype(np.float64)
+    if config.position == "sinusoidal":  # Vaswani et al. 2017
+        pairs = np.arange((config.n_embd + 1) // 2)
+        angles = np.outer(np.arange(T), 10_000.0 ** (-2 * pairs / config.n_embd))
+        turns = np.stack((np.sin(angles), np.cos(angles)), axis=-1)  # (T, C/2, 2)
+        return turns.reshape(T, -1)[:, : config.n_embd]
+    return None
+
+
+def turned(x: Array) -> Array:
+    """(..., T, D) rotary positions as complex products (Su et al. 2021)."""
+    T, size = x.shape[-2:]
+    rates = 10_000.0 ** (-np.arange(size // 2) / (size // 2))
+    turns = np.exp(1j * np.outer(np.arange(T), rates))  # (T, D/2)
+    pairs = (x[..., ::2] + 1j * x[..., 1::2]) * turns
+    return np.stack((pairs.real, pairs.imag), axis=-1).reshape(x.shape)
+
+
+def _relu(x: Array) -> tuple[Array, Array]:
+    return np.maximum(x, 0), np.ones_like(x)
+
+
+def _relu2(x: Array) -> tuple[Array, Array]:
+    positive = np.maximum(x, 0)
+    return positive * positive, 2 * positive
+
+
+def _gelu(x: Array) -> tuple[Array, Array]:
+    """The tanh form (Hendrycks & Gimpel 2016)."""
+    curve = np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x))
+    return x / 2 * (1 + curve), np.ones_like(x)
+
+
+#: (T, columns) -> its activation, and the factor by which each number passes on an error.
+ACTIVATIONS = {"relu": _relu, "relu2": _relu2, "gelu": _gelu}
