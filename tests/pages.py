@@ -11,6 +11,7 @@ import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
+from gpt.config.model import Position
 from gpt.heads.attention_map import inspect
 from gpt.heads.logit_lens import look
 from gpt.heads.measures import Measure
@@ -25,7 +26,12 @@ HOSTILE = (
 
 
 def random_subject(
-    text: str, n_layer: int = 2, n_head: int = 2, n_embd: int = 16, seed: int = 0
+    text: str,
+    n_layer: int = 2,
+    n_head: int = 2,
+    n_embd: int = 16,
+    seed: int = 0,
+    position: Position = "rotary",
 ) -> Subject:
     """A model of random weights, sharp enough that its heads differ, and its view of the text."""
     characters = "".join(sorted(set(text) | set("abc ")))
@@ -35,6 +41,7 @@ def random_subject(
         n_layer=n_layer,
         n_head=n_head,
         n_embd=n_embd,
+        position=position,
     )
     random = np.random.default_rng(seed)
     tensors = {

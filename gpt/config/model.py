@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from gpt.config.fields import check_fields, require
 
 Attention = Literal["fused", "heads"]
-Position = Literal["learned", "sinusoidal", "rotary"]
+Position = Literal["learned", "sinusoidal", "rotary", "alibi"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "relu", "relu2"]
 

@@ -16,6 +16,7 @@ from gpt.checks import Check
 from gpt.explain.lesson import Step, Table
 from gpt.heads.exact import Exact
 from gpt.heads.exact import Layer as ExactLayer
+from gpt.heads.exact_functions import slopes
 from gpt.reading.gpt import Array, Reader, Stages
 
 NORM_FORMULA = {
@@ -161,10 +162,21 @@ class LayerWalk:
             f"{scaled[self._last, key]:.4f}",
             (self._checks["scaled"],),
         )
+        told = (
+            "No character may look at those after it: they are what the model learns to foretell."
+        )
+        formula = "masked[i, j] = −∞ for j > i"
+        if self.reader.config.position == "alibi":
+            slope = slopes(self.reader.config.n_head)[head]
+            told += (
+                " And positions enter here: a score falls with the distance of the two characters, "
+                f"by {slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
+            )
+            formula = f"masked[i, j] = scaled[i, j] − {slope:g} × (i − j), and −∞ for j > i"
         yield Step(
             "Mask",
-            "No character may look at those after it: they are what the model learns to foretell.",
-            "masked[i, j] = −∞ for j > i",
+            told,
+            formula,
             (self._square("masked", stages.masked[head]),),
             checks=(self._checks["masked"],),
         )

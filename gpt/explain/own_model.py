@@ -124,8 +124,10 @@ class _Path:
                 source = f"position.weight, rows 0–{self._last}"
             tables.append(self._rows("positions", made.positions, source))
             told += " So has each position."
-        else:
+        elif config.position == "rotary":
             told += " Positions enter later, where queries and keys are turned."
+        else:
+            told += " Positions enter later, where scores fall with the distance."
         stream = self.attention.layers[0].stream
         parts = ("token", *(["n-gram"] if config.ngram > 1 else []))
         parts += ("position",) if made.positions is not None else ()

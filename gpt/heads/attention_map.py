@@ -26,12 +26,16 @@ AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 
 @dataclass(frozen=True)
 class AttentionMap(Result):
-    """All stages of all layers for one text of T characters, with the checks that hold them."""
+    """All stages of all layers for one text of T characters, with the checks that hold them.
+
+    bias: (H, T, T), what positions add to the scaled scores of every layer; None: nothing.
+    """
 
     text: str
     ids: Ids
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
+    bias: Array | None = None
 
     def stage(
         self,
@@ -110,7 +114,8 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
         Check("above the diagonal exactly 0", *worst((_above(layer), 0.0) for layer in layers)),
         *recomputed(reader, ids, layers),
     ]
-    return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks))
+    bias = reader.position.bias(slice(0, len(ids)))
+    return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks), bias)
 
 
 #: Check -> the stages that it covers, each recomputed from the stage before it.

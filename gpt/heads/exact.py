@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gpt.heads.exact_functions import (
     ACTIVATIONS,
     added_positions,
+    added_to_scores,
     gram_rows,
     root_mean_square,
     turned,
@@ -190,13 +191,15 @@ class _Making:
         root = q.shape[-1] ** 0.5
         scores = q @ k.swapaxes(1, 2)  # (H, T, T)
         scaled = scores / root
-        masked = np.where(np.tri(q.shape[1], dtype=bool), scaled, -np.inf)
+        past, bias = np.tri(q.shape[1], dtype=bool), added_to_scores(self.config, q.shape[1])
+        masked = np.where(past, scaled + bias, -np.inf)
         self.made.update(scores=scores, scaled=scaled, masked=masked)
         self.made["weights"] = _by_log_sum_exp(masked)
         lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
-        self.reach.update(scores=lengths, scaled=lengths / root, masked=lengths / root)
+        largest = lengths / root + _largest(np.where(past, bias, 0.0))  # of a masked score
+        self.reach.update(scores=lengths, scaled=lengths / root, masked=largest)
         # 1e-6, or one rounding error of the largest possible score.
-        self.reach["weights"] = np.maximum(1 / 2, lengths / root / 16)
+        self.reach["weights"] = np.maximum(1 / 2, largest / 16)
         self.made["context"] = self.before("weights") @ v
         self.reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)
 

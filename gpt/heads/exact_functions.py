@@ -79,6 +79,24 @@ def added_positions(config: ModelConfig, tensors: Mapping[str, Array], T: int) -
     return None
 
 
+def slopes(heads: int) -> Array:
+    """(H,) by how much ALiBi lowers a score for each character of distance, and how it continues
+    where H is not a power of two (Press, Smith & Lewis 2022).
+    """
+    power = 2 ** int(np.log2(heads))
+    if heads == power:
+        return 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
+    return np.concatenate((slopes(power), slopes(2 * power)[::2]))[:heads]
+
+
+def added_to_scores(config: ModelConfig, T: int) -> Array:
+    """(H or 1, T, T) that positions add to scaled scores; 0 for all but ALiBi."""
+    if config.position != "alibi":
+        return np.zeros((1, T, T))
+    distances = np.arange(T)[:, None] - np.arange(T)
+    return -slopes(config.n_head)[:, None, None] * distances
+
+
 def turned(x: Array) -> Array:
     """(..., T, D) rotary positions as complex products (Su et al. 2021)."""
     T, size = x.shape[-2:]

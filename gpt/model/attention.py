@@ -1,8 +1,9 @@
 """Causal self-attention twice: one module a head, to read, and one packed kernel, to train fast.
 
-Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
-and project (Vaswani et al. 2017). Both save and open the same packed checkpoint layout: `qkv`
-holds the rows of all heads' queries, then keys, then values.
+Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) · v for every head,
+concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
+the same packed checkpoint layout: `qkv` holds the rows of all heads' queries, then keys, then
+values.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
 
@@ -37,13 +38,16 @@ class Head(nn.Module):
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
+    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
+        """bias: (T, T), added to this head's scaled scores."""
         T = x.shape[1]
         queries, keys, values = self.query(x), self.key(x), self.value(x)  # three (B, T, D)
         if self.qk_norm:
             queries, keys = rms_norm(queries), rms_norm(keys)
         queries, keys = rotate(queries, keys)
         scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, T)
+        if bias is not None:
+            scores = scores + bias
         scores = scores.masked_fill(~self.tril[:T, :T], float("-inf"))
         weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, T)
         return weights @ values  # type: ignore[no-any-return]  # (B, T, D)
@@ -60,8 +64,11 @@ class MultiHeadAttention(nn.Module):
         self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
-    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
-        x = torch.cat([head(x, rotate) for head in self.heads], dim=-1)  # (B, T, C)
+    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
+        """bias: (H, T, T), added to the heads' scaled scores."""
+        each = [None] * len(self.heads) if bias is None else bias
+        heads = zip(self.heads, each, strict=True)
+        x = torch.cat([head(x, rotate, own) for head, own in heads], dim=-1)  # (B, T, C)
         return self.dropout(self.proj(x))  # type: ignore[no-any-return]
 
 
@@ -76,7 +83,8 @@ class FusedAttention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
+    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
+        """bias: (H, T, T), added to the heads' scaled scores."""
         B, T, C = x.shape
         queries, keys, values = (
             part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
@@ -86,7 +94,13 @@ class FusedAttention(nn.Module):
             queries, keys = rms_norm(queries), rms_norm(keys)
         queries, keys = rotate(queries, keys)
         dropout = self.attention_dropout if self.training else 0.0
-        x = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
+        mask = None
+        if bias is not None:
+            future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+            mask = bias.masked_fill(future, float("-inf")).type_as(queries)[None]  # (1, H, T, T)
+        x = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
+        )
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
 

@@ -128,8 +128,12 @@ class TorchDecoder:
         model: Any = self._model
         position = model.position
         x = position.embed(self._embed(ids, at), at)
+        mask = self._mask.index_select(0, at)  # (T, S)
+        bias = position.bias(self.config.block_size, at)
+        if bias is not None:
+            mask = bias.masked_fill(~mask, float("-inf"))[None]  # (1, H, T, S)
         for layer, block in enumerate(model.blocks):
-            x = x + self._attend(block.norm1(x), layer, block, at)
+            x = x + self._attend(block.norm1(x), layer, block, at, mask)
             x = x + block.feed_forward(block.norm2(x))
         return model.lm_head(model.norm(x[:, -1:]))[:, 0].float()  # type: ignore[no-any-return]
 
@@ -145,8 +149,8 @@ class TorchDecoder:
             x = x + model.ngram_embedding.weight[rows].sum(dim=1).view_as(x)
         return x
 
-    def _attend(self, x: Tensor, layer: int, block: Any, at: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C): new queries on all keys so far."""
+    def _attend(self, x: Tensor, layer: int, block: Any, at: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C): new queries on all keys so far; mask: as torch's attn_mask."""
         assert self._state is not None
         B, T, C = x.shape
         queries, keys, values = (
@@ -159,7 +163,6 @@ class TorchDecoder:
         all_keys, all_values = self._state.keys[layer], self._state.values[layer]
         all_keys.index_copy_(2, at, keys)
         all_values.index_copy_(2, at, values)
-        mask = self._mask.index_select(0, at)  # (T, S)
         context = F.scaled_dot_product_attention(queries, all_keys, all_values, attn_mask=mask)
         return block.attention.proj(context.transpose(1, 2).reshape(B, T, C))  # type: ignore[no-any-return]
 

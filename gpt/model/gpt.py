@@ -26,8 +26,8 @@ class Block(nn.Module):
         self.norm2 = NORMS[config.norm](config)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rotate: Rotate) -> Tensor:
-        x = x + self.attention(self.norm1(x), rotate)
+    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
+        x = x + self.attention(self.norm1(x), rotate, bias)
         return x + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
 
 
@@ -52,8 +52,9 @@ class GPT(nn.Module):
         if self.ngram_embedding is not None:
             x = x + self.ngram_embedding(ids)
         x = self.dropout(self.position.embed(x))
+        bias = self.position.bias(ids.shape[1])  # (H, T, T), or None
         for block in self.blocks:
-            x = block(x, self.position.rotate)
+            x = block(x, self.position.rotate, bias)
         return self.lm_head(self.norm(x))  # type: ignore[no-any-return]  # (B, T, vocab_size)
 
     def stored_parameters(self) -> dict[str, Tensor]:

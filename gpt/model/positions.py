@@ -107,8 +107,31 @@ class Rotary(Position):
         return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)  # (..., T, D)
 
 
+class Alibi(Position):
+    """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022).
+
+    Of H heads, a power of two, head h has the slope 2^(−8(h + 1)/H). Of other numbers, as many
+    heads as the power of two below have its slopes, the rest every second one of the power above.
+    """
+
+    slopes: Tensor
+
+    @staticmethod
+    def tables(config: ModelConfig) -> dict[str, Tensor]:
+        power = 2 ** (config.n_head.bit_length() - 1)  # the largest that is not above n_head
+        heads = torch.arange(config.n_head, dtype=torch.float64)
+        places = torch.where(heads < power, heads + 1, heads - power + 0.5)
+        return {"slopes": 2.0 ** (-8 * places / power)}  # (H,)
+
+    def bias(self, keys: int, at: Tensor | None = None) -> Tensor | None:
+        places = torch.arange(keys, device=self.slopes.device)
+        distances = (places if at is None else at)[:, None] - places  # (T, S)
+        return -self.slopes[:, None, None] * distances  # (H, T, S)
+
+
 POSITIONS: dict[str, type[Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,
+    "alibi": Alibi,
 }

@@ -58,10 +58,12 @@ class CachedDecoder:
         x[:] = self._reader.embed(ids[:, None], cache)[:, 0]
         if weights.centred:
             x -= np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
+        bias = self._reader.position.bias(slice(cache.length, cache.length + 1))  # (H, 1, S)
+        by_key = None if bias is None else bias.swapaxes(1, 2)
         for number, layer in enumerate(weights.layers):
             buffers.normalise()
             layer.qkv(buffers.normed, buffers.packed)
-            self._attend(number)
+            self._attend(number, by_key)
             layer.proj(buffers.concat, buffers.written)
             x += buffers.written
             buffers.normalise()
@@ -83,6 +85,8 @@ class CachedDecoder:
         weights, config, T = self._weights, self.config, ids.shape[1]
         shape = (len(ids), T, 3, config.n_head, config.head_size)
         future = np.triu(np.full((T, T), -np.inf, self._reader.dtype), k=1)
+        bias = self._reader.position.bias(slice(0, T))
+        added = future if bias is None else future + bias  # (T, T) or (H, T, T)
         x = self._reader.embed(ids).reshape(-1, config.n_embd)  # (b·T, C)
         if weights.centred:
             x = x - x.mean(axis=-1, keepdims=True)
@@ -96,7 +100,7 @@ class CachedDecoder:
             first = T - 1 if number == config.n_layer - 1 else 0
             queries = packed[:, first:, 0].swapaxes(1, 2)
             scores = queries @ keys.swapaxes(2, 3)  # (b, H, T or 1, T)
-            scores += future[first:]
+            scores += added[..., first:, :]
             scores -= scores.max(axis=-1, keepdims=True)
             np.exp(scores, out=scores)
             context = scores @ values  # (b, H, T or 1, D)
@@ -144,8 +148,11 @@ class CachedDecoder:
     def _activation(self) -> Activation:
         return ACTIVATIONS[self.config.activation]
 
-    def _attend(self, layer: int) -> None:
-        """Packed queries, keys and values -> the heads' contexts, side by side in `concat`."""
+    def _attend(self, layer: int, bias: Array | None) -> None:
+        """Packed queries, keys and values -> the heads' contexts, side by side in `concat`.
+
+        bias: (H, S, 1), added to the scores.
+        """
         cache, buffers, end = self._cache, self._buffers, self._cache.length + 1
         self._turn(buffers.packed, end - 1, end)
         queries, keys, values = buffers.heads
@@ -153,6 +160,8 @@ class CachedDecoder:
         cache.values[layer, :, :, end - 1] = values
         scores = buffers.scores[:, :, :end]  # (B, H, S, 1)
         np.matmul(cache.keys[layer, :, :, :end], queries[..., None], out=scores)
+        if bias is not None:
+            scores += bias
         np.maximum.reduce(scores, axis=2, keepdims=True, out=buffers.largest)
         scores -= buffers.largest
         np.exp(scores, out=scores)

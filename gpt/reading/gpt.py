@@ -32,9 +32,10 @@ class Stages(Result):
     """What one layer computed for (T,) characters, every array of heads per head first.
 
     stream: (T, C), what enters the layer. q, k, v: (H, T, D), as they enter the products
-    (normalised and turned, where the model does so); scores = q·kᵀ, scaled = scores/√D, masked
-    (−inf above the diagonal), weights = softmax: (H, T, T); context = weights·v: (H, T, D); concat
-    and proj: (T, C); residual = stream + proj, output = residual + feed-forward: (T, C).
+    (normalised and turned, where the model does so); scores = q·kᵀ, scaled = scores/√D, masked =
+    scaled + the bias of positions that have one, and −inf above the diagonal, weights = softmax:
+    (H, T, T); context = weights·v: (H, T, D); concat and proj: (T, C); residual = stream + proj,
+    output = residual + feed-forward: (T, C).
     """
 
     stream: Array
@@ -180,13 +181,16 @@ class Reader:
         if self.config.qk_norm:
             q, k = rms_norm(q), rms_norm(k)
         end = start + T
-        q, k = self.position.rotate(q, k, slice(start, end))
+        at = slice(start, end)
+        q, k = self.position.rotate(q, k, at)
         if cache:
             cache.keys[layer, :, :, start:end], cache.values[layer, :, :, start:end] = k, v
             k, v = cache.keys[layer, :, :, :end], cache.values[layer, :, :, :end]  # (B, H, S, D)
         scores = q @ k.swapaxes(-2, -1)  # (B, H, T, S)
         scaled = scores * self.dtype.type(size**-0.5)
-        masked = scaled if T == 1 else np.where(_future(T, start), -np.inf, scaled)
+        bias = self.position.bias(at)  # (H, T, S), or None
+        biased = scaled if bias is None else scaled + bias
+        masked = biased if T == 1 else np.where(_future(T, start), -np.inf, biased)
         weights = softmax(masked.astype(self.dtype, copy=False))  # (B, H, T, S)
         context = weights @ v  # (B, H, T, D)
         if change:

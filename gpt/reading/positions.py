@@ -123,8 +123,29 @@ def _turn(x: Array, cosines: Array, sines: Array) -> Array:
     return turned
 
 
+class Alibi(Position):
+    """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022)."""
+
+    def bias(self, at: slice) -> Array | None:
+        distances = np.arange(at.start, at.stop)[:, None] - np.arange(at.stop)  # (T, S)
+        slopes = _slopes(self.config.n_head).astype(self.dtype)[:, None, None]
+        bias: Array = -slopes * distances.astype(self.dtype)
+        return bias
+
+
+def _slopes(heads: int) -> Array:
+    """(H,) a geometric sequence; of H not a power of two, the next smaller power's, then every
+    second one of the next larger power's.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    own = 2.0 ** (-8 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4 / power * np.arange(1, 2 * power, 2))
+    return np.concatenate((own, between))[:heads]
+
+
 POSITIONS: dict[str, type[Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,
+    "alibi": Alibi,
 }

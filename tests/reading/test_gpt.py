@@ -126,14 +126,18 @@ def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
     assert kept == []
 
 
-def test_the_stages_follow_from_one_another() -> None:
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_stages_follow_from_one_another(position: str) -> None:
     kept: list[Stages] = []
-    reader_of(qk_norm=False).forward(ids_of(1), keep=kept)
+    reader = reader_of(qk_norm=False, position=position)
+    reader.forward(ids_of(1), keep=kept)
+    bias = reader.position.bias(slice(0, BLOCK))
     for stages in kept:
         future = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), k=1)
         np.testing.assert_allclose(stages.scores, stages.q @ stages.k.swapaxes(1, 2), atol=1e-12)
         np.testing.assert_allclose(stages.scaled, stages.scores / np.sqrt(4), atol=1e-12)
-        assert np.array_equal(stages.masked, np.where(future, -np.inf, stages.scaled))
+        biased = stages.scaled if bias is None else stages.scaled + bias
+        assert np.array_equal(stages.masked, np.where(future, -np.inf, biased))
         assert (stages.weights[:, future] == 0).all()
         assert (stages.weights[:, ~future] > 0).all()
         np.testing.assert_allclose(stages.concat, np.hstack(list(stages.context)), atol=0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from conftest import train_tiny
 
 from gpt.config import ModelConfig, SampleConfig
+from gpt.config.model import Position
 from gpt.errors import OutOfMemory
 from gpt.reading import decode as decoding
 from gpt.reading import gpt as reader
@@ -28,7 +30,7 @@ def reader_of(**changes: object) -> Reader:
     return Reader(config, {name: random.normal(size=s) for name, s in config.shapes().items()})
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("position", get_args(Position))
 def test_tables_and_caches_that_grow_give_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch, position: str
 ) -> None:
@@ -46,7 +48,7 @@ def test_tables_and_caches_that_grow_give_the_same_numbers(
     assert np.array_equal(list(sample_ids(CachedDecoder(small), ids[0, :3], draw)), samples)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("position", sorted({*get_args(Position)} - {"learned"}))
 def test_a_context_of_a_million_characters_takes_memory_only_as_far_as_a_text_reaches(
     tmp_path: Path, position: str
 ) -> None:

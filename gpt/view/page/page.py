@@ -51,7 +51,8 @@ SCRIPTS = (
     "page.js",
 )
 #: What a layer has beyond its weights. All other stages follow from these: scores from q and k,
-#: context and concat from weights and v, residual = stream + proj, to the last bit.
+#: context and concat from weights and v, residual = stream + proj, to the last bit; masked scores
+#: from the bias of positions, too, which all layers share.
 DETAILS = ("q", "k", "v", "stream", "proj")
 
 Bits = Literal[16, 32]
@@ -176,6 +177,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "layers": len(attention.layers),
         "heads": heads,
         "headSize": head_size,
+        "bias": None if attention.bias is None else _pack(_lower(attention.bias), 32),
         "checks": [
             {"name": c.name, "error": _plain(c.error), "bound": c.bound, "passed": c.passed}
             for c in attention.checks

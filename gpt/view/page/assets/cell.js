@@ -81,6 +81,8 @@ function explained(app, subject, [row, column], order) {
     steps.push(step(`/ √${subject.headSize}`, written(scaled), "scaled"));
     if (column > row) steps.push(step("mask", "−∞", "masked"));
     else {
+      const bias = subject.bias(state.head)?.[row * (row + 1) / 2 + column];
+      if (bias !== undefined) steps.push(step("+ bias of the distance", written(bias), "bias"));
       const weight = subject.triangle(state.layer, state.head)[row * (row + 1) / 2 + column];
       steps.push(step(`softmax over keys 0 … ${row}`, written(weight), "weight"));
     }

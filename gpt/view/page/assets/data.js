@@ -23,6 +23,7 @@ import { bytes, unpack } from "./numbers.js";
  * @property {number} layers
  * @property {number} heads
  * @property {number} headSize
+ * @property {Packed | null} bias lower triangles of what positions add to scaled scores, by head
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
@@ -130,6 +131,16 @@ export class Subject {
   }
 
   /**
+   * What positions add to a head's scaled scores, as `triangle`; null where they add nothing.
+   * @param {number} head
+   */
+  bias(head) {
+    if (!this.payload.bias) return null;
+    const size = this.length * (this.length + 1) / 2;
+    return this.#array("bias", this.payload.bias).subarray(head * size, (head + 1) * size);
+  }
+
+  /**
    * A stage of one head, or of the layer where the heads have come together.
    * @param {string} stage
    * @param {number} layer
@@ -216,7 +227,8 @@ export class Subject {
   }
 
   /**
-   * scores = q·k, scaled = scores/√D, masked = scaled, −∞ where a key comes after its query.
+   * scores = q·k, scaled = scores/√D, masked = scaled + the positions' bias, −∞ where a key comes
+   * after its query.
    * @param {string} stage
    * @param {number} layer
    * @param {number} head
@@ -226,11 +238,13 @@ export class Subject {
     const [T, D] = [this.length, this.headSize];
     const [q, k] = [this.detail("q", layer, head), this.detail("k", layer, head)];
     const root = stage === "scores" ? 1 : Math.sqrt(D);
+    const bias = stage === "masked" ? this.bias(head) : null;
     for (let i = 0; i < T; i++) {
       for (let j = 0; j < T; j++) {
         let sum = 0;
         for (let d = 0; d < D; d++) sum += q[i * D + d] * k[j * D + d];
-        values[i * T + j] = stage === "masked" && j > i ? -Infinity : sum / root;
+        const added = bias && j <= i ? bias[i * (i + 1) / 2 + j] : 0;
+        values[i * T + j] = stage === "masked" && j > i ? -Infinity : sum / root + added;
       }
     }
   }
