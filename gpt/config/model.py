@@ -11,7 +11,10 @@ from gpt.config.fields import check_fields, require
 Attention = Literal["fused", "heads"]
 Position = Literal["learned", "sinusoidal", "rotary", "alibi"]
 Norm = Literal["layer", "rms"]
-Activation = Literal["gelu", "relu", "relu2"]
+Activation = Literal["gelu", "relu", "relu2", "swiglu"]
+
+#: Activations that multiply the two halves of what they are given: of 2n numbers they leave n.
+GATED = ("swiglu",)
 
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
@@ -59,6 +62,23 @@ class ModelConfig:
         return self.n_embd // self.n_head
 
     @property
+    def hidden(self) -> int:
+        """How many numbers the activation of a feed-forward layer leaves: 4·n_embd.
+
+        Gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have about
+        as many parameters as the two of the others (Shazeer 2020).
+        """
+        return 8 * -(-self.n_embd // 3) if self.activation in GATED else 4 * self.n_embd
+
+    @property
+    def widened(self) -> int:
+        """Rows of feed_forward.up, which the activation is given: `hidden`, twice if it is gated.
+
+        Of a gated one, the first half is the gate.
+        """
+        return 2 * self.hidden if self.activation in GATED else self.hidden
+
+    @property
     def drops(self) -> bool:
         """Whether training draws random numbers beyond those of the batch."""
         return max(self.dropout, self.attention_dropout, self.ngram_dropout) > 0
@@ -78,7 +98,7 @@ class ModelConfig:
         Queries, keys and values of all heads are packed in one `qkv` matrix whichever attention
         trains; tied output weights are stored once, as the embedding.
         """
-        embd, hidden = self.n_embd, 4 * self.n_embd
+        embd = self.n_embd
         shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}
         if self.ngram > 1:
             shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), embd)
@@ -90,8 +110,8 @@ class ModelConfig:
             shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
             shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
             shapes |= self._norm_shapes(block + "norm2")
-            shapes |= self._linear_shapes(block + "feed_forward.up", hidden, embd)
-            shapes |= self._linear_shapes(block + "feed_forward.down", embd, hidden)
+            shapes |= self._linear_shapes(block + "feed_forward.up", self.widened, embd)
+            shapes |= self._linear_shapes(block + "feed_forward.down", embd, self.hidden)
         shapes |= self._norm_shapes("norm")
         if not self.tied:
             shapes["lm_head.weight"] = (self.vocab_size, embd)
@@ -114,7 +134,8 @@ class ModelConfig:
         Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
         lookups, norms and the optimizer are not counted.
         """
-        matrices = self.n_layer * 12 * self.n_embd**2 + self.vocab_size * self.n_embd
+        rows = self.n_layer * (4 * self.n_embd + self.widened + self.hidden) + self.vocab_size
+        matrices = rows * self.n_embd
         return 6 * matrices + 6 * self.n_layer * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from gpt.checks import Check
+from gpt.config.model import GATED
 from gpt.explain.lesson import Step, Table
 from gpt.heads.exact import Exact
 from gpt.heads.exact import Layer as ExactLayer
@@ -27,6 +28,7 @@ ACTIVATION_FORMULA = {
     "relu": "max(hidden, 0)",
     "relu2": "max(hidden, 0)²",
     "gelu": "gelu(hidden)",
+    "swiglu": "gate × σ(gate) × other, where hidden = [gate | other]",
 }
 
 
@@ -237,10 +239,13 @@ class LayerWalk:
     def _feeding(self) -> Step:
         config = self.reader.config
         up, down = f"{self._block}feed_forward.up", f"{self._block}feed_forward.down"
+        bent = "a curve bends them"
+        if config.activation in GATED:
+            bent = f"the first {config.hidden} are bent by a curve and multiply the others"
         return Step(
             "Feed-forward",
             f"Now each character by itself: normalised again, {config.n_embd} numbers become "
-            f"{4 * config.n_embd}, a curve bends them ({config.activation}), and they become "
+            f"{config.widened}, {bent} ({config.activation}), and they become "
             f"{config.n_embd} again. That too is added.",
             "hidden = norm2(residual) · W_upᵀ    "
             f"active = {ACTIVATION_FORMULA[config.activation]}    "

@@ -49,7 +49,7 @@ class Layer:
     """One layer's stages in float64, their reach, and intermediate results.
 
     normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
-    rotation. hidden, active: (T, 4C).
+    rotation. hidden: (T, config.widened), what the activation is given; active: (T, config.hidden).
     """
 
     stages: Stages
@@ -215,7 +215,7 @@ class _Making:
         self.reach["residual"] = _largest(stream) + _largest(self.before("proj"))
 
     def _feed_forward(self) -> tuple[Array, Array]:
-        """output; (T, 4C) hidden and active."""
+        """output; hidden and active as in Layer."""
         residual = self.before("residual")
         normed, spread = self.exact.norm(residual, f"{self.block}norm2")
         hidden, spread = self.exact.linear(normed, spread, f"{self.block}feed_forward.up")

@@ -71,6 +71,12 @@ def relu_squared(x: Tensor) -> Tensor:
     return ReluSquared.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def swiglu(x: Tensor) -> Tensor:
+    """(…, 2n) -> (…, n): SiLU of the first half, the gate, times the second (Shazeer 2020)."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
 NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 #: GELU in its tanh form (Hendrycks & Gimpel 2016), as in GPT-2: numpy has a tanh and no erf.
@@ -78,6 +84,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "relu2": relu_squared,
+    "swiglu": swiglu,
 }
 
 
@@ -104,13 +111,13 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): four times wider, an activation, and back."""
+    """(B, T, C) -> (B, T, C): wider, an activation, and back; how wide, the config says."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.up = nn.Linear(config.n_embd, config.widened, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
-        self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.down = nn.Linear(config.hidden, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -68,8 +68,8 @@ class CachedDecoder:
             x += buffers.written
             buffers.normalise()
             layer.up(buffers.normed, buffers.hidden)
-            self._activation(buffers.hidden, buffers.scratch)
-            layer.down(buffers.hidden, buffers.written)
+            active = self._activation(buffers.hidden, buffers.scratch)
+            layer.down(active, buffers.written)
             x += buffers.written
         cache.length += 1
         buffers.normalise()
@@ -107,9 +107,7 @@ class CachedDecoder:
             context /= scores.sum(axis=-1, keepdims=True)
             concat = context.swapaxes(1, 2).reshape(-1, config.n_embd)
             x = x.reshape(len(ids), T, -1)[:, first:].reshape(concat.shape) + layer.proj(concat)
-            hidden = layer.up(_normed(x))
-            self._activation(hidden, None)
-            x += layer.down(hidden)
+            x += layer.down(self._activation(layer.up(_normed(x)), None))
         return weights.output(_normed(x))
 
     def _turn(self, packed: Array, positions: int | slice, end: int) -> None:
@@ -286,8 +284,8 @@ class _Buffers:
         self.context = np.empty((batch, heads, 1, size), dtype)
         self.concat = self.context.reshape(batch, width)
         self.written = np.empty((batch, width), dtype)
-        self.hidden = np.empty((batch, 4 * width), dtype)
-        self.scratch = np.empty((batch, 4 * width), dtype)
+        self.hidden = np.empty((batch, config.widened), dtype)
+        self.scratch = np.empty_like(self.hidden)
 
     def normalise(self) -> None:
         """The stream, of length 1, into `normed`: x / sqrt(x·x + C·epsilon)."""

@@ -138,8 +138,8 @@ class Reader:
         hidden = self._apply(
             self._norm(residual, self._tensors, block + "norm2"), block + "feed_forward.up"
         )
-        self._activation(hidden, None)
-        output = residual + self._apply(hidden, block + "feed_forward.down")
+        active = self._activation(hidden, None)
+        output = residual + self._apply(active, block + "feed_forward.down")
         if keep is not None:
             kept.update(residual=residual, output=output)
             keep.append(Stages(**{name: stage[0] for name, stage in kept.items()}))
@@ -276,16 +276,16 @@ def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
     return normed if bias is None else normed + bias
 
 
-def _relu(x: Array, room: Array | None) -> None:
+def _relu(x: Array, room: Array | None) -> Array:
+    return np.maximum(x, 0, out=x)
+
+
+def _relu2(x: Array, room: Array | None) -> Array:
     np.maximum(x, 0, out=x)
+    return np.multiply(x, x, out=x)
 
 
-def _relu2(x: Array, room: Array | None) -> None:
-    np.maximum(x, 0, out=x)
-    np.multiply(x, x, out=x)
-
-
-def _gelu(x: Array, room: Array | None) -> None:
+def _gelu(x: Array, room: Array | None) -> Array:
     """The tanh form (Hendrycks & Gimpel 2016)."""
     inner: Array = np.multiply(x, x, out=room)
     inner *= 0.044715
@@ -296,15 +296,34 @@ def _gelu(x: Array, room: Array | None) -> None:
     inner += 1
     inner *= 0.5
     x *= inner
+    return x
+
+
+def _swiglu(x: Array, room: Array | None) -> Array:
+    """SiLU of the first half times the second (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
+    gate, up = np.split(x, 2, axis=-1)
+    curve: Array = np.multiply(gate, 0.5, out=None if room is None else room[..., : gate.shape[-1]])
+    np.tanh(curve, out=curve)
+    curve += 1
+    curve *= 0.5
+    gate *= curve
+    gate *= up
+    return gate
 
 
 NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
     "rms": _rms,
 }
-#: Each changes its argument; room of the same size, where there is some, spares an array.
-Activation = Callable[[Array, Array | None], None]
-ACTIVATIONS: dict[str, Activation] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
+#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half; room
+#: of the same size, where there is some, spares an array.
+Activation = Callable[[Array, Array | None], Array]
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": _gelu,
+    "relu": _relu,
+    "relu2": _relu2,
+    "swiglu": _swiglu,
+}
 
 
 def _future(new: int, start: int) -> npt.NDArray[np.bool_]:

@@ -109,7 +109,7 @@ def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tu
 
 def windows_at_once(config: ModelConfig) -> int:
     """How many windows of block_size one forward may take, for the memory that it needs."""
-    widest = max(config.vocab_size, 4 * config.n_embd, config.n_head * config.block_size)
+    widest = max(config.vocab_size, config.widened, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 

@@ -23,7 +23,7 @@ SHOWN = 50  # progress reports of a long evaluation
 def at_once(config: ModelConfig, device: str) -> int:
     """Number of windows that are evaluated together."""
     most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    return max(1, most // (config.block_size * max(config.vocab_size, 4 * config.n_embd)))
+    return max(1, most // (config.block_size * max(config.vocab_size, config.widened)))
 
 
 def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0) -> float:

@@ -99,7 +99,8 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     at_once = min(config.micro_batch_size or share, share)
     # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
     fixed = 16 * model.parameters()
-    kept = 16 * model.n_layer * model.n_embd + 3 * model.vocab_size
+    layer = 8 * model.n_embd + model.widened + model.hidden
+    kept = model.n_layer * layer + 3 * model.vocab_size
     sequence = 4 * kept * model.block_size
     if fixed + at_once * sequence <= has:
         return

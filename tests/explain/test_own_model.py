@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from gpt.config import ModelConfig
-from gpt.config.model import Activation, Position
+from gpt.config.model import Activation, Norm, Position
 from gpt.errors import ConfigError, TextError
 from gpt.explain.lesson import Lesson, Table
 from gpt.explain.own_model import must_fit, walk
@@ -51,7 +51,7 @@ def tables_of(lesson: Lesson) -> dict[str, Table]:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("position", get_args(Position))
 def test_every_stage_follows_in_every_model(
     position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike

@@ -155,23 +155,28 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_in_numpy_are_torchs(name: str) -> None:
-    x = np.linspace(-8, 8, 161)
+    x = np.random.default_rng(1).permutation(np.linspace(-8, 8, 162))
     expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
     for room in (None, np.full_like(x, np.nan)):
         changed = x.copy()
-        reader.ACTIVATIONS[name](changed, room)
-        np.testing.assert_allclose(changed, expected, rtol=0, atol=1e-13)
+        found = reader.ACTIVATIONS[name](changed, room)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+        assert np.shares_memory(found, changed)
 
 
 def test_activations_have_their_known_values() -> None:
-    x = np.array([-3.0, -1.0, 0.0, 0.5, 2.0])
+    x = np.array([-3.0, -1.0, 0.0, 0.5, 2.0, -4.0])
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     expected = {
-        "relu": [0, 0, 0, 0.5, 2],
-        "relu2": [0, 0, 0, 0.25, 4],
+        "relu": [0, 0, 0, 0.5, 2, 0],
+        "relu2": [0, 0, 0, 0.25, 4, 0],
+        "swiglu": [-3 / (1 + math.exp(3)) * 0.5, -1 / (1 + math.exp(1)) * 2, 0],
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
     }
     for name, activation in reader.ACTIVATIONS.items():
-        changed = x.copy()
-        activation(changed, None)
-        np.testing.assert_allclose(changed, expected[name], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(activation(x.copy(), None), expected[name], rtol=0, atol=1e-15)
+
+
+def test_silu_of_numbers_far_from_0_neither_overflows_nor_warns() -> None:
+    x = np.array([-1e4, 1e4, -90.0, 3.0, 3.0, 3.0], dtype=np.float32)
+    np.testing.assert_allclose(reader.ACTIVATIONS["swiglu"](x, None), [0, 3e4, 0], atol=1e-4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.model import Position
+from gpt.config.model import Activation, Norm, Position
 from gpt.model import GPT
 from gpt.model import sampler as drawing
 from gpt.model.decoder import TorchDecoder
@@ -62,12 +62,17 @@ def test_it_decodes_without_dropout(tiny: Checkpoint, trained: TrainedGPT) -> No
 
 
 @pytest.mark.parametrize("ngram", [1, 4])
+@pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("position", get_args(Position))
-def test_the_cache_is_invisible_for_every_kind_of_model(position: str, ngram: int) -> None:
+def test_the_cache_is_invisible_for_every_kind_of_model(
+    position: str, activation: str, ngram: int
+) -> None:
     shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
     for attention in ("fused", "heads"):
         options = {
             "position": position,
+            "activation": activation,
+            "norm": get_args(Norm)[ngram % 2],
             "ngram": ngram,
             "attention": attention,
             "qk_norm": ngram > 1,

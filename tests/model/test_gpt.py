@@ -161,6 +161,23 @@ def test_nanogpt_recipes_have_nanogpts_parameter_counts(device: str, count: int)
     assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
 
 
+@pytest.mark.parametrize("n_embd", [8, 24, 104, 384])
+def test_every_activation_has_about_as_many_parameters_and_operations(n_embd: int) -> None:
+    plain, *others = (
+        ModelConfig(vocab_size=65, n_embd=n_embd, activation=name) for name in ACTIVATIONS
+    )
+    matrices = plain.n_layer * 12 * n_embd**2 + 65 * n_embd
+    attention = 6 * plain.n_layer * n_embd * plain.block_size
+    assert plain.training_flops == 6 * matrices + attention
+    for config in others:
+        assert config.hidden % 8 == 0
+        more = 3 * 8 * n_embd * config.n_layer  # three matrices of at most 8 rows more
+        assert 0 <= config.parameters() - plain.parameters() <= more
+        assert config.training_flops - plain.training_flops == 6 * (
+            config.parameters() - plain.parameters()
+        )
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_new_model_knows_nothing(name: str) -> None:
     config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from gpt.config import ModelConfig
-from gpt.config.model import Activation, Position
+from gpt.config.model import Activation, Norm, Position
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Cache, Reader, Stages, rms_norm, softmax
 
@@ -45,7 +45,7 @@ def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
-@pytest.mark.parametrize("norm", ["rms", "layer"])
+@pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("ngram", [1, 4])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_cached_equals_uncached_at_every_length(
