@@ -14,7 +14,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.explain.lesson import Step, Table
 from gpt.heads.exact_functions import HASH, MODULUS, Order, gram_orders, gram_rows
-from gpt.reading.gpt import ngram_rows
+from gpt.reading.ngram_embedding import ngram_rows
 from gpt.vocabulary import Ids
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
-from gpt.reading.gpt import EPSILON, Array
+from gpt.reading.layers import EPSILON, Array
 from gpt.vocabulary import Ids
 
 HASH, MODULUS = 1_000_003, 2**31 - 1

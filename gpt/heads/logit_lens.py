@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array, Reader, softmax
+from gpt.reading.gpt import Array, Reader
+from gpt.reading.layers import softmax
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
-from gpt.reading.gpt import ACTIVATIONS, EPSILON, Activation, Array, Cache, Reader
+from gpt.reading.gpt import Cache, Reader
+from gpt.reading.layers import ACTIVATIONS, EPSILON, Activation, Array
 from gpt.reading.positions import Table
 
 ROWS = 384  # of activations that a core's own cache holds
@@ -239,28 +240,9 @@ def _fold(reader: Reader) -> _Weights:
     return _Weights(
         layers=tuple(layers),
         output=output,
-        turns=_turns(config, reader.position.turns, reader.dtype),
+        turns=reader.position.factors(),
         centred=centred,
     )
-
-
-def _turns(config: ModelConfig, rotary: Table | None, dtype: np.dtype[Any]) -> Table:
-    """What all heads' queries, then keys, are multiplied by at each position, 1/√D with it.
-
-    Complex where positions turn: coordinates 2d and 2d + 1 are one number.
-    """
-    scale = dtype.type(config.head_size**-0.5)
-
-    def make(rows: int) -> Array:
-        if rotary is None:
-            both = np.ones((rows, 2, config.n_embd), dtype)
-        else:
-            turns = rotary(rows)[:rows]
-            both = np.tile((turns[:, 0] + 1j * turns[:, 1])[:, None], (1, 2, config.n_head))
-        both[:, 0] *= scale
-        return both.reshape(rows, -1)
-
-    return Table(make, config.block_size)
 
 
 class _Buffers:

@@ -19,10 +19,12 @@ from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
+from gpt.reading.layers import ACTIVATIONS, NORMS, Array, rms_norm, softmax
+from gpt.reading.ngram_embedding import ngram_rows
 from gpt.reading.positions import POSITIONS
 
-Array = npt.NDArray[np.floating[Any]]
-EPSILON = 1e-5
+__all__ = ["Array", "Cache", "Change", "Reader", "Stages"]
+
 MATRICES = 4  # scores, scaled, masked, weights
 SMALL = 2**26  # bytes that any machine has
 
@@ -223,107 +225,6 @@ def _check_memory(size: int, characters: int) -> None:
             f"{MATRICES * size / 2**30:,.0f} GB, this machine has {has / 2**30:,.1f} GB; give a "
             "shorter text"
         )
-
-
-def ngram_rows(
-    config: ModelConfig, ids: npt.NDArray[Any], new: int | None = None
-) -> npt.NDArray[np.int64]:
-    """(B, T) ids -> (B, new, N) rows of the n-gram table, for the orders 2 … N + 1.
-
-    Of the last `new` characters, or of all. A polynomial in the characters' codes (id + 1; 0 before
-    the text), the last one's first. Its base is the number of codes where all n-grams of the order
-    fit the table; else it is a hash.
-    """
-    new, reach = new or ids.shape[1], config.ngram - 1
-    codes = ids[:, -new - reach :].astype(np.int64) + 1
-    if codes.shape[1] < new + reach:
-        codes = np.pad(codes, ((0, 0), (new + reach - codes.shape[1], 0)))
-    back = [codes[:, reach - n :][:, :new] for n in range(reach + 1)]  # each (B, new)
-    firsts, kinds = np.cumsum([0, *config.ngram_tables]), config.vocab_size + 1
-    row, used = back[0], 0
-    rows = np.empty((len(ids), new, reach), np.int64)
-    for n, table in enumerate(config.ngram_tables):
-        base = kinds if kinds ** (n + 2) <= table else 1_000_003
-        row, more = (row, back[n + 1 : n + 2]) if base == used else (back[0], back[1 : n + 2])
-        for code in more:
-            row = (row * base + code) % (2**31 - 1)
-        rows[..., n], used = row % table + firsts[n], base
-    return rows
-
-
-def softmax(x: Array) -> Array:
-    """Over the last axis, shifted by its largest so that nothing overflows."""
-    exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
-    total: Array = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials / total
-
-
-def rms_norm(x: Array) -> Array:
-    """x / sqrt(mean(x²) + epsilon) over the last axis."""
-    mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
-    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON))
-    return normed
-
-
-def _rms(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
-    return rms_norm(x)
-
-
-def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    normed = rms_norm(centred) * tensors[f"{name}.weight"]
-    bias = tensors.get(f"{name}.bias")
-    return normed if bias is None else normed + bias
-
-
-def _relu(x: Array, room: Array | None) -> Array:
-    return np.maximum(x, 0, out=x)
-
-
-def _relu2(x: Array, room: Array | None) -> Array:
-    np.maximum(x, 0, out=x)
-    return np.multiply(x, x, out=x)
-
-
-def _gelu(x: Array, room: Array | None) -> Array:
-    """The tanh form (Hendrycks & Gimpel 2016)."""
-    inner: Array = np.multiply(x, x, out=room)
-    inner *= 0.044715
-    inner += 1
-    inner *= x
-    inner *= (2 / np.pi) ** 0.5
-    np.tanh(inner, out=inner)
-    inner += 1
-    inner *= 0.5
-    x *= inner
-    return x
-
-
-def _swiglu(x: Array, room: Array | None) -> Array:
-    """SiLU of the first half times the second (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
-    gate, up = np.split(x, 2, axis=-1)
-    curve: Array = np.multiply(gate, 0.5, out=None if room is None else room[..., : gate.shape[-1]])
-    np.tanh(curve, out=curve)
-    curve += 1
-    curve *= 0.5
-    gate *= curve
-    gate *= up
-    return gate
-
-
-NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
-    "layer": _layer_norm,
-    "rms": _rms,
-}
-#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half; room
-#: of the same size, where there is some, spares an array.
-Activation = Callable[[Array, Array | None], Array]
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": _gelu,
-    "relu": _relu,
-    "relu2": _relu2,
-    "swiglu": _swiglu,
-}
 
 
 def _future(new: int, start: int) -> npt.NDArray[np.bool_]:

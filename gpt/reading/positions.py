@@ -43,8 +43,6 @@ class Table:
 class Position:
     """Positions that do nothing. `at`: the positions of what a method is given, start to stop."""
 
-    turns: Table | None = None  #: rows (2, D/2), the cosines and sines that `rotate` uses, if any
-
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
@@ -61,6 +59,24 @@ class Position:
     def bias(self, at: slice) -> Array | None:
         """(H, T, S), S = at.stop: added to the scaled scores of the queries `at`; None: nothing."""
         return None
+
+    def factors(self) -> Table:
+        """Rows that the decoder multiplies all heads' queries, then keys, by: `rotate`, and 1/√D.
+
+        (2C,), or (C,) complex ones where coordinates 2d and 2d + 1 turn as one number.
+        """
+        scale = self.dtype.type(self.config.head_size**-0.5)
+
+        def make(rows: int) -> Array:
+            both = np.tile(self._turning(rows)[:, None], (1, 2, self.config.n_head))
+            both[:, 0] *= scale
+            return both.reshape(rows, -1)
+
+        return Table(make, self.config.block_size)
+
+    def _turning(self, rows: int) -> Array:
+        """(rows, D), or (rows, D/2) complex: what `rotate` multiplies a head's coordinates by."""
+        return np.ones((rows, self.config.head_size), self.dtype)
 
 
 class Learned(Position):
@@ -95,23 +111,25 @@ class Sinusoidal(Position):
 class Rotary(Position):
     """Queries and keys turned by an angle that grows with the position (Su et al. 2021)."""
 
-    turns: Table
-
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         super().__init__(config, tensors, dtype)
         half = config.head_size // 2
         self._frequencies = 10_000.0 ** (-np.arange(half) / half)
-        self.turns = Table(self._make, config.block_size)
+        self._turns = Table(self._make, config.block_size)  # rows (2, D/2)
 
     def _make(self, rows: int) -> Array:
         angles = np.outer(np.arange(rows), self._frequencies)  # (rows, D/2)
         return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
 
     def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
-        cosines, sines = self.turns(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
+        cosines, sines = self._turns(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
         return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
+
+    def _turning(self, rows: int) -> Array:
+        turns = self._turns(rows)[:rows]
+        return turns[:, 0] + 1j * turns[:, 1]
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:

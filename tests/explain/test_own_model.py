@@ -16,7 +16,8 @@ from gpt.errors import ConfigError, TextError
 from gpt.explain.lesson import Lesson, Table
 from gpt.explain.own_model import must_fit, walk
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.reading.gpt import Reader, softmax
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import softmax
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary

@@ -15,6 +15,7 @@ from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
 from gpt.reading import gpt as reader_module
+from gpt.reading import positions
 from gpt.reading.gpt import Array, Cache, Reader, Stages
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
@@ -178,13 +179,18 @@ def test_a_reader_that_computes_wrongly_is_noticed_where_it_does(
 
 
 @pytest.mark.parametrize(
-    ("place", "noticed"), [("_turn", QKV), ("rms_norm", QKV), ("softmax", WEIGHTS)]
+    ("module", "place", "noticed"),
+    [
+        (positions, "_turn", QKV),
+        (reader_module, "rms_norm", QKV),
+        (reader_module, "softmax", WEIGHTS),
+    ],
 )
 def test_a_part_of_the_reader_that_is_wrong_is_noticed(
-    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, place: str, noticed: str
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, module: Any, place: str, noticed: str
 ) -> None:
-    right = getattr(reader_module, place)
-    monkeypatch.setattr(reader_module, place, lambda x, *rest: right(x * np.float32(1.01), *rest))
+    right = getattr(module, place)
+    monkeypatch.setattr(module, place, lambda x, *rest: right(x * np.float32(1.01), *rest))
     if place == "rms_norm":  # which does not change with a factor
         monkeypatch.setattr(reader_module, place, lambda x: right(x) * np.float32(1.01))
     assert {noticed, WAY} <= failed(Reader(trained.config, trained.stored.tensors), trained)

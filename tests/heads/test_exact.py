@@ -15,7 +15,8 @@ from gpt.config.model import Activation, Norm, Position
 from gpt.heads.exact import Exact
 from gpt.heads.exact_functions import gram_rows, turned, unit
 from gpt.model import GPT
-from gpt.reading.gpt import Reader, Stages, ngram_rows
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.ngram_embedding import ngram_rows
 from gpt.training.checkpoint import exact_logits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpt.heads.logit_lens import look
-from gpt.reading.gpt import softmax
+from gpt.reading.layers import softmax
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
 

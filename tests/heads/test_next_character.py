@@ -7,7 +7,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.heads.next_character import FILTERS, Following
-from gpt.reading.gpt import softmax
+from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT

@@ -39,6 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "rms, normed": {"ngram": 2, "ngram_rows": 99},
     "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
+    "biased, gated": {"position": "alibi", "activation": "swiglu", "qk_norm": False},
 }
 
 

@@ -16,7 +16,7 @@ from gpt.heads.exact_functions import added_to_scores
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
-from gpt.reading import gpt as reader
+from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 
 both = pytest.mark.parametrize("kind", ATTENTION)
@@ -159,7 +159,7 @@ def test_activations_in_numpy_are_torchs(name: str) -> None:
     expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
     for room in (None, np.full_like(x, np.nan)):
         changed = x.copy()
-        found = reader.ACTIVATIONS[name](changed, room)
+        found = read_layers.ACTIVATIONS[name](changed, room)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
         assert np.shares_memory(found, changed)
 
@@ -173,10 +173,10 @@ def test_activations_have_their_known_values() -> None:
         "swiglu": [-3 / (1 + math.exp(3)) * 0.5, -1 / (1 + math.exp(1)) * 2, 0],
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
     }
-    for name, activation in reader.ACTIVATIONS.items():
+    for name, activation in read_layers.ACTIVATIONS.items():
         np.testing.assert_allclose(activation(x.copy(), None), expected[name], rtol=0, atol=1e-15)
 
 
 def test_silu_of_numbers_far_from_0_neither_overflows_nor_warns() -> None:
     x = np.array([-1e4, 1e4, -90.0, 3.0, 3.0, 3.0], dtype=np.float32)
-    np.testing.assert_allclose(reader.ACTIVATIONS["swiglu"](x, None), [0, 3e4, 0], atol=1e-4)
+    np.testing.assert_allclose(read_layers.ACTIVATIONS["swiglu"](x, None), [0, 3e4, 0], atol=1e-4)

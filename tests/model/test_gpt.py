@@ -21,7 +21,7 @@ from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, NORMS
 from gpt.model.positions import POSITIONS
-from gpt.reading import gpt as reader
+from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 from gpt.reading.gpt import Reader, Stages
 
@@ -214,8 +214,8 @@ def test_residual_projections_start_smaller() -> None:
 @pytest.mark.parametrize(
     ("choice", "built_in"),
     [
-        (choices.Norm, (NORMS, reader.NORMS)),
-        (choices.Activation, (ACTIVATIONS, reader.ACTIVATIONS)),
+        (choices.Norm, (NORMS, read_layers.NORMS)),
+        (choices.Activation, (ACTIVATIONS, read_layers.ACTIVATIONS)),
         (choices.Position, (POSITIONS, read_positions.POSITIONS)),
         (choices.Attention, (ATTENTION,)),
     ],

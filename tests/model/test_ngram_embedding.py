@@ -12,7 +12,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
 from gpt.model.ngram_embedding import NgramEmbedding
-from gpt.reading.gpt import ngram_rows
+from gpt.reading.ngram_embedding import ngram_rows
 
 LARGEST = 0x10FFFF - 1
 

@@ -11,7 +11,8 @@ import pytest
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Cache, Reader, Stages, rms_norm, softmax
+from gpt.reading.gpt import Cache, Reader, Stages
+from gpt.reading.layers import rms_norm, softmax
 
 BLOCK = 8
 POSITIONS, ACTIVATIONS = get_args(Position), get_args(Activation)

@@ -1,0 +1,90 @@
+"""The parts of a block that look at one position at a time: gpt/model/layers.py again, in numpy.
+
+Norms, activations and softmax. Tensor names: B batch, T time, C n_embd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating[Any]]
+EPSILON = 1e-5
+
+
+def softmax(x: Array) -> Array:
+    """Over the last axis, shifted by its largest so that nothing overflows."""
+    exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    total: Array = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / total
+
+
+def rms_norm(x: Array) -> Array:
+    """x / sqrt(mean(x²) + epsilon) over the last axis."""
+    mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
+    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON))
+    return normed
+
+
+def _rms(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    return rms_norm(x)
+
+
+def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    normed = rms_norm(centred) * tensors[f"{name}.weight"]
+    bias = tensors.get(f"{name}.bias")
+    return normed if bias is None else normed + bias
+
+
+def _relu(x: Array, room: Array | None) -> Array:
+    return np.maximum(x, 0, out=x)
+
+
+def _relu2(x: Array, room: Array | None) -> Array:
+    np.maximum(x, 0, out=x)
+    return np.multiply(x, x, out=x)
+
+
+def _gelu(x: Array, room: Array | None) -> Array:
+    """The tanh form (Hendrycks & Gimpel 2016)."""
+    inner: Array = np.multiply(x, x, out=room)
+    inner *= 0.044715
+    inner += 1
+    inner *= x
+    inner *= (2 / np.pi) ** 0.5
+    np.tanh(inner, out=inner)
+    inner += 1
+    inner *= 0.5
+    x *= inner
+    return x
+
+
+def _swiglu(x: Array, room: Array | None) -> Array:
+    """SiLU of the first half times the second (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
+    gate, up = np.split(x, 2, axis=-1)
+    curve: Array = np.multiply(gate, 0.5, out=None if room is None else room[..., : gate.shape[-1]])
+    np.tanh(curve, out=curve)
+    curve += 1
+    curve *= 0.5
+    gate *= curve
+    gate *= up
+    return gate
+
+
+NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
+    "layer": _layer_norm,
+    "rms": _rms,
+}
+#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half; room
+#: of the same size, where there is some, spares an array.
+Activation = Callable[[Array, Array | None], Array]
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": _gelu,
+    "relu": _relu,
+    "relu2": _relu2,
+    "swiglu": _swiglu,
+}

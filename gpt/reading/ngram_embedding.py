@@ -1,0 +1,39 @@
+"""Which rows of the n-gram table a text has: gpt/model/ngram_embedding.py again, in numpy.
+
+Tensor names: B batch, T time, N orders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config import ModelConfig
+
+
+def ngram_rows(
+    config: ModelConfig, ids: npt.NDArray[Any], new: int | None = None
+) -> npt.NDArray[np.int64]:
+    """(B, T) ids -> (B, new, N) rows of the n-gram table, for the orders 2 … N + 1.
+
+    Of the last `new` characters, or of all. A polynomial in the characters' codes (id + 1; 0 before
+    the text), the last one's first. Its base is the number of codes where all n-grams of the order
+    fit the table; else it is a hash.
+    """
+    new, reach = new or ids.shape[1], config.ngram - 1
+    codes = ids[:, -new - reach :].astype(np.int64) + 1
+    if codes.shape[1] < new + reach:
+        codes = np.pad(codes, ((0, 0), (new + reach - codes.shape[1], 0)))
+    back = [codes[:, reach - n :][:, :new] for n in range(reach + 1)]  # each (B, new)
+    firsts, kinds = np.cumsum([0, *config.ngram_tables]), config.vocab_size + 1
+    row, used = back[0], 0
+    rows = np.empty((len(ids), new, reach), np.int64)
+    for n, table in enumerate(config.ngram_tables):
+        base = kinds if kinds ** (n + 2) <= table else 1_000_003
+        row, more = (row, back[n + 1 : n + 2]) if base == used else (back[0], back[1 : n + 2])
+        for code in more:
+            row = (row * base + code) % (2**31 - 1)
+        rows[..., n], used = row % table + firsts[n], base
+    return rows
