@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import TEXT
 
-import cli
+from gpt.commands import main
 
 TINY = (
     "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --steps 8 "
@@ -80,7 +80,7 @@ def _answer(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes 
         patch.setattr(sys, name, stream)
     patch.setattr(sys, "argv", ["gptx", *arguments])
     with pytest.raises(SystemExit) as left:
-        cli.main()
+        main()
     texts = []
     for stream in streams[1:]:
         stream.flush()

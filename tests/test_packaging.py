@@ -2,15 +2,100 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import versions
+from conftest import TEXT
+from program import TINY
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+OTHER = "owner = 'another distribution'\n"
+
+
+def pip(*arguments: str | Path) -> None:
+    """pip without network; fails the test with what pip printed."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built from a copy with the setuptools that is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "cli.py"):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(ROOT / "gpt", folder / "gpt", ignore=shutil.ignore_patterns("__pycache__"))
+    pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", folder / "dist", folder)
+    (built,) = (folder / "dist").iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with gptx beside another distribution's module `cli`."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "cli.py").write_text(OTHER, encoding="utf-8")
+    pip("install", "--no-deps", "--no-index", "--target", folder, wheel)
+    return folder
+
+
+def test_a_wheel_is_one_package_with_all_its_files_and_one_script(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (entries,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
+        scripts = archive.read(entries).decode().splitlines()
+    assert {name.split("/")[0] for name in names} == {"gpt"}
+    here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpt").rglob("*.*")}
+    kept = {name for name in here if "__pycache__" not in name and not name.endswith("deno.json")}
+    assert len(kept) > 100
+    assert kept <= names
+    assert [line for line in scripts if line] == ["[console_scripts]", "gptx = gpt.commands:main"]
+
+
+def test_an_installed_wheel_trains_samples_and_shows_a_head_beside_anothers_cli(
+    installed: Path, tmp_path: Path
+) -> None:
+    def run(*command: str | Path) -> str:
+        place = {name: value for name, value in os.environ.items() if "GPTX" not in name}
+        place |= {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=place, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    gptx, python = installed / "bin" / "gptx", sys.executable
+    (tmp_path / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    where = run(python, "-c", "import gpt, cli; print(gpt.__file__, cli.owner, sep='\\n')")
+    assert where.splitlines() == [str(installed / "gpt/__init__.py"), "another distribution"]
+    version = run(gptx, "--version")
+    assert version == run(python, "-m", "gpt", "--version")
+    assert re.fullmatch(r"gptx \d+\.\d+\.\d+\n", version)
+    run(gptx, "train", "corpus.txt", *TINY)
+    assert run(gptx, "sample", "the cat", "--length", "5").startswith("the cat")
+    assert "rows sum to 1" in run(gptx, "attn", "the cat")
+    assert (installed / "cli.py").read_text(encoding="utf-8") == OTHER
+
+
+def test_the_program_of_a_checkout_is_the_installed_one() -> None:
+    import cli
+    from gpt import commands
+
+    assert (cli.app, cli.main) == (commands.app, commands.main)
+    assert PROJECT["project"]["scripts"] == {"gptx": f"{commands.__name__}:main"}
+    command = [sys.executable, ROOT / "cli.py", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("gptx ")
 
 
 def test_the_oldest_python_is_the_same_for_pip_ruff_and_mypy() -> None:

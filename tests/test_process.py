@@ -21,13 +21,17 @@ from conftest import TEXT, train_tiny
 
 from gpt.storage.run import Run
 
-MAIN = [sys.executable, "-c", "import cli; cli.main()"]
+MAIN = [sys.executable, "-m", "gpt"]
 
 
 def without(module: str) -> list[str]:
     """The program, which fails if it imports this."""
     check = f"assert {module!r} not in sys.modules, 'imported'"
-    return [sys.executable, "-c", f"import sys, cli\ntry: cli.main()\nfinally: {check}"]
+    return [
+        sys.executable,
+        "-c",
+        f"import sys, gpt.commands\ntry: gpt.commands.main()\nfinally: {check}",
+    ]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -77,6 +81,15 @@ def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]
 def test_a_bare_import_of_the_library_imports_neither_numpy_nor_torch() -> None:
     code = "import sys, gpt; assert gpt.__version__; assert not {'numpy', 'torch'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
+
+
+def test_tab_completion_shows_the_public_names_of_the_library_and_each_one_is_there() -> None:
+    import gpt
+
+    assert sorted(dir(gpt)) == sorted(gpt.__all__)
+    assert all(getattr(gpt, name) for name in gpt.__all__)
+    with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'lode'"):
+        gpt.lode  # noqa: B018
 
 
 def test_a_timed_run_beside_a_busy_core_ends_with_its_schedule(tmp_path: Path) -> None:

@@ -34,13 +34,13 @@ SHAPE = (
 def launched(
     folder: Path, size: int, *arguments: str, restarts: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`torchrun … -m -- cli train` in a folder, ended with all that it has started."""
+    """`torchrun … -m -- gpt train` in a folder, ended with all that it has started."""
     environment = {name: value for name, value in os.environ.items() if "GPTX" not in name}
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
             *(f"--nproc-per-node={size}", f"--max-restarts={restarts}", "--monitor-interval=0.2"),
-            *("-m", "--", "cli", "train", *arguments),
+            *("-m", "--", "gpt", "train", *arguments),
         ],
         cwd=folder,
         env={**environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()},
@@ -134,7 +134,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all_and_one_process_goes_on(folder:
         os.kill(workers(process)[1], signal.SIGTERM)
         told = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 0, told  # or torchrun would start all again
-    assert "torchrun … -m -- cli train --resume --run signalled" in told
+    assert "torchrun … -m -- gpt train --resume --run signalled" in told
     assert told.count("SIGTERM after step") == 1
     assert "resuming" not in told
     stopped = run.last().manifest
@@ -142,7 +142,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all_and_one_process_goes_on(folder:
     assert stopped.val_loss is None or stopped.step % 50 == 0
     alone = subprocess.run(
         [
-            *(sys.executable, "-c", "import cli; cli.main()", "train", "--resume"),
+            *(sys.executable, "-m", "gpt", "train", "--resume"),
             *("--steps", str(stopped.step + 5)),
         ],
         cwd=folder,

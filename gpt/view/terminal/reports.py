@@ -410,7 +410,7 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
-        resume = resume.replace("gptx", "torchrun … -m -- cli", 1) + " --shard" * shard
+        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
     best = manifest.shown_loss[0]
     return {
         "ended": f"{ended}, {time_of(manifest)}",

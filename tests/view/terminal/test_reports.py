@@ -241,7 +241,7 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     shared = replace(manifest(), environment={"ranks": 2})
     for shard, option in ((False, ""), (True, " --shard")):
         facts = reports.farewell(Run(Path("checkpoints/tale-1")), shared, reason, shard)
-        expected = goes_on.replace("gptx", "torchrun … -m -- cli")
+        expected = goes_on.replace("gptx", "torchrun … -m -- gpt")
         assert facts["go on"] == expected + option * bool(expected)
     elsewhere = reports.farewell(Run(Path("my runs/tale-1")), manifest(), reason)
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3

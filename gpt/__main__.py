@@ -1,0 +1,6 @@
+"""`python -m gpt` and `torchrun … -m -- gpt train …`: the program `gptx`."""
+
+from gpt.commands import main
+
+if __name__ == "__main__":
+    main()
