@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
 import pytest
 from program import TINY, Gptx
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,11 @@ def test_every_command_of_the_readme_works(gptx: Gptx, command: str) -> None:
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
     assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
+
+
+def test_the_page_of_the_commands_is_what_they_say_themselves() -> None:
+    written = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    assert written == runpy.run_path(str(ROOT / "docs/commands.py"))["page"](), "make cli-docs"
 
 
 def test_version_and_help(gptx: Gptx) -> None:
