@@ -17,8 +17,8 @@ DIGITS = 4
 INTRODUCTION = """# Attention, one idea at a time
 
 Every number on this page is computed by `gptx explain`, and `gptx explain mine` shows the same
-steps in a model that you trained. Written by `make lessons` from `gpt/lessons/`: change the
-lessons, not the page.
+steps in a model that you trained. Written by `make lessons` from `gpt/explain/tutorials/`:
+change the lessons, not the page.
 """
 
 
