@@ -39,9 +39,10 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
     (folder / "held-out.txt").write_text("To be, or not to be.\n" * 9, encoding="utf-8")
-    (folder / "books").mkdir()
-    for number in range(10):
-        (folder / "books" / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
+    for name in ("books", "corpus"):  # docs/scale.md has a folder of this name
+        (folder / name).mkdir()
+        for number in range(10):
+            (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         _at_home(folder, patch)
         answer = _answer(patch, ("train", "corpus.txt", *TINY))

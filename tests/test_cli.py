@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program import TINY, Gptx
@@ -107,8 +108,17 @@ def commands_of(document: Path) -> list[str]:
     return [line for line in lines if line.startswith("gptx ")]
 
 
-@pytest.mark.parametrize("command", commands_of(Path(__file__).parent.parent / "README.md"))
-def test_every_command_of_the_readme_works(gptx: Gptx, command: str) -> None:
+DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+COMMANDS = dict.fromkeys(command for document in DOCUMENTS for command in commands_of(document))
+
+
+def test_the_documents_that_show_commands_are_all_read() -> None:
+    shown = {document.name for document in DOCUMENTS if commands_of(document)}
+    assert shown >= {"README.md", "corpus.md", "sampling.md", "heads.md", "devices.md", "scale.md"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_readme_and_of_docs_works(gptx: Gptx, command: str) -> None:
     arguments = shlex.split(command)[1:]
     if arguments[0] == "train":  # as it stands, but small, and only as far as the card
         small = [] if "--resume" in arguments else TINY
@@ -118,6 +128,40 @@ def test_every_command_of_the_readme_works(gptx: Gptx, command: str) -> None:
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
     assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
+
+
+@pytest.mark.usefixtures("gptx")  # in the folder of a user
+def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENTS[0].read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["weights"].shape == (7, 7)
+    assert names["heads"].measures
+    assert capsys.readouterr().out.startswith("The ")
+
+
+def test_the_readme_fits_a_few_screens_and_begins_with_installing_and_three_commands() -> None:
+    text = DOCUMENTS[0].read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    first = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0].splitlines()
+    words = [line.split("  #")[0].split()[:2] for line in first]
+    assert words[1:] == [
+        ["pip", "install"],
+        ["gptx", "train"],
+        ["gptx", "sample"],
+        ["gptx", "attn"],
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_and_every_path_in_the_readme_and_in_docs_leads_somewhere(
+    document: Path,
+) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"(?:\]\(|src=\")([^)\"#:\s]+)(?=[)\"#])", text)
+    paths = re.findall(r"`((?:gpt|tests|docs|benchmarks)/[\w./-]*)`", text)
+    found = [document.parent / link for link in links] + [ROOT / path for path in paths]
+    assert [str(path) for path in found if not path.exists()] == []
 
 
 def test_the_page_of_the_commands_is_what_they_say_themselves() -> None:
