@@ -39,13 +39,13 @@ def choose(device: str) -> str:
     Raises ConfigError.
     """
     if device not in get_args(Device):
-        raise ConfigError(f"--device: {device!r} is not one of {', '.join(get_args(Device))}")
+        raise ConfigError("device", f"{device!r} is not one of {', '.join(get_args(Device))}")
     if device == "auto":
         return "cuda" if cuda_devices() else "cpu"
     if device == "cuda" and not cuda_devices():
-        raise ConfigError("--device: no CUDA device found; use --device cpu")
+        raise ConfigError("device", "no CUDA device found; use `device='cpu'`")
     if device == "mps" and not has_mps():
-        raise ConfigError("--device: no Apple GPU found; use --device cpu")
+        raise ConfigError("device", "no Apple GPU found; use `device='cpu'`")
     return device
 
 
@@ -63,8 +63,9 @@ def usable(device: str, trial: Callable[[str], object]) -> str:
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
             raise ConfigError(
-                f"--device: torch cannot compute on {chosen} ({_reason(error)}); install a version "
-                "of torch that can, or use --device cpu"
+                "device",
+                f"torch cannot compute on {chosen} ({_reason(error)}); install a version "
+                "of torch that can, or use `device='cpu'`",
             ) from error
         report_failure(chosen, error, "the CPU computes instead")
         return "cpu"

@@ -13,9 +13,23 @@ class GptxError(Exception):
 
 
 class ConfigError(GptxError, ValueError):
-    """An option that is out of range or contradicts another."""
+    """An option that is out of range or contradicts another: ConfigError("n_layer", "0 is …").
+
+    field: its name in Python, "" where the error concerns no single option; a value may follow
+    the name, as in "config my.toml". reason: what is wrong; it names other options in backquotes,
+    as in "`steps`" and "`device='cpu'`". `gpt.config.fields.spelled` turns both into flags.
+    ConfigError(reason) has no field.
+    """
 
     exit_code = 2
+
+    def __init__(self, *parts: str) -> None:
+        super().__init__(*parts)
+        *fields, self.reason = parts
+        self.field = fields[0] if fields else ""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}" if self.field else self.reason
 
 
 class TextError(GptxError, ValueError):

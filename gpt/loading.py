@@ -94,7 +94,7 @@ def _is_model(place: str) -> bool:
 def _must_be_best(step: str | SupportsIndex, place: str | Path) -> None:
     """Raises ConfigError if a step is chosen at a place that has only one."""
     if str(step) != "best":
-        raise ConfigError(f"--step: {place} has one step only; leave --step out")
+        raise ConfigError("step", f"{place} has one step only; leave `step` out")
 
 
 def _try_torch(device: str) -> None:

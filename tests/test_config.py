@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
-from gpt.config.fields import field_help, field_types, flag_of, only_fields
+from gpt.config.fields import field_help, field_types, only_fields, spelled
 from gpt.config.presets import PRESETS, preset
 from gpt.errors import ConfigError
 from gpt.storage.config_file import from_toml, to_toml
@@ -46,7 +47,7 @@ def of_wrong_type() -> list[tuple[type, str, Any]]:
 def test_a_value_of_another_type_is_refused_by_its_option(
     config: type, name: str, value: Any
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^{flag_of(name)}: "):
+    with pytest.raises(ConfigError, match=f"^{name}: "):
         config_of(config, **{name: value})
 
 
@@ -91,7 +92,7 @@ def test_a_value_out_of_range_is_refused_by_its_option(
 ) -> None:
     odd_heads = {"n_embd": 12, "n_head": 4} if name == "position" else {}
     for value in values:
-        with pytest.raises(ConfigError, match=f"^{flag_of(name)}: ") as caught:
+        with pytest.raises(ConfigError, match=f"^{name}: ") as caught:
             config_of(config, **odd_heads, **{name: value})
         assert caught.value.exit_code == 2
 
@@ -167,7 +168,7 @@ def test_a_preset_is_a_copy() -> None:
 
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"^--preset: 'worst' is not one of default, best, classic$"
+        ConfigError, match=r"^preset: 'worst' is not one of default, best, classic$"
     ):
         preset("worst", "cpu")
 
@@ -217,5 +218,19 @@ def test_toml_carries_the_help_and_leaves_out_what_is_not_set() -> None:
 
 @pytest.mark.parametrize("text", ["steps = ", "steps = 1\nsteps = 2", "= 1", 'a = "\x00"'])
 def test_broken_toml_is_an_error_that_names_the_file(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--config my\.toml: "):
+    with pytest.raises(ConfigError, match=r"^config my\.toml: "):
         from_toml(text, "my.toml")
+
+
+def test_python_reads_field_names_and_the_command_line_flags() -> None:
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(min_lr=1.0, learning_rate=0.5)
+    assert str(caught.value) == "min_lr: 1.0 is above `learning_rate=0.5`"
+    assert (caught.value.field, caught.value.reason) == ("min_lr", str(caught.value)[8:])
+    assert spelled(caught.value) == "--min-lr: 1.0 is above --learning-rate 0.5"
+    assert spelled(ConfigError("device", "use `device='cpu'`")) == "--device: use --device cpu"
+    assert spelled(ConfigError("config a_b.toml", "no `step`")) == "--config a_b.toml: no --step"
+    assert spelled(ConfigError("n", "0")) == "-n: 0"
+    alone = ConfigError("RANK: use torchrun")
+    assert str(alone) == spelled(alone) == "RANK: use torchrun"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -25,7 +25,7 @@ def test_a_device_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     monkeypatch.setattr(devices, "has_mps", lambda: False)
-    with pytest.raises(ConfigError, match=r"--device: .* use --device cpu"):
+    with pytest.raises(ConfigError, match=r"^device: .* use `device='cpu'`"):
         devices.choose(device)
 
 
@@ -47,5 +47,5 @@ def test_a_cpu_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--device: 'x' is not one of auto, cpu, cuda, mps"):
+    with pytest.raises(ConfigError, match=r"^device: 'x' is not one of auto, cpu, cuda, mps"):
         devices.choose("x")

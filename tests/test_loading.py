@@ -46,14 +46,14 @@ def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         gpt.load(run, step=7)
     for wrong in ("first", "", -1, 6.0):
-        with pytest.raises(ConfigError, match=r"^--step: "):
+        with pytest.raises(ConfigError, match=r"^step: "):
             gpt.load(run, step=wrong)  # type: ignore[arg-type]
 
 
 def test_a_step_of_what_has_only_one_is_refused(fresh: Checkpoint) -> None:
     for place in (fresh.path, fresh.path / MODEL):
         for step in ("last", "12", 12):
-            with pytest.raises(ConfigError, match=f"^--step: {place} has one step only"):
+            with pytest.raises(ConfigError, match=f"^step: {place} has one step only"):
                 gpt.load(place, step=step)
 
 

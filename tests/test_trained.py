@@ -70,7 +70,7 @@ def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
     assert several == ["no " + sample for sample in samples]
     assert len(set(several)) == 3
     assert trained.generate("no ", length=20, n=1, seed=5) == several[0]
-    with pytest.raises(ConfigError, match=r"^-n: "):
+    with pytest.raises(ConfigError, match=r"^n: "):
         trained.generate("no ", n=0)
 
 
@@ -94,7 +94,7 @@ def test_unknown_characters_are_refused_by_name_or_skipped(trained: TrainedGPT) 
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [({"temperature": -1.0}, "--temperature"), ({"top_k": 0}, "--top-k")]
+    ("options", "named"), [({"temperature": -1.0}, "temperature"), ({"top_k": 0}, "top_k")]
 )
 def test_an_option_out_of_range_is_named(
     trained: TrainedGPT, options: dict[str, Any], named: str

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gpt.config.fields import spelled
 from gpt.errors import ConfigError, GptxError, StorageError, TextError
 from gpt.storage import files
 
@@ -118,6 +119,8 @@ def _open_what_is_closed() -> None:
 
 def explained(error: Exception) -> tuple[int, str]:
     """The exit code and the line for an error."""
+    if isinstance(error, ConfigError):
+        return error.exit_code, spelled(error)
     if isinstance(error, GptxError):
         return error.exit_code, str(error)
     if isinstance(error, typer.Abort):

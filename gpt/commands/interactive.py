@@ -175,8 +175,8 @@ class Talk:
             raise ConfigError(f"/{typed}: at most {LONGEST_TURN:,} characters a turn")
         try:
             self.settings = replace(self.settings, **{name: number})
-        except ConfigError as error:  # it speaks of an option
-            raise ConfigError(f"/{typed}: {str(error).partition(': ')[2]}") from None
+        except ConfigError as error:
+            raise ConfigError(f"/{typed}: {error.reason}") from None
         console.say(self.described())
 
     def described(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -14,15 +15,29 @@ from gpt.errors import ConfigError
 LARGEST = 1e300  # of any number: beyond it, a float overflows
 
 
-def require(condition: bool, option: str, problem: str) -> None:
-    """Raises ConfigError "--option: problem" unless the condition holds."""
+def require(condition: bool, field: str, reason: str) -> None:
+    """Raises ConfigError(field, reason) unless the condition holds."""
     if not condition:
-        raise ConfigError(f"{flag_of(option)}: {problem}")
+        raise ConfigError(field, reason)
 
 
-def flag_of(option: str) -> str:
+def flag_of(field: str) -> str:
     """A field's name on the command line: "--n-layer", "-n"."""
-    return f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
+    return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
+
+
+def spelled(error: ConfigError) -> str:
+    """The error's text for the command line: "--n-layer: …", other options as flags, too."""
+    field, space, value = error.field.partition(" ")
+    begin = f"{flag_of(field)}{space}{value}: " if field else ""
+    return begin + _OPTION.sub(_as_flag, error.reason)
+
+
+_OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
+
+
+def _as_flag(option: re.Match[str]) -> str:
+    return flag_of(option[1]) + (f" {option[2]}" if option[2] else "")
 
 
 def check_fields(config: object) -> None:

@@ -51,7 +51,7 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout", "ngram_dropout"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
-        require(fits, "n_embd", f"{self.n_embd} does not divide into --n-head {self.n_head} heads")
+        require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
         require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
         require(self.ngram_rows <= 2**24, "ngram_rows", f"over {2**24:,}")
         halves = self.position != "rotary" or self.head_size % 2 == 0

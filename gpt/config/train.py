@@ -74,10 +74,10 @@ class TrainConfig:
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
         ends = self.horizons[-1][1] == self.steps
-        require(ends, "step_plan", f"its last number is not --steps {self.steps}")
+        require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
         falls = self.min_lr <= self.learning_rate
-        require(falls, "min_lr", f"{self.min_lr} is above --learning-rate {self.learning_rate}")
+        require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
         require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")

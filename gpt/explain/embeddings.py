@@ -17,7 +17,7 @@ def words_of(text: str) -> list[str]:
     """
     words = text.split()
     if not words:
-        raise ConfigError("--text: no words in it; give at least one")
+        raise ConfigError("text", "no words in it; give at least one")
     return words if len(words) > 1 else list(words[0])
 
 
@@ -31,19 +31,19 @@ def read_embeddings(text: str, source: str) -> tuple[list[str] | None, list[list
         is_json = text.lstrip().startswith(("[", "{"))
         named = _from_json(text) if is_json else _from_lines(text)
     except ValueError as error:
-        raise ConfigError(f"--embeddings {source}: {error}") from None
+        raise ConfigError(f"embeddings {source}", str(error)) from None
     if not named:
-        raise ConfigError(f"--embeddings {source}: no numbers in it; give a row for each word")
+        raise ConfigError(f"embeddings {source}", "no numbers in it; give a row for each word")
     lengths = [len(row) for _, row in named]
     for place, length in enumerate(lengths, 1):
         if length != lengths[0] or not length:
             raise ConfigError(
-                f"--embeddings {source}: row {place} has {length} numbers, row 1 has {lengths[0]}; "
-                "give every row as many"
+                f"embeddings {source}",
+                f"row {place} has {length} numbers, row 1 has {lengths[0]}; give every row as many",
             )
     words = [word for word, _ in named if word is not None]
     if words and len(words) < len(named):
-        raise ConfigError(f"--embeddings {source}: name every row or none")
+        raise ConfigError(f"embeddings {source}", "name every row or none")
     return words or None, [row for _, row in named]
 
 

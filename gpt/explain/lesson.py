@@ -100,17 +100,19 @@ class Material:
         rows, columns = self.embeddings.shape
         if not 1 <= rows <= MOST_ROWS:
             raise ConfigError(
-                f"--text: {rows} words; a lesson shows every number, so give 1 to {MOST_ROWS}"
+                "text", f"{rows} words; a lesson shows every number, so give 1 to {MOST_ROWS}"
             )
         if len(self.words) != rows:
             raise ConfigError(
-                f"--embeddings: {rows} rows for {len(self.words)} words; give a row for each word"
+                "embeddings",
+                f"{rows} rows for {len(self.words)} words; give a row for each word",
             )
         if not 1 <= columns <= MOST_ROWS:
-            raise ConfigError(f"--embeddings: {columns} numbers in a row; give 1 to {MOST_ROWS}")
+            raise ConfigError("embeddings", f"{columns} numbers in a row; give 1 to {MOST_ROWS}")
         if not (np.abs(self.embeddings) <= LARGEST).all():  # False for NaN
             raise ConfigError(
-                f"--embeddings: a number is not finite or beyond ±{LARGEST:,.0f}; scale them down"
+                "embeddings",
+                f"a number is not finite or beyond ±{LARGEST:,.0f}; scale them down",
             )
 
     @property

@@ -48,7 +48,7 @@ def must_be_there(config: ModelConfig, layer: int, head: int) -> None:
     """Raises ConfigError for a layer or head that the model has not."""
     for name, number, count in (("layer", layer, config.n_layer), ("head", head, config.n_head)):
         if not 0 <= number < count:
-            raise ConfigError(f"--{name}: {number} is not in 0 … {count - 1}")
+            raise ConfigError(name, f"{number} is not in 0 … {count - 1}")
 
 
 def must_fit(config: ModelConfig, characters: int) -> None:

@@ -46,4 +46,4 @@ def from_toml(text: str, source: str) -> dict[str, Any]:
         values: dict[str, Any] = tomllib.loads(text)
         return values
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
-        raise ConfigError(f"--config {source}: {error}") from None
+        raise ConfigError(f"config {source}", str(error)) from None

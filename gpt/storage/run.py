@@ -240,7 +240,7 @@ class Run:
         if which in ("best", "last"):
             return self._best() if which == "best" else self._last()
         if not which.isdecimal() or len(which) > 12:
-            raise ConfigError(f"--step: {which!r} is neither best, last nor a step's number")
+            raise ConfigError("step", f"{which!r} is neither best, last nor a step's number")
         path = self.path / step_folder(int(which))
         if path not in self.step_paths():
             kept = ", ".join(str(int(path.name[5:])) for path in self.step_paths())
@@ -451,12 +451,14 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
             except FileExistsError:
                 if run.step_paths():
                     raise ConfigError(
-                        f"--run: {name!r} exists already; choose another name, or continue it "
-                        f"with --resume --run {name}"
+                        "run",
+                        f"{name!r} exists already; choose another name, or continue it with "
+                        f"--resume --run {name}",
                     ) from None
                 if not run.is_begun():
                     raise ConfigError(
-                        f"--run: {run.path} exists already and is not a run; choose another name"
+                        "run",
+                        f"{run.path} exists already and is not a run; choose another name",
                     ) from None
             return run
         base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"

@@ -45,7 +45,7 @@ class Ranks:
         self.launch, self.shard = launch, shard
         self.rank, self.size, self.first = launch.rank, launch.size, launch.first
         if shard and self.size == 1:
-            raise ConfigError("--shard: needs several processes; start them with torchrun")
+            raise ConfigError("shard", "needs several processes; start them with torchrun")
         self._hand = False  # raised by who wants all to stop
         self._hands, self._device = 0.0, "cpu"
         self._nets: dict[GPT, tuple[nn.Module, nn.Module]] = {}  # joined, and as it is called

@@ -127,12 +127,12 @@ def make_plan(
         require(device == "cuda", "precision", "tf32 is a GPU's; leave it out, or take bfloat16")
     fixed = {"steps", "step_plan"} & given.keys()
     if minutes is not None and fixed:
-        raise ConfigError("--minutes: cannot be combined with --steps")
+        raise ConfigError("minutes", "cannot be combined with `steps`")
     longer = ""
     if minutes is None and not fixed:
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     if minutes is not None and not 0 < minutes < math.inf:
-        raise ConfigError(f"--minutes: {minutes} is not above 0")
+        raise ConfigError("minutes", f"{minutes} is not above 0")
     values = {**preset(preset_name, device), **given}
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
@@ -235,15 +235,16 @@ def resume_plan(
     for name, value in given.items():
         if name not in CHANGEABLE and known[name] != value:
             raise ConfigError(
-                f"--{name.replace('_', '-')}: this run has {known[name]}, not {value}; "
-                "leave the option out, or train a new run"
+                name,
+                f"this run has {known[name]}, not {value}; leave the option out, or train a new "
+                "run",
             )
     changed = {name: value for name, value in given.items() if name in CHANGEABLE}
     if changed.get("steps", stored.train.steps) != stored.train.steps:
         changed["step_plan"] = ""  # an ordinary schedule with that many steps
     train = replace(stored.train, **changed)
     if train.steps < stored.step:
-        raise ConfigError(f"--steps: this run has already done {stored.step}")
+        raise ConfigError("steps", f"this run has already done {stored.step}")
     here = environment(device, ranks.size)
     warnings = [
         f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
@@ -259,8 +260,9 @@ def resume_plan(
     another_text = corpus.identity.digest != stored.corpus.digest
     if another_text and train.steps == stored.step:
         raise ConfigError(
-            f"--steps: this run has done all its {stored.step:,} steps; to train on the changed "
-            f"corpus, give --steps N above {stored.step}"
+            "steps",
+            f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
+            f"give `steps=N` above {stored.step}",
         )
     val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
     going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)

@@ -113,8 +113,9 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
     """Raises ConfigError for what several ranks cannot do."""
     if config.batch_size < ranks.size:
         raise ConfigError(
-            f"--batch-size: {config.batch_size} sequences are too few for {ranks.size} ranks; "
-            "every rank needs one"
+            "batch_size",
+            f"{config.batch_size} sequences are too few for {ranks.size} ranks; every rank needs "
+            "one",
         )
 
 

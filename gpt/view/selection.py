@@ -114,7 +114,7 @@ def _range(option: str, text: str | None, length: int) -> range:
         first = int(start) if start or not colon else 0
         last = (int(stop) if stop else length) if colon else first + 1
     except ValueError:
-        raise ConfigError(f"--{option}: {text[:20]!r} is not a position or a range A:B") from None
+        raise ConfigError(option, f"{text[:20]!r} is not a position or a range A:B") from None
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
     require(first < last, option, f"{text!r} is empty: A:B ends before B")
     require(last <= length, option, f"{text!r} does not fit a text of {length} characters")

@@ -80,7 +80,7 @@ def test_ten_evaluations_are_a_tenth_of_the_run_apart() -> None:
     "plan", ["x", "0:5", "0:2000 5", "3:2000", "0:9 9:2000 9:2000", "0:9 10:2000 5:2000", "0:3 4:4"]
 )
 def test_what_is_no_plan_of_steps_is_refused(plan: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--step-plan: "):
+    with pytest.raises(ConfigError, match=r"^step_plan: "):
         TrainConfig(step_plan=plan)
 
 

@@ -132,9 +132,9 @@ def test_rows_without_words_are_counted() -> None:
 @pytest.mark.parametrize(
     ("words", "rows", "problem"),
     [
-        (["a", "b"], [[1.0]], "--embeddings: 1 rows for 2 words"),
-        (["a"] * (MOST_ROWS + 1), None, f"--text: {MOST_ROWS + 1} words"),
-        (None, [[1.0] * (MOST_ROWS + 1)], f"--embeddings: {MOST_ROWS + 1} numbers in a row"),
+        (["a", "b"], [[1.0]], "^embeddings: 1 rows for 2 words"),
+        (["a"] * (MOST_ROWS + 1), None, f"^text: {MOST_ROWS + 1} words"),
+        (None, [[1.0] * (MOST_ROWS + 1)], f"^embeddings: {MOST_ROWS + 1} numbers in a row"),
         (None, [[float("nan")]], "not finite"),
         (None, [[LARGEST * 2]], "beyond ±1,000"),
     ],

@@ -177,9 +177,9 @@ def test_a_later_layer_begins_with_what_the_earlier_ones_made() -> None:
 
 def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
     reader = small()
-    with pytest.raises(ConfigError, match=r"--layer: 2 is not in 0 … 1"):
+    with pytest.raises(ConfigError, match=r"^layer: 2 is not in 0 … 1"):
         walked(reader, layer=2)
-    with pytest.raises(ConfigError, match=r"--head: -1 is not in 0 … 1"):
+    with pytest.raises(ConfigError, match=r"^head: -1 is not in 0 … 1"):
         walked(reader, head=-1)
     with pytest.raises(TextError, match=r"33 characters: .* at most 32; gptx attn … shows"):
         walked(reader, text="a" * 33)

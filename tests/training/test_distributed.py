@@ -208,10 +208,10 @@ def test_pieces_are_all_rows_once_in_their_order(rows: int, size: int, most: int
 
 
 def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^--shard: needs several processes"):
+    with pytest.raises(ConfigError, match=r"^shard: needs several processes"):
         Ranks(shard=True)
     check_ranks(TrainConfig(batch_size=3), alone(0, 3))
-    with pytest.raises(ConfigError, match=r"^--batch-size: 2 sequences are too few for 3 ranks"):
+    with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
         check_ranks(TrainConfig(batch_size=2), alone(0, 3))
 
 

@@ -235,13 +235,13 @@ def test_the_default_takes_two_minutes_unless_steps_are_given(corpus: Corpus, lo
 
 @pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])
 def test_minutes_are_a_time(corpus: Corpus, minutes: float) -> None:
-    with pytest.raises(ConfigError, match=r"^--minutes: .* is not above 0$"):
+    with pytest.raises(ConfigError, match=r"^minutes: .* is not above 0$"):
         make_plan(corpus, TINY, "default", "cpu", minutes)
 
 
 @pytest.mark.parametrize("given", [{"steps": 10}, {"step_plan": "0:2000"}])
 def test_minutes_and_steps_contradict_each_other(corpus: Corpus, given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^--minutes: cannot be combined with --steps$"):
+    with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
         make_plan(corpus, {**TINY, **given}, "default", "cpu", 1)
 
 
@@ -252,7 +252,7 @@ def test_a_resumed_run_keeps_every_option_that_shapes_its_weights(
     known = {**vars(tiny.manifest.model), **vars(tiny.manifest.train)}[name]
     same = resume_plan(tiny, corpus, {name: known}, "cpu")
     assert (same.manifest.model, same.manifest.train) == (tiny.manifest.model, tiny.manifest.train)
-    message = f"^--{name.replace('_', '-')}: this run has {re.escape(str(known))}, not other; "
+    message = f"^{name}: this run has {re.escape(str(known))}, not other; "
     with pytest.raises(ConfigError, match=message) as caught:
         resume_plan(tiny, corpus, {name: "other"}, "cpu")
     assert caught.value.exit_code == 2
@@ -295,7 +295,7 @@ def test_a_resumed_run_counts_nothing_again(
 
 def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:
     assert resume_plan(tiny, corpus, {"steps": 12}, "cpu").warnings == ()
-    with pytest.raises(ConfigError, match=r"^--steps: this run has already done 12$"):
+    with pytest.raises(ConfigError, match=r"^steps: this run has already done 12$"):
         resume_plan(tiny, corpus, {"steps": 11}, "cpu")
 
 
@@ -303,7 +303,7 @@ def test_a_changed_corpus_needs_steps_that_are_not_done(
     corpus: Corpus, tiny: Checkpoint, tmp_path: Path
 ) -> None:
     changed = replace(corpus, identity=replace(corpus.identity, digest="sha256:" + "0" * 64))
-    message = r"^--steps: this run has done all its 12 steps; .*, give --steps N above 12$"
+    message = r"^steps: this run has done all its 12 steps; .*, give `steps=N` above 12$"
     for given in ({}, {"steps": 12}):
         with pytest.raises(ConfigError, match=message) as caught:
             resume_plan(tiny, changed, given, "cpu")
@@ -499,7 +499,7 @@ def test_a_gpu_must_train_a_step_before_it_is_taken(
     assert usable_device("auto") == "cpu"
     why = "RuntimeError: CUDA error: no kernel image is available"
     assert caplog.messages == [f"note: cuda failed ({why}); the CPU computes instead"]
-    with pytest.raises(ConfigError, match=r"^--device: torch cannot compute on cuda \(Run.*cpu$"):
+    with pytest.raises(ConfigError, match=r"^device: torch cannot compute on cuda \(Run.*cpu'`$"):
         usable_device("cuda")
     assert len(caplog.messages) == 1
 

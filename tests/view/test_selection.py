@@ -138,7 +138,7 @@ def test_what_does_not_exist_is_refused_by_the_options_name(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         chosen(attention, **{wrong.option: wrong.value})
-    assert str(error.value) == f"--{wrong.option}: {wrong.problem}"
+    assert str(error.value) == f"{wrong.option}: {wrong.problem}"
 
 
 @settings(deadline=None, max_examples=60)

@@ -43,7 +43,7 @@ def form_of(output: Path | None) -> Form:
     if ending not in FORMS:
         known = ", ".join(filter(None, FORMS))
         raise ConfigError(
-            f"--output: {ending} is not one of {known}; choose one, or name the --format"
+            "output", f"{ending} is not one of {known}; choose one, or name the `format`"
         )
     return FORMS[ending]
 

@@ -44,7 +44,7 @@ def _common(sides: Sequence[Look]) -> list[tuple[Panel, Panel]]:
     )
     shared = [(panel, second[place]) for place, panel in first.items() if place in second]
     if not shared:
-        raise ConfigError("--diff: the two checkpoints share no such head")
+        raise ConfigError("diff", "the two checkpoints share no such head")
     return shared
 
 

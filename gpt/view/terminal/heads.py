@@ -34,7 +34,7 @@ def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
     """
     known = {measure.name: measure.values for measure in survey.measures}
     if by is not None and by not in known:
-        raise ConfigError(f"--sort: {by!r} is not one of {', '.join(known)}")
+        raise ConfigError("sort", f"{by!r} is not one of {', '.join(known)}")
     values = known.get(by or "ablation")
     values = strengths(survey.measures) if values is None else values
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")

@@ -35,7 +35,7 @@ def test_a_measures_name_ranks_by_it(found: Survey) -> None:
     values = next(each.values for each in found.measures if each.name == "ablation")
     by_loss = [values[place] for place in ranked(found)]
     assert by_loss == sorted(by_loss, reverse=True)
-    with pytest.raises(ConfigError, match="--sort: 'size' is not one of previous, duplicate"):
+    with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of previous, duplicate"):
         ranked(found, "size")
 
 
