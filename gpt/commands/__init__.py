@@ -11,7 +11,7 @@ from typing import Annotated
 try:
     import typer
 
-    from gpt.commands import attn, console, evaluate, explain, heads, next, runs, sample, train
+    from gpt.commands import attn, console, program, evaluate, explain, heads, next, runs, sample, train
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     raise SystemExit(130) from None
@@ -35,7 +35,7 @@ def gptx(
     if version:
         console.write(f"gptx {__version__}\n")
         raise typer.Exit
-    if console.is_follower() and context.invoked_subcommand != "train":
+    if program.is_follower() and context.invoked_subcommand != "train":
         raise typer.Exit  # with several ranks, only the first one answers
 
 
@@ -51,4 +51,4 @@ app.command()(explain.explain)
 
 def main() -> None:
     """Runs the command of sys.argv: what `gptx`, `python -m gpt` and `python cli.py` start."""
-    console.run(app)
+    program.run(app)

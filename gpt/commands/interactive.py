@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt.commands import console
 from gpt.commands.opened import checked_stops, known_text
+from gpt.commands.program import explained
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
@@ -222,7 +223,7 @@ def talk(talk: Talk, title: str) -> None:
             if os.environ.get("GPTX_DEBUG"):
                 traceback.print_exc()
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            console.say_error(console.explained(error)[1] + kept)
+            console.say_error(explained(error)[1] + kept)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpt.commands import console
+from gpt.commands import console, program
 from gpt.storage import files
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training.trainer import Stopped
 
     reason = ""
-    with console.graceful(trainer.stop):
+    with program.graceful(trainer.stop):
         for event in _told(trainer) if trainer.ranks.first else trainer.events():
             if isinstance(event, Stopped):
                 reason = event.reason

@@ -1,0 +1,159 @@
+"""The program's edges: standard streams, exit codes, errors as one line, signals.
+
+Importing this imports neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from gpt.commands.console import ReaderLeft, say_error, writing
+from gpt.config.fields import spelled
+from gpt.errors import ConfigError, GptxError
+
+NARROWEST = 20  # cells of the narrowest line that gptx wraps to
+
+# Typer carries its own click since 0.26 and shares the installed one before; its public names
+# lead to the base class of all usage errors in either.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def run(app: typer.Typer) -> None:
+    """Runs the program and leaves with its exit code; an error is one line on stderr.
+
+    GPTX_DEBUG=1 shows the traceback instead.
+    """
+    _open_what_is_closed()
+    _allow_for_narrow_terminals()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = _Stdout(sys.stdout)
+    try:
+        code = app(standalone_mode=False) or 0
+        with writing():
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except ReaderLeft:
+        code = 128 + 13  # SIGPIPE's number, which Windows does not know
+    except Exception as error:
+        if os.environ.get("GPTX_DEBUG"):
+            raise
+        code, message = explained(error)
+        if message and not (is_follower() and isinstance(error, ClickException)):
+            say_error(message)
+    raise SystemExit(code)
+
+
+class _Stdout:
+    """stdout for libraries that write to it themselves, as Typer does for --help.
+
+    A full disk and a closed pipe raise the same errors as in other output (console.writing), as
+    Typer would use other exit codes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with writing():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with writing():
+            self._stream.flush()
+
+
+def _allow_for_narrow_terminals() -> None:
+    """COLUMNS=0 counts as unknown, a width below NARROWEST as NARROWEST: tables need that much."""
+    if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
+        del os.environ["COLUMNS"]
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
+
+
+def is_follower() -> bool:
+    """Whether this is one of several ranks (torchrun's environment), and not the first."""
+    return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the shell has closed (`>&-`) becomes one that can be asked.
+
+    Writing to stdout then fails as to any output that cannot be written; what would go to stderr
+    is dropped, and stdin is at its end.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            opened = os.open(os.devnull, flags)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the line for an error."""
+    if isinstance(error, ConfigError):
+        return error.exit_code, spelled(error)
+    if isinstance(error, GptxError):
+        return error.exit_code, str(error)
+    if isinstance(error, typer.Abort):
+        return 128 + signal.SIGINT, ""
+    if isinstance(error, ClickException):
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        message = message.replace(": Value error, ", ": ")  # whose words these are interests nobody
+        # An empty one means that no command was given, and the help has been shown.
+        context = getattr(error, "ctx", None)
+        command = f" {context.info_name}" if context and context.parent else ""
+        if message.startswith("Got unexpected extra") and _takes_text(context):
+            message = message.rstrip(".") + "; put a text of several words in quotes"
+        return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
+    if isinstance(error, MemoryError):
+        return 8, "out of memory; try a smaller text, or -n 1"
+    return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
+
+
+def _takes_text(context: Any) -> bool:
+    """Whether the command's argument is a text."""
+    return context is not None and any(each.name == "text" for each in context.command.params)
+
+
+@contextmanager
+def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
+    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` with its name.
+
+    The signal's number appears in the yielded list. A second one ends the program at once.
+    """
+    received: list[int] = []
+    numbers = [
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ]
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def on_signal(number: int, _: object) -> None:
+        received.append(number)
+        restore()
+        stop(signal.Signals(number).name)
+
+    for number in numbers:
+        if previous[number] is not signal.SIG_IGN:  # nohup's choice stands
+            signal.signal(number, on_signal)
+    try:
+        yield received
+    finally:
+        restore()
