@@ -174,16 +174,16 @@ class TrainedGPT:
         )
 
     def attention(
-        self, text: str, *, unknown: str = "error", window: str = "error"
+        self, text: str, *, unknown: str = "error", truncate: bool = False
     ) -> AttentionMap:
-        """Every stage of every head for the text. `window="last"` keeps its last block_size.
+        """Every stage of every head for the text. truncate: use its last block_size characters.
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
-        if window == "last" and unknown == "error":  # what is left out need not be known
+        if truncate and unknown == "error":  # what is left out need not be known
             text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
-        if window == "last":
+        if truncate:
             ids = ids[-self.config.block_size :]
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
 

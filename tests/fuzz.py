@@ -69,7 +69,7 @@ JSON_VALUES: list[Any] = [
     *(None, True, False, 0, -1, 2**70, 1e300, "", "x", "\ud800", [], {}, [[]], [None], "1"),
     *(0.5, [1, 2], {"a": 1}, "a" * 5000, 2**20, 10**9, "sha256:0", ["x"] * 50),
 ]
-WAITING = {"config", "corpus", "file", "files", "output", "prompt_file"}
+WAITING = {"config", "corpus", "file", "files", "output"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
 USING = [*READING, "train --resume --dry-run --steps 4", "train --resume --steps 4"]
@@ -244,10 +244,8 @@ def texts(chance: random.Random, home: Path) -> list[str]:
         b"\n" * 99,
     ]
     (home / "odd.txt").write_bytes(chance.choice(made))
-    line = chance.choice(["eval odd.txt", "attn --file odd.txt", "sample --prompt-file odd.txt"])
-    line = chance.choice(
-        [line, "heads --file odd.txt", "next --file odd.txt", "eval --chars odd.txt"]
-    )
+    line = chance.choice(["eval odd.txt", "attn --file odd.txt", "sample --file odd.txt"])
+    line = chance.choice([line, "heads odd.txt", "next --file odd.txt", "eval --chars odd.txt"])
     if chance.random() < 0.15:
         return ["train", "odd.txt", *TRAIN[2:], "--dry-run"]
     return [*line.split(), *(["--unknown", "skip"] * chance.randrange(2))]

@@ -36,6 +36,12 @@ ROOT = Path(__file__).parents[1]
             2,
             "--val-fraction: only with --split last",
         ),
+        (["attn", "the", "--precision", "3"], 2, "such option: --precision; use --digits instead"),
+        (["attn", "the", "--window", "last"], 2, "--window; use --truncate instead (see gptx attn"),
+        (["sample", "--prompt-file", "x"], 2, "--prompt-file; use --file instead"),
+        (["train", "--windows", "epochs"], 2, "--windows; use --window-order instead"),
+        (["train", "--window-order", "x"], 2, "'--window-order': 'x' is not one of 'random'"),
+        (["attn", "the", "--json", "--format", "csv"], 2, "--json and --format csv: give one"),
         (["attn", "the", "--color", "loud"], 2, "'--color': 'loud' is not one of"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
         (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
@@ -69,7 +75,7 @@ ROOT = Path(__file__).parents[1]
         (["sample", "--step", "77"], 4, "no step 77"),
         (["attn", "ぁ"], 3, "U+3041"),
         (["attn", ""], 3, "at least one character"),
-        (["attn", "the cat sat on the mat"], 3, "--window last"),
+        (["attn", "the cat sat on the mat"], 3, "--truncate"),
         (["attn", "the", "--layer", "9"], 2, "--layer"),
         (["attn", "the", "--query", "2:9"], 2, "--query"),
         (["eval", "missing.txt"], 3, "cannot read missing.txt"),
@@ -203,8 +209,8 @@ def test_what_is_left_out_is_told(gptx: Gptx) -> None:
         assert answer.code == 0
         assert "left out 2 of 7 characters, which the model does not know: 'ä' 'é'" in answer.err
     long = "ä" * 30 + "the cat sat on t"
-    assert gptx("attn", long, "--window", "last").code == 0
-    assert gptx("attn", long[:-1], "--window", "last").code == 3
+    assert gptx("attn", long, "--truncate").code == 0
+    assert gptx("attn", long[:-1], "--truncate").code == 3
 
 
 def test_the_newest_run_is_named_where_there_are_several(gptx: Gptx, home: Path) -> None:

@@ -83,7 +83,7 @@ def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
         ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
         ("mine --head 9", 2, "--head: 9 is not in 0 … 1"),
         ("mine --text -", 3, "no text: there is nothing to explain"),
-        (f"mine --text {'cat' * 6}", 3, "gptx attn … --window last shows the last 16"),
+        (f"mine --text {'cat' * 6}", 3, "gptx attn … --truncate shows the last 16"),
         ("mine --text zebra", 3, "'z'"),
         ("mine --checkpoints none", 4, "train one with: gptx train"),
     ],

@@ -12,7 +12,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.opened import Opened, known_text, open_run, subject_of, text_or_example
-from gpt.commands.options import Checkpoints, ConfigFile, RunName, Unknown
+from gpt.commands.options import Checkpoints, ConfigFile, Json, RunName, Unknown
 from gpt.config.show import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
 
@@ -60,24 +60,29 @@ def attn(
     ] = None,
     view: Annotated[View, typer.Option(help="heads: all of them, small.")] = "auto",
     top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3,
-    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
+    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 2,
     scale: Annotated[Scale, typer.Option(help="row: each row's largest is full.")] = "fixed",
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
-        typer.Option(help="What to write.", show_default="by the ending of -o, else text"),
+        typer.Option(
+            help="What to write.",
+            metavar="[text|csv|npz|html|svg|png|pdf]",  # json, too; --json is its documented name
+            show_default="by the ending of -o, else text",
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file.")] = None,
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False,
-    window: Annotated[
-        Literal["error", "last"], typer.Option(help="For a text longer than the context.")
-    ] = "error",
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Of a text longer than the context, use the end.")
+    ] = False,
     unknown: Unknown = "error",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     config: ConfigFile = None,
+    as_json: Json = False,
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view.files import exports
@@ -87,7 +92,9 @@ def attn(
     output = None if output == Path("-") else output
     if show and output is None:
         output = _own_page()
-    form = format or exports.form_of(output)
+    if as_json and format not in (None, "json"):
+        raise ConfigError(f"--json and --format {format}: give one of them")
+    form = "json" if as_json else format or exports.form_of(output)
     if show and form != "html":
         raise ConfigError(f"--open: opens the HTML page, not {form}")
     _refuse_what_would_be_ignored(view, form, layer, head, stage, key)
@@ -105,14 +112,14 @@ def attn(
     default = "all" if view == "heads" else "0"
     looks = []
     for name, each in zip(_names(opened), opened, strict=True):
-        attention = each.model.attention(chosen, unknown=unknown, window=window)
+        attention = each.model.attention(chosen, unknown=unknown, truncate=truncate)
         selection = select(attention, layer or default, head or default, stage, query, key)
         looks.append(Look(name, attention, selection))
     if form == "text":
         page = Page(
             width=None if output else console.page_width(),
             ascii_only=ascii_only or not (output or console.speaks_utf8()),
-            precision=precision,
+            precision=digits,
             scale=scale,
             top=top,
         )

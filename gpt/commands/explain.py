@@ -82,7 +82,7 @@ def explain(
     full: Annotated[
         bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
     ] = False,
-    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 4,
+    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 4,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .md, a page.")
     ] = None,
@@ -114,7 +114,7 @@ def explain(
         made_by = {"text": chosen, "layer": layer, "head": head, **opened.origin}
     else:
         told = list(_played(name, text, embeddings, seed))
-    shown = (precision, ascii_only, full)
+    shown = (digits, ascii_only, full)
     _write(told, made_by, form, output, *shown, color, whole=name == "all")
     if failed := {check for each in told for check in each.failed}:
         raise NumericsError(
@@ -136,7 +136,7 @@ def _refuse_what_would_be_ignored(
 ) -> None:
     """Raises ConfigError for options that the lesson would not hear."""
     if lesson is None:
-        for name in ("text", *OF_LESSONS, *OF_MINE, "precision", "full"):
+        for name in ("text", *OF_LESSONS, *OF_MINE, "digits", "full"):
             if name in given:
                 raise ConfigError(f"--{name}: name a lesson with it, as in: gptx explain simple")
         if form == "md":
@@ -226,7 +226,7 @@ def _write(
     made_by: dict[str, Any],
     form: str,
     output: Path | None,
-    precision: int,
+    digits: int,
     ascii_only: bool,
     full: bool,
     color: str,
@@ -238,16 +238,14 @@ def _write(
 
         from gpt.view.terminal.lesson import lesson_lines
 
-        page = _page(output, ascii_only, precision)
+        page = _page(output, ascii_only, digits)
         lines = [line for each in told for line in (*lesson_lines(each, page, full), Text())]
         console.deliver_lines(lines[:-1], output, color)
         return
     from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
 
     if form == "md":
-        written = (
-            page_of(told, precision, full) if whole else lesson_markdown(told[0], precision, full)
-        )
+        written = page_of(told, digits, full) if whole else lesson_markdown(told[0], digits, full)
     else:
         records = (lesson_record(each, made_by) for each in told)
         written = "".join(
@@ -256,8 +254,8 @@ def _write(
     console.deliver(written.encode(), output)
 
 
-def _page(output: Path | None, ascii_only: bool, precision: int) -> Any:
+def _page(output: Path | None, ascii_only: bool, digits: int) -> Any:
     from gpt.view.terminal.lines import Page
 
     signs = ascii_only or not (output or console.speaks_utf8())
-    return Page(None if output else console.page_width(), signs, precision)
+    return Page(None if output else console.page_width(), signs, digits)

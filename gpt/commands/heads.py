@@ -39,7 +39,7 @@ def heads(
     every: Annotated[
         bool, typer.Option("--all", help="All measures; the synthetic one for each period, too.")
     ] = False,
-    precision: Annotated[int, typer.Option(help="Digits.", min=0, max=9)] = 2,
+    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 2,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .html, a page.")
     ] = None,
@@ -85,7 +85,7 @@ def heads(
     order = view.ranked(found, sort)[:top]
     if form == "text":
         signs = ascii_only or not (output or console.speaks_utf8())
-        page = Page(None if output else console.page_width(), signs, precision)
+        page = Page(None if output else console.page_width(), signs, digits)
         lines = [*view.title(found, page), *view.heads_table(found, order, page, every)]
         console.deliver_lines(lines, output, color)
         return

@@ -33,7 +33,7 @@ def following(
     run: RunName = None,
     step: Step = "best",
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12,
-    precision: Annotated[int, typer.Option(help="Digits.", min=1, max=9)] = 3,
+    digits: Annotated[int, typer.Option(help="Digits after the point.", min=1, max=9)] = 3,
     unknown: Unknown = "error",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
     color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
@@ -57,5 +57,5 @@ def following(
         record = following_record(found, characters, settings, made_by)
         console.write(json.dumps(record, ensure_ascii=False) + "\n")
         return
-    page = Page(console.page_width(), ascii_only or not console.speaks_utf8(), precision)
+    page = Page(console.page_width(), ascii_only or not console.speaks_utf8(), digits)
     console.deliver_lines(bars(found, characters, settings, most, page), None, color)

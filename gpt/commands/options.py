@@ -17,6 +17,13 @@ from gpt.devices import Device
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml
 
+#: Former name -> name of an option. Config files may have the former one.
+RENAMED = {
+    "precision": "digits",
+    "prompt_file": "file",
+    "window": "truncate",
+    "windows": "window_order",
+}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -84,7 +91,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """--config: the file's values become the command's defaults.
 
     Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
-    json is --json. Raises ConfigError for any other name, and for a value of another type.
+    json is --json; former names are read, too. Raises ConfigError for any other name, and for a
+    value of another type.
     """
     if path is None or context.resilient_parsing:
         return path
@@ -97,12 +105,19 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     }
     values = {}
     for spelling, value in _read_toml(path).items():
-        name = names.get(_plain(spelling))
+        plain = _plain(spelling)
+        name = names.get(plain) or names.get(RENAMED.get(plain, ""))
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {spelling!a}")
         values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
     context.default_map = values
     return path
+
+
+def renamed(spelling: str, command: Any) -> str:
+    """The option of the command that had this name formerly, or ""."""
+    new = flag_of(RENAMED.get(_plain(spelling), ""))
+    return new if any(new in each.opts for each in command.params) else ""
 
 
 def _plain(spelling: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from gpt.commands.console import ReaderLeft, say_error, writing
+from gpt.commands.options import renamed
 from gpt.config.fields import spelled
 from gpt.errors import ConfigError, GptxError
 
@@ -116,6 +117,9 @@ def explained(error: Exception) -> tuple[int, str]:
         # An empty one means that no command was given, and the help has been shown.
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
+        spelling = getattr(error, "option_name", None)
+        if spelling and context and (new := renamed(spelling, context.command)):
+            message = f"No such option: {spelling}; use {new} instead"
         if message.startswith("Got unexpected extra") and _takes_text(context):
             message = message.rstrip(".") + "; put a text of several words in quotes"
         return (2, f"{message} (see gptx{command} --help)") if message else (0, "")

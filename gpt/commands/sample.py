@@ -47,7 +47,7 @@ def sample(
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="The same as an option.")] = None,
-    prompt_file: Annotated[Path | None, typer.Option(help="File with the prompt.")] = None,
+    file: Annotated[Path | None, typer.Option(help="File with the prompt.")] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End before this text; repeatable. A newline is $'\\n' in most shells."),
@@ -72,7 +72,7 @@ def sample(
     options = SampleConfig(**only_given(given))
     if interactive:
         _needs_a_person(options, as_json, novelty)
-    begin = one_text({"TEXT": text, "--prompt": prompt, "--prompt-file": prompt_file}) or ""
+    begin = one_text({"TEXT": text, "--prompt": prompt, "--file": file}) or ""
     opened = open_run(checkpoints, run, step, device, options.length * options.n)
     if novelty and opened.manifest is None:
         _corpus(opened, data)  # raises: without a run there is no corpus, and no sample is needed

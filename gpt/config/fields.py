@@ -23,6 +23,7 @@ def require(condition: bool, field: str, reason: str) -> None:
 
 def flag_of(field: str) -> str:
     """A field's name on the command line: "--n-layer", "-n"."""
+    field = _RENAMED.get(field, field)
     return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
 
 
@@ -33,6 +34,8 @@ def spelled(error: ConfigError) -> str:
     return begin + _OPTION.sub(_as_flag, error.reason)
 
 
+#: Stored fields whose flag has another name: `--windows` of `gptx heads` is a number.
+_RENAMED = {"windows": "window_order"}
 _OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
 
 

@@ -39,7 +39,7 @@ class TrainConfig:
     average: Annotated[float, "Decay of the weights' running average, which is kept; 0 = none."] = (
         0.0
     )
-    windows: Annotated[Windows, "Drawn at random, or each once an epoch."] = "random"
+    windows: Annotated[Windows, "Windows are drawn at random, or each once an epoch."] = "random"
     precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
     compile: Annotated[bool, "torch.compile: a minute first, then faster steps on a GPU."] = False
     deterministic: Annotated[bool, "On a GPU the same bits each time, at a price."] = False

@@ -65,7 +65,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
         )
     other = "gptx attn … shows longer texts"
     if characters > config.block_size:
-        other = f"gptx attn … --window last shows the last {config.block_size}"
+        other = f"gptx attn … --truncate shows the last {config.block_size}"
     raise TextError(f"{reason}; {other}")
 
 

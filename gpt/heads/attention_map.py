@@ -106,7 +106,7 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
     if len(ids) > reader.config.block_size:
         raise TextError(
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
-            "shorten it, or use --window last"
+            "shorten it, or use --truncate"
         )
     layers = look(reader, ids)
     checks = [

@@ -37,6 +37,7 @@ def test_bare_attn_shows_a_checked_matrix(gptx: Gptx) -> None:
 def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
     text, head = "the cat", ("--layer", "1", "--head", "1")
     document = json.loads(gptx("attn", text, *head, "--format", "json").out)
+    assert json.loads(gptx("attn", text, *head, "--json").out) == document
     rows = list(csv.DictReader(io.StringIO(gptx("attn", text, *head, "--format", "csv").out)))
     assert gptx("attn", text, "-o", "map.npz").code == 0
     with np.load(home / "map.npz", allow_pickle=False) as arrays:

@@ -20,10 +20,10 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
 
 
 def test_no_digits_would_say_nothing(gptx: Gptx) -> None:
-    answer = gptx("next", "the c", "--precision", "0")
+    answer = gptx("next", "the c", "--digits", "0")
     assert (answer.code, answer.out) == (2, "")
-    assert "--precision" in answer.err
-    assert ".0" in gptx("next", "the c", "--precision", "1").out
+    assert "--digits" in answer.err
+    assert ".0" in gptx("next", "the c", "--digits", "1").out
 
 
 def test_one_character_is_one(gptx: Gptx) -> None:

@@ -93,6 +93,14 @@ def test_another_name_or_type_is_refused(
     assert f"--config wrong.toml: {problem}" in answer.err
 
 
+def test_former_names_are_read_from_files(gptx: Gptx, home: Path, tmp_path: Path) -> None:
+    assert values_of("train", "windows = 'epochs'", tmp_path) == {"windows": "epochs"}
+    assert values_of("train", "window-order = 'epochs'", tmp_path) == {"windows": "epochs"}
+    assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
+    assert values_of("next", "precision = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
+    assert values_of("sample", "prompt_file = 'x'", tmp_path) == {"file": "x"}
+
+
 def test_a_file_can_ask_for_json_a_step_and_samples(gptx: Gptx, home: Path) -> None:
     (home / "right.toml").write_text("json = true\nstep = 8\nn = 2\nlength = 3\n", encoding="utf-8")
     answer = gptx("sample", "--config", "right.toml")

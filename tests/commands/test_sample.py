@@ -36,7 +36,7 @@ def test_prompts_come_from_argument_option_file_and_pipe(gptx: Gptx, home: Path)
     texts = {
         gptx("sample", "the rat", *short).out,
         gptx("sample", "--prompt", "the rat", *short).out,
-        gptx("sample", "--prompt-file", "prompt.txt", *short).out,
+        gptx("sample", "--file", "prompt.txt", *short).out,
         gptx("sample", "-", *short, stdin=b"the rat").out,
         gptx("sample", "--prompt", "-", *short, stdin=b"the rat").out,
     }

@@ -183,7 +183,7 @@ def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
         walked(reader, head=-1)
     with pytest.raises(TextError, match=r"33 characters: .* at most 32; gptx attn … shows"):
         walked(reader, text="a" * 33)
-    with pytest.raises(TextError, match=r"has 9: give at most 9; gptx attn … --window last"):
+    with pytest.raises(TextError, match=r"has 9: give at most 9; gptx attn … --truncate"):
         must_fit(replace(reader.config, block_size=9), 10)
     with pytest.raises(TextError, match=r"41 characters: .* at most 32; .* shows the last 40"):
         must_fit(reader.config, 41)

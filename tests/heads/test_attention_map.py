@@ -303,18 +303,18 @@ def test_layers_heads_and_words_that_there_are_not_are_refused(
 def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match="at least one character"):
         trained.attention("")
-    with pytest.raises(TextError, match=r"17 characters.* 16.*--window last"):
+    with pytest.raises(TextError, match=r"17 characters.* 16.*--truncate"):
         trained.attention("the cat sat on th")
     with pytest.raises(TextError, match=r"'€' \(U\+20AC EURO SIGN\) at position 4"):
         trained.attention("the €")
 
 
 def test_the_last_window_of_a_long_text_is_that_text_alone(trained: TrainedGPT) -> None:
-    cut, alone = trained.attention("the cat sat on the mat", window="last"), "t sat on the mat"
+    cut, alone = trained.attention("the cat sat on the mat", truncate=True), "t sat on the mat"
     assert cut.text == alone
     for ours, theirs in zip(cut.layers, trained.attention(alone).layers, strict=True):
         assert np.array_equal(ours.weights, theirs.weights)
-    assert trained.attention("the cat", window="last").text == "the cat"
+    assert trained.attention("the cat", truncate=True).text == "the cat"
     assert trained.attention("the€ cat", unknown="skip").text == "the cat"
 
 
