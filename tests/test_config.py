@@ -85,6 +85,7 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         (SampleConfig, "top_k", (0, -3)),
         (SampleConfig, "top_p", (0.0, -0.1, 2.0, math.nan, math.inf)),
         (SampleConfig, "min_p", (-0.1, 1.1, math.nan)),
+        (SampleConfig, "typical_p", (0.0, -0.1, 1.1, math.nan)),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_option(
@@ -103,7 +104,7 @@ def test_the_edges_of_every_range_are_valid() -> None:
     TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
     TrainConfig(separator="", split="every:2", min_count=0, replacement="_")
     SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
-    SampleConfig(min_p=1)
+    SampleConfig(min_p=1, typical_p=1)
 
 
 def test_heads_share_the_width() -> None:

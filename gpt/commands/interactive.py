@@ -25,6 +25,8 @@ from gpt.storage.files import storage_errors
 if TYPE_CHECKING:
     from gpt.trained import TrainedGPT
 
+SETTINGS = tuple(field.name for field in fields(SampleConfig) if field.name != "n")
+OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]
 HELP = {
     "Enter": "the model goes on; Ctrl-C stops it there",
     "text, Enter": "adds the text, and the model goes on; Alt-Enter begins a new line; "
@@ -33,13 +35,12 @@ HELP = {
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save FILE": "writes it into a new file; /save! FILE also over another",
-    "/length 100": "changes a setting; so do /temperature, /top-k, /top-p, /min-p and /seed; "
+    "/length 100": f"changes a setting; so do {', '.join(OTHERS[:-1])} and {OTHERS[-1]}; "
     "none takes a filter away, and without a value the present one is shown",
     "/stop TEXT": "ends turns before this text; none: no more",
     "/set": "shows all settings",
     "/quit": "ends; so does Ctrl-D",
 }
-SETTINGS = tuple(field.name for field in fields(SampleConfig) if field.name != "n")
 BARE = ("undo", "new", "show", "set", "help", "quit")  # commands that take no value
 COMMANDS = (*BARE, "save", "save!", "stop")
 LONGEST_TURN = 10_000_000  # characters: they are held, and shown again

@@ -21,9 +21,10 @@ from gpt.commands.options import (
     options_from,
 )
 from gpt.config import SampleConfig
+from gpt.config.sample import SHAPING
 
 
-@options_from(SampleConfig, only=("temperature", "top_k", "top_p", "min_p"))
+@options_from(SampleConfig, only=SHAPING)
 def following(
     text: Annotated[
         str | None,

@@ -1,8 +1,12 @@
-"""How characters are drawn."""
+"""How characters are drawn: one field for each option, and their order.
+
+A new filter is a field here and a function of the same name in FILTERS of gpt/reading/sampler.py
+(numpy) and gpt/model/sampler.py (torch).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 from gpt.config.fields import check_fields, require
@@ -20,6 +24,7 @@ class SampleConfig:
     top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018)."] = None
     top_p: Annotated[float | None, "The nucleus of mass p (Holtzman et al. 2020)."] = None
     min_p: Annotated[float | None, "At least p x the likeliest (Nguyen et al. 2024)."] = None
+    typical_p: Annotated[float | None, "Typical characters of mass p (Meister et al. 2023)."] = None
     seed: Annotated[int, "Same seed, same text."] = 1
 
     def __post_init__(self) -> None:
@@ -34,4 +39,12 @@ class SampleConfig:
             require(0 < self.top_p <= 1, "top_p", f"{self.top_p} is not in (0, 1]")
         if self.min_p is not None:
             require(0 <= self.min_p <= 1, "min_p", f"{self.min_p} is not in [0, 1]")
+        if self.typical_p is not None:
+            require(0 < self.typical_p <= 1, "typical_p", f"{self.typical_p} is not in (0, 1]")
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
+
+
+#: Temperature and the filters: what changes the model's distribution, in the order of application.
+SHAPING = tuple(
+    field.name for field in fields(SampleConfig) if field.name not in ("length", "n", "seed")
+)

@@ -10,21 +10,18 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.config import SampleConfig
+from gpt.config.sample import SHAPING
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import probabilities, window_start
 from gpt.vocabulary import Ids
 
-#: What takes characters away, in the order in which sampling applies it.
-FILTERS = ("temperature", "top_k", "top_p", "min_p")
-
 
 @dataclass(frozen=True)
 class Following(Result):
-    """For every character of the vocabulary, (V,): its chances and what became of them.
+    """For every character of the vocabulary, (V,): its probability before and after the filters.
 
     expected: the model's probabilities; filtered: those after temperature and filters, from which
-    sampling draws. removed: the filter that removed the character, as an index into FILTERS, or −1.
-    entropies in bits, before and after.
+    sampling draws. removed: what removed the character, as an index into SHAPING, or −1.
     """
 
     expected: npt.NDArray[np.float64]
@@ -38,6 +35,7 @@ class Following(Result):
 
     @property
     def entropies(self) -> tuple[float, float]:
+        """Bits: of the expected and of the filtered distribution."""
         return _bits(self.expected), _bits(self.filtered)
 
 
@@ -46,8 +44,8 @@ def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
     removed = np.full(logits.shape[1], -1)
-    for number in range(len(FILTERS)):
-        later: dict[str, Any] = dict.fromkeys(FILTERS[number + 1 :])  # not yet applied
+    for number in range(len(SHAPING)):
+        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])  # not yet applied
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]

@@ -13,7 +13,7 @@ of a quarter predicts no better: the second half of a window is worth less than 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,6 +25,8 @@ from gpt.vocabulary import Vocabulary
 
 Integers = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.floating[Any]]
+Chances = npt.NDArray[np.float64]
+Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
@@ -57,12 +59,54 @@ def window_start(length: int, block_size: int) -> int:
     return max(0, -(-(length - block_size) // hop) * hop)
 
 
-def probabilities(logits: Floats, config: SampleConfig) -> npt.NDArray[np.float64]:
-    """(B, vocab_size) logits -> what is drawn from: temperature, then top-k, top-p, min-p.
+def _top_k(ranked: Chances, k: int) -> Kept:
+    """Exactly k (Fan et al. 2018)."""
+    return np.broadcast_to(np.arange(ranked.shape[1]) < k, ranked.shape)
 
-    Temperature 0 gives all to the likeliest (the first of equals). top-k keeps exactly k, ties by
-    id. top-p keeps the smallest set of the likeliest whose mass reaches p. min-p keeps what has at
-    least min_p times the largest probability. Each filter works on what the one before left.
+
+def _top_p(ranked: Chances, p: float) -> Kept:
+    """The fewest whose sum reaches p, the nucleus (Holtzman et al. 2020)."""
+    return ranked.cumsum(axis=-1) - ranked < p
+
+
+def _min_p(ranked: Chances, p: float) -> Kept:
+    """At least p times the largest (Nguyen et al. 2024)."""
+    return ranked >= p * ranked.max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def _typical_p(ranked: Chances, p: float) -> Kept:
+    """The fewest whose sum reaches p, beginning with those whose surprise −ln(probability) is
+    nearest to the entropy (Meister et al. 2023, locally typical sampling).
+
+    Distances are compared in steps of 1e-9 nats, so that rounding errors decide no tie.
+    """
+    with np.errstate(divide="ignore"):
+        surprise = -np.log(ranked)  # infinite where an earlier filter left 0
+    entropy = (ranked * np.where(ranked > 0, surprise, 0.0)).sum(axis=-1, keepdims=True)
+    distance = np.round(np.abs(surprise - entropy), 9)
+    order = np.argsort(distance, axis=-1, kind="stable")
+    kept = np.empty(ranked.shape, dtype=np.bool_)
+    nearest_first = np.take_along_axis(ranked, order, axis=-1)
+    np.put_along_axis(kept, order, _top_p(nearest_first, p), axis=-1)
+    return kept
+
+
+#: Name of the option -> which characters it keeps: (B, vocab_size) probabilities from the largest
+#: down (equal ones by id), and the option's value -> (B, vocab_size) True for those kept. In order
+#: of application; those that may remove the likeliest come last.
+FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "min_p": _min_p,
+    "typical_p": _typical_p,
+}
+
+
+def probabilities(logits: Floats, config: SampleConfig) -> Chances:
+    """(B, vocab_size) logits -> the distribution after temperature, then after each of FILTERS.
+
+    Temperature 0 gives all to the likeliest (the first of equals). Each filter gets what the one
+    before it kept, scaled to sum 1.
     """
     scores = np.asarray(logits, dtype=np.float64)
     if config.temperature == 0:
@@ -71,26 +115,21 @@ def probabilities(logits: Floats, config: SampleConfig) -> npt.NDArray[np.float6
         return chosen
     with np.errstate(over="ignore"):  # a tiny temperature may make −inf of the others
         scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
-    weights: npt.NDArray[np.float64] = np.exp(scores)
+    weights: Chances = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
-    if config.top_k is not None or config.top_p is not None:
+    values = {name: getattr(config, name) for name in FILTERS}
+    if any(value is not None for value in values.values()):
         order = np.argsort(-weights, axis=-1, kind="stable")
         ranked = np.take_along_axis(weights, order, axis=-1)
-        if config.top_k is not None:
-            ranked[:, config.top_k :] = 0.0
-            ranked /= ranked.sum(axis=-1, keepdims=True)
-        if config.top_p is not None:
-            before = ranked.cumsum(axis=-1) - ranked  # the mass of the likelier ones
-            ranked[before >= config.top_p] = 0.0
+        for name, keeps in FILTERS.items():
+            if values[name] is not None:
+                ranked = np.where(keeps(ranked, values[name]), ranked, 0.0)
+                ranked /= ranked.sum(axis=-1, keepdims=True)
         np.put_along_axis(weights, order, ranked, axis=-1)
-    if config.min_p is not None:
-        weights[weights < config.min_p * weights.max(axis=-1, keepdims=True)] = 0.0
-    if config.top_p is not None or config.min_p is not None:
-        weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
-def draw(weights: npt.NDArray[np.float64], uniforms: npt.NDArray[np.float64]) -> Integers:
+def draw(weights: Chances, uniforms: Chances) -> Integers:
     """(B, vocab_size) probabilities and (B,) uniforms in [0, 1) -> (B,) ids, by inversion."""
     cumulative = weights.cumsum(axis=-1)
     ids = (cumulative <= (uniforms * cumulative[:, -1])[:, None]).sum(axis=-1)

@@ -14,6 +14,7 @@ from prompt_toolkit.output import DummyOutput
 
 from gpt.commands.interactive import COMMANDS, HELP, SETTINGS, Talk, talk
 from gpt.config import SampleConfig
+from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError, GptxError, TextError
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
@@ -131,6 +132,17 @@ def test_saving_spares_what_is_not_its_own(turns: Talk, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"^{command}: the text is empty"):
             turns.take(f"{command} {kept}")
     assert kept.read_text() == mine.read_text() != ""
+
+
+def test_every_filter_is_a_setting_and_stands_in_the_help(
+    turns: Talk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in SHAPING:
+        spelled = f"/{name.replace('_', '-')}"
+        assert spelled in HELP["/length 100"]
+        turns.take(f"{spelled} 1")
+    assert "min-p 1 · typical-p 1" in capsys.readouterr().err.splitlines()[-1]
+    assert turns.settings.typical_p == 1
 
 
 def test_a_setting_without_a_value_is_shown(

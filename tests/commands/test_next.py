@@ -14,6 +14,7 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
     lines = answer.out.split("\n")
     assert lines[0] == "after: temperature 0.8 · top-k 2"
     assert lines[4].endswith("removed by top-k")
+    assert "removed by typical-p" in gptx("next", "the c", "--typical-p", "0.1").out
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)
     assert gptx("next").err.startswith("no TEXT given; from the validation split")

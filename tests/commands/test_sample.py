@@ -106,10 +106,10 @@ def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: st
 
 
 def test_json_tells_how_it_was_drawn_and_why_it_ended(gptx: Gptx) -> None:
-    made = "sample the --json --length 9 --top-k 4 --min-p .01 --seed 3 -n 2".split()
+    made = "sample the --json --length 9 --top-k 4 --min-p .01 --typical-p .9 --seed 3 -n 2".split()
     for record in map(json.loads, gptx(*made, "--stop", " ").out.splitlines()):
-        told = {name: record[name] for name in ("temperature", "top_k", "top_p", "min_p")}
-        assert told == {"temperature": 0.8, "top_k": 4, "top_p": None, "min_p": 0.01}
+        told = [record[name] for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")]
+        assert told == [0.8, 4, None, 0.01, 0.9]
         assert (record["schema"], record["length"], record["stop"]) == (1, 9, [" "])
         assert (record["seed"], record["prompt"]) == (3, "the")
         assert record["ended"] == ("length" if len(record["text"]) == 12 else "stop")

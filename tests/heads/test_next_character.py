@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gpt.config import SampleConfig
-from gpt.heads.next_character import FILTERS, Following
+from gpt.config.sample import SHAPING
+from gpt.heads.next_character import Following
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
 from gpt.storage.run import Checkpoint
@@ -29,7 +30,7 @@ def test_what_is_expected_is_the_models_own_softmax(trained: TrainedGPT) -> None
 
 
 def removed_by(found: Following, name: str) -> set[int]:
-    return set(np.flatnonzero(found.removed == FILTERS.index(name)).tolist())
+    return set(np.flatnonzero(found.removed == SHAPING.index(name)).tolist())
 
 
 def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
@@ -48,6 +49,12 @@ def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
     assert kept | by_mass | by_share == set(order[:9].tolist())
 
 
+def test_typical_sampling_is_named_where_it_removes_the_likeliest(trained: TrainedGPT) -> None:
+    found = trained.following("the c", temperature=1.0, typical_p=0.05)
+    assert removed_by(found, "typical_p") == set(np.flatnonzero(found.filtered == 0).tolist())
+    assert found.removed[found.expected.argmax()] == SHAPING.index("typical_p")
+
+
 def test_temperature_0_takes_all_but_the_likeliest(trained: TrainedGPT) -> None:
     found = trained.following("the c", temperature=0.0, top_k=3)
     assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
@@ -56,9 +63,9 @@ def test_temperature_0_takes_all_but_the_likeliest(trained: TrainedGPT) -> None:
 
 
 def test_filters_that_take_nothing_change_nothing(trained: TrainedGPT) -> None:
-    none = {"temperature": 1.0}
+    none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300, "typical_p": 1.0}
     assert not trained.following("the c", **none).changed
-    assert not trained.following("the c", **none, top_k=1000, top_p=1.0, min_p=1e-300).changed
+    assert not trained.following("the c", **none, top_k=1000, **all_mass).changed
     assert trained.following("the c", **none, top_k=1).changed
     assert trained.following("the c").changed  # sampling's own temperature is 0.8
 

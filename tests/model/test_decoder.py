@@ -12,10 +12,12 @@ import torch
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.model import Activation, Norm, Position
+from gpt.config.sample import SHAPING
 from gpt.model import GPT
 from gpt.model import sampler as drawing
 from gpt.model.decoder import TorchDecoder
 from gpt.reading.decode import CachedDecoder
+from gpt.reading.sampler import FILTERS as numpys_filters
 from gpt.reading.sampler import draw, probabilities
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
@@ -45,11 +47,13 @@ def test_its_logits_are_numpys_at_every_step(decoder: TorchDecoder, trained: Tra
     assert logits.dtype == np.float32
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "typical_p": 0.5}], ids=str
+)
 def test_its_text_is_numpys_past_the_context_too(
-    tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, temperature: float
+    tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, drawn: dict[str, float]
 ) -> None:
-    options = {"length": 40, "temperature": temperature, "seed": 3}
+    options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
     model = TrainedGPT(tiny.model(), lambda: decoder)
     assert model.generate("the cat", **options) == trained.generate("the cat", **options)
 
@@ -94,13 +98,24 @@ def test_the_cache_is_invisible_for_every_kind_of_model(
             decoder.step(ids[:, 0])
 
 
-FILTERS: dict[str, Any] = {"top_k": 4, "top_p": 0.8, "min_p": 0.05}
+VALUES: dict[str, Any] = {"top_k": 4, "top_p": 0.8, "min_p": 0.05, "typical_p": 0.7}
 OPTIONS = [
-    {"temperature": temperature, **{name: FILTERS[name] for name in names}}
-    for count in range(4)
-    for names in combinations(FILTERS, count)
+    {"temperature": temperature, **{name: VALUES[name] for name in names}}
+    for count in range(len(VALUES) + 1)
+    for names in combinations(VALUES, count)
     for temperature in (0.0, 0.5, 1.3)
 ]
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPING if name != "temperature"])
+def test_both_sides_have_every_filter(name: str) -> None:
+    assert name in numpys_filters, f"{name} is missing in FILTERS of gpt/reading/sampler.py"
+    assert name in drawing.FILTERS, f"{name} is missing in FILTERS of gpt/model/sampler.py"
+    assert name in VALUES, f"{name} is not compared between numpy and torch"
+
+
+def test_both_sides_apply_the_filters_in_the_same_order() -> None:
+    assert list(drawing.FILTERS) == list(numpys_filters)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import combinations, islice
+from decimal import Decimal, getcontext
+from fractions import Fraction
+from itertools import accumulate, combinations, islice
 from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.model import Position
+from gpt.config.sample import SHAPING
+from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import (
+    FILTERS,
     Samples,
     StopFilter,
     draw,
@@ -105,11 +110,11 @@ def test_uniforms_are_each_samples_own_and_never_change() -> None:
     assert first[:2] == [0.9196162942606468, 0.9844011843586706]
 
 
-FILTERS: dict[str, Any] = {"top_k": 8, "top_p": 0.9, "min_p": 0.05}
+VALUES: dict[str, Any] = {"top_k": 8, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.95}
 OPTIONS = [
-    {"temperature": temperature, **{name: FILTERS[name] for name in names}}
-    for count in range(4)
-    for names in combinations(FILTERS, count)
+    {"temperature": temperature, **{name: VALUES[name] for name in names}}
+    for count in range(len(VALUES) + 1)
+    for names in combinations(VALUES, count)
     for temperature in (0.5, 1.3)
 ]
 
@@ -131,7 +136,22 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     if "min_p" in options:  # at least min_p times the likeliest (Nguyen et al. 2024)
         least = options["min_p"] * max(chances.values())
         chances = {token: chance for token, chance in chances.items() if chance >= least}
+    if "typical_p" in options:  # the fewest nearest the entropy that hold p (Meister et al. 2023)
+        whole, held, kept = sum(chances.values()), 0.0, {}
+        surprise = {token: -math.log(chance / whole) for token, chance in chances.items()}
+        entropy = sum(chances[token] / whole * surprise[token] for token in chances)
+        far = {token: round(abs(surprise[token] - entropy), 9) for token in chances}
+        for token in sorted(chances, key=lambda token: (far[token], order.index(token))):
+            if held / whole < options["typical_p"]:
+                kept[token] = chances[token]
+            held += chances[token]
+        chances = kept
     return [chances.get(token, 0.0) / sum(chances.values()) for token in range(len(logits))]
+
+
+def test_every_filter_is_tried_here_and_stands_in_the_order_of_the_options() -> None:
+    assert ("temperature", *FILTERS) == SHAPING
+    assert set(VALUES) == set(FILTERS)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -228,6 +248,59 @@ def test_filters_work_on_what_the_one_before_left() -> None:
     np.testing.assert_allclose(both, [[4 / 7, 3 / 7, 0, 0]])
     alone = probabilities(logits, SampleConfig(temperature=1.0, top_p=0.75))
     np.testing.assert_allclose(alone, [[4 / 9, 3 / 9, 2 / 9, 0]])
+
+
+@fast
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    p=st.sampled_from([0.001, 0.3, 0.95, 1.0]) | st.floats(0.001, 1),
+)
+def test_typical_sampling_keeps_those_nearest_to_the_entropy(counts: list[int], p: float) -> None:
+    """Against fractions and 40 decimal places; masses that lie on p itself are another test's."""
+    getcontext().prec = 40
+    chances = [Fraction(count, sum(counts)) for count in counts]
+    exactly = [Decimal(chance.numerator) / Decimal(chance.denominator) for chance in chances]
+    surprise = [-chance.ln() for chance in exactly]
+    entropy = sum((a * b for a, b in zip(exactly, surprise, strict=True)), Decimal())
+    distance = [round(abs(each - entropy), 9) for each in surprise]
+    order = sorted(range(len(counts)), key=lambda token: (distance[token], -counts[token], token))
+    sums = [Fraction(0), *accumulate(chances[token] for token in order)]
+    assume(all(abs(mass - Fraction(p)) > 1e-12 for mass in sums[:-1]))
+    kept = {token for token, before in zip(order, sums, strict=False) if before < Fraction(p)}
+    logits = np.log(np.array([counts], dtype=np.float64))
+    weights = probabilities(logits, SampleConfig(temperature=1.0, typical_p=p))[0]
+    assert set(np.flatnonzero(weights).tolist()) == kept
+    whole = sum(chances[token] for token in kept)
+    assert weights.tolist() == pytest.approx(
+        [float(chances[token] / whole) if token in kept else 0 for token in range(len(counts))],
+        rel=1e-12,
+    )
+
+
+def test_typical_sampling_may_drop_the_likeliest_and_ties_go_to_the_likelier_then_by_id() -> None:
+    def kept(*chances: float, **options: float) -> list[int]:
+        config = SampleConfig(temperature=1.0, **options)  # type: ignore[arg-type]
+        return probabilities(np.log([chances]), config)[0].nonzero()[0].tolist()  # type: ignore[no-any-return]
+
+    # 0.6 is 0.8 nats from the entropy, 1.31 nats; the nine others are 1.8 nats from it
+    assert kept(0.6, *[0.4 / 9] * 9, typical_p=0.5) == [0]
+    # 0.3 is 0.65 nats below the entropy, 1.85 nats; the others are 0.1 to 0.5 nats from it
+    assert kept(0.3, *[0.14] * 5, typical_p=0.5) == [1, 2, 3, 4]
+    # all are half a bit from the entropy, 1.5 bits: one at 1 bit, two at 2 bits
+    assert kept(0.25, 0.5, 0.25, typical_p=0.4) == [1]
+    assert kept(0.25, 0.5, 0.25, typical_p=0.6) == [0, 1]
+    assert kept(0.25, 0.25, 0.25, 0.25, typical_p=0.5) == [0, 1]
+    # it works on what the others leave: of 0.3 and two 0.14 the first is the nearest
+    assert kept(0.3, *[0.14] * 5, top_k=3, typical_p=0.4) == [0]
+
+
+def test_typical_sampling_of_all_mass_keeps_all_and_of_none_is_refused() -> None:
+    plain = probabilities(LOGITS, SampleConfig(temperature=1.0))
+    whole = probabilities(LOGITS, SampleConfig(temperature=1.0, typical_p=1.0))
+    np.testing.assert_allclose(whole, plain, rtol=1e-12)
+    for wrong in (0.0, 1.1):
+        with pytest.raises(ConfigError, match=r"^--typical-p: .* is not in \(0, 1\]"):
+            SampleConfig(typical_p=wrong)
 
 
 def no_suffix_of_another(stops: list[str]) -> bool:

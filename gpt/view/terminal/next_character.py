@@ -9,7 +9,8 @@ from rich.text import Text
 
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
-from gpt.heads.next_character import FILTERS, Following
+from gpt.config.sample import SHAPING
+from gpt.heads.next_character import Following
 from gpt.view.characters import label, pad
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words
 from gpt.view.terminal.reports import counted
@@ -72,7 +73,7 @@ def following_record(
     return {
         "schema": SCHEMA,
         **origin,
-        **{name: getattr(config, name) for name in FILTERS},
+        **{name: getattr(config, name) for name in SHAPING},
         "bits": {"expected": before, "after_filters": after},
         "characters": [
             {
@@ -80,7 +81,7 @@ def following_record(
                 "id": token,
                 "expected": float(f"{found.expected[token]:.9g}"),
                 "after_filters": float(f"{found.filtered[token]:.9g}"),
-                "removed_by": FILTERS[found.removed[token]] if found.removed[token] >= 0 else None,
+                "removed_by": SHAPING[found.removed[token]] if found.removed[token] >= 0 else None,
             }
             for token in np.argsort(-found.expected, kind="stable").tolist()
         ],
@@ -89,7 +90,7 @@ def following_record(
 
 def _settings(config: SampleConfig, changed: bool) -> list[str]:
     """ "after: temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
-    given = [(name, getattr(config, name)) for name in FILTERS]
+    given = [(name, getattr(config, name)) for name in SHAPING]
     words = [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
     return [f"after: {words[0]}", *words[1:]] if changed else [*words, "no change"]
 
@@ -97,7 +98,7 @@ def _settings(config: SampleConfig, changed: bool) -> list[str]:
 def _note(found: Following, token: int, page: Page) -> str:
     """Its probability after temperature and filters, or the filter that removed it."""
     if found.removed[token] >= 0:
-        return f"removed by {flag_of(FILTERS[found.removed[token]])[2:]}"
+        return f"removed by {flag_of(SHAPING[found.removed[token]])[2:]}"
     return number(float(found.filtered[token]), page)
 
 
