@@ -93,7 +93,7 @@ def evaluate(
     By training's windows, side by side; --chars gives each character half a window or more.
     """
     from gpt.reading.score import score
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import scores
     from gpt.view.terminal.lines import Page
 
     if chars and against is not None:
@@ -121,8 +121,8 @@ def evaluate(
             told = _characters(model, text, record, page, listed, color, as_json)
         else:
             found = score(model.reader, text.ids)
-            record |= reports.score_record(found)
-            told = reports.score_line(found)
+            record |= scores.score_record(found)
+            told = scores.score_line(found)
         if other is None:
             told += _beside_counting(text, record, trained_on, opened)
         if as_json:
@@ -261,7 +261,7 @@ def _beside_counting(
 
     Counting knows its training text by heart: on that there is no comparison.
     """
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import scores
 
     baseline = text.baseline
     if baseline is None and trained_on is not None and not text.facts.get("trained_on"):
@@ -269,10 +269,10 @@ def _beside_counting(
 
         baseline = count_baseline(trained_on, text.ids, len(opened.model.vocabulary))
     nats, characters = record["nats"], record["characters"]
-    record["counting"] = reports.comparison_record(nats, characters, baseline)
+    record["counting"] = scores.comparison_record(nats, characters, baseline)
     if baseline is None:
         return ""
-    return f" · {reports.comparison(nats, characters, baseline, opened.manifest)}"
+    return f" · {scores.comparison(nats, characters, baseline, opened.manifest)}"
 
 
 def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
@@ -292,12 +292,12 @@ def _characters(
 ) -> str:
     """Shows every character's surprise, or puts it into the record."""
     from gpt.reading.score import score, surprise_of_each
-    from gpt.view.terminal import reports, surprise
+    from gpt.view.terminal import scores, surprise
 
     whole = score(model.reader, text.ids)
     found = surprise_of_each(model.reader, text.ids, overlapping=True)
     plain, characters = model.vocabulary.decode(text.ids), model.vocabulary.characters
-    record |= {**reports.score_record(whole), "in_context": reports.score_record(found.score)}
+    record |= {**scores.score_record(whole), "in_context": scores.score_record(found.score)}
     if as_json:
         each = surprise.surprise_record(plain, characters, found, text.places)
         record["per_character"] = each
@@ -310,7 +310,7 @@ def _characters(
     ]
     console.deliver_lines(lines, None, color)
     one_window = len(text.ids) - 1 <= model.config.block_size
-    return reports.score_line(whole, None if one_window else found.score)
+    return scores.score_line(whole, None if one_window else found.score)
 
 
 def _compared(
@@ -318,7 +318,7 @@ def _compared(
 ) -> str:
     """How two models differ on the characters that both know."""
     from gpt.reading.paired import paired
-    from gpt.view.terminal import surprise
+    from gpt.view.terminal import scores
 
     model, other = opened.model, against.model
     whole = model.vocabulary.decode(scored.ids)
@@ -329,8 +329,8 @@ def _compared(
     if names[0] == names[1]:
         names = [f"step {each.stored.step:,}" for each in (model, other)]
     its = {**against.origin, "left_out": _left_out(other, whole)}
-    record |= {"against": its, **surprise.paired_record(found)}
-    return surprise.paired_line(names[0], names[1], found)
+    record |= {"against": its, **scores.paired_record(found)}
+    return scores.paired_line(names[0], names[1], found)
 
 
 def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None:

@@ -117,7 +117,7 @@ class Talk:
         elif name in ("save", "save!"):
             self._save(name, value)
         elif name == "help":
-            from gpt.view.terminal.reports import card
+            from gpt.view.terminal.lines import card
 
             console.show_aside(card(HELP))
         elif name == "stop":
@@ -134,7 +134,7 @@ class Talk:
             raise ConfigError(f"/{name}: name a file")
         if not self.text:
             raise ConfigError(f"/{name}: the text is empty; nothing was written")
-        from gpt.view.terminal.reports import counted
+        from gpt.view.words import counted
 
         try:
             path = Path(value).expanduser()

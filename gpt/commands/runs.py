@@ -26,7 +26,9 @@ def runs(
 ) -> None:
     """The runs; or one run's options, loss curve and samples."""
     from gpt.storage.run import all_runs, find_run
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import runs as view
+    from gpt.view.terminal.training_lines import result
+    from gpt.view.words import counted
 
     if verify:
         chosen = [find_run(checkpoints, name)] if name else all_runs(checkpoints)
@@ -34,14 +36,14 @@ def runs(
         return
     if name is None:
         found = all_runs(checkpoints) or [find_run(checkpoints)]
-        rows, broken = reports.readable(found)
+        rows, broken = view.readable(found)
         for problem in broken:
             console.say(f"warning: {problem}")
         if as_json:
             for run, manifest in rows:
-                console.write(json.dumps(reports.result(run.name, manifest, "")) + "\n")
+                console.write(json.dumps(result(run.name, manifest, "")) + "\n")
         else:
-            console.show(reports.runs_table(rows, console.page_width()))
+            console.show(view.runs_table(rows, console.page_width()))
         return
     run = find_run(checkpoints, name)
     manifest = run.last().manifest
@@ -49,14 +51,14 @@ def runs(
     for log in ("metrics", "samples"):
         logs[log], damaged = run.read_log(log)
         if damaged:
-            what = reports.counted(damaged, "damaged line")
+            what = counted(damaged, "damaged line")
             console.say(f"warning: {run.path / log}.jsonl: {what} left out")
     metrics, samples = logs["metrics"], logs["samples"]
     if as_json:
-        story = {**reports.result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
+        story = {**result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
         console.write(json.dumps(story, ensure_ascii=False) + "\n")
         return
-    console.show(reports.story(run, manifest, metrics, samples))
+    console.show(view.story(run, manifest, metrics, samples))
 
 
 def _verify(runs: list[Run], as_json: bool) -> None:

@@ -26,16 +26,16 @@ SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import lines, plan_card
 
     manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
     model, training = manifest.model, manifest.train
     step_characters = training.batch_size * model.block_size
     rows = {
-        "corpus": reports.corpus_facts(identity.sources, identity.characters, model),
-        "characters": reports.character_facts(plan.rare, plan.only_in_val),
-        "folded": reports.folded_facts(identity, training.replacement),
-        "split": reports.split_facts(
+        "corpus": plan_card.corpus_facts(identity.sources, identity.characters, model),
+        "characters": plan_card.character_facts(plan.rare, plan.only_in_val),
+        "folded": plan_card.folded_facts(identity, training.replacement),
+        "split": plan_card.split_facts(
             plan.train_characters,
             plan.val_characters,
             training,
@@ -43,15 +43,15 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
             plan.validation.read(training.eval_part or training.eval_chars),
             plan.validation.read(training.eval_chars),
         ),
-        "model": reports.model_facts(model),
-        "heads": reports.heads_facts(model),
-        "recipe": reports.recipe_facts(recipe),
-        "training": reports.training_facts(
+        "model": plan_card.model_facts(model),
+        "heads": plan_card.heads_facts(model),
+        "recipe": plan_card.recipe_facts(recipe),
+        "training": plan_card.training_facts(
             training, step_characters, plan.train_characters, plan.is_timed, manifest.since
         ),
         "fitted": "; ".join(plan.why),
-        "device": reports.device_facts(plan.device, manifest.environment, measured.memory),
-        "time": reports.time_facts(
+        "device": plan_card.device_facts(plan.device, manifest.environment, measured.memory),
+        "time": plan_card.time_facts(
             measured.seconds_per_step,
             step_characters,
             plan.seconds_left,
@@ -59,17 +59,17 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
             plan.is_timed,
         )
         + plan.longer,
-        "to beat": reports.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
-        "nats/char": reports.NATS,
+        "to beat": plan_card.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
+        "nats/char": plan_card.NATS,
     }
     for note in plan.corpus.notes:
         console.say(f"note: {note}")
-    console.show_aside(reports.card(rows))
+    console.show_aside(lines.card(rows))
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """What the card says, for programs: every option, and what was counted and measured."""
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import scores
 
     return {
         "dry_run": True,
@@ -82,7 +82,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "step_seconds": plan.measurement.seconds_per_step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
-        "counting": reports.comparison_record(None, 0, plan.baseline),
+        "counting": scores.comparison_record(None, 0, plan.baseline),
     }
 
 
@@ -96,12 +96,12 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
             if isinstance(event, Stopped):
                 reason = event.reason
     if trainer.ranks.first:
-        from gpt.view.terminal import reports
+        from gpt.view.terminal import lines, training_lines
 
         run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
-        console.show_aside(reports.card(reports.farewell(run, manifest, reason, shard)))
+        console.show_aside(lines.card(training_lines.farewell(run, manifest, reason, shard)))
         if as_json:
-            console.write(json.dumps(reports.result(run.name, manifest, reason)) + "\n")
+            console.write(json.dumps(training_lines.result(run.name, manifest, reason)) + "\n")
     if reason in signal.Signals.__members__:
         trainer.ranks.leave()
         if not trainer.ranks.launch.comes_again:  # else torchrun would start all again
@@ -112,7 +112,7 @@ def _told(trainer: Trainer) -> Iterator[Event]:
     """The events, with one bar and a line an evaluation."""
     from gpt.commands.progress import TrainingBar
     from gpt.training.trainer import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
-    from gpt.view.terminal import reports
+    from gpt.view.terminal import training_lines
 
     run, recorded = trainer.run, trainer.config
     step_characters = recorded.batch_size * trainer.manifest.model.block_size
@@ -123,17 +123,17 @@ def _told(trainer: Trainer) -> Iterator[Event]:
             elif isinstance(event, Evaluated):
                 share = event.characters / event.of
                 bar.evaluated(event.val_loss, best=not event.since_best, share=share)
-                bar.say(reports.evaluation_line(**vars(event)))
+                bar.say(training_lines.evaluation_line(**vars(event)))
             elif isinstance(event, Evaluating):
                 bar.evaluating(event.share)
             elif isinstance(event, EvaluatedWhole):
-                bar.say(reports.whole_line(**vars(event)))
+                bar.say(training_lines.whole_line(**vars(event)))
             elif isinstance(event, Saved):
                 if trainer.config != recorded:
                     recorded = trainer.config
                     _record_plan(run, recorded)
                 text = _short_sample(run, event.checkpoint)
-                bar.say(reports.sample_line(text, console.aside_width()))
+                bar.say(training_lines.sample_line(text, console.aside_width()))
             yield event
 
 

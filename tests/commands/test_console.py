@@ -87,7 +87,7 @@ def test_lines_in_a_pipe_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt.view.terminal.reports import card
+    from gpt.view.terminal.lines import card
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

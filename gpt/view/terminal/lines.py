@@ -6,19 +6,20 @@ Knows nothing of what is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from gpt.checks import Check
 from gpt.config.show import Scale
 from gpt.reading.gpt import Array
-from gpt.view.characters import cut
+from gpt.view.characters import cut, escape
 
 GLYPHS = " .:-=+*#%@"
 # Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
@@ -47,6 +48,17 @@ def number(value: float, page: Page) -> str:
     if text.startswith("-0.") and page.precision:
         text = "-" + text[2:]
     return text if page.ascii_only else text.replace("-", "−")
+
+
+def card(rows: Mapping[str, str]) -> Table:
+    """Names on the left, facts on the right; facts wrap in their own column."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in rows.items():
+        if fact:
+            table.add_row(Text(name), Text(escape(fact)))
+    return table
 
 
 def painted(values: Array, width: int) -> Text:

@@ -13,7 +13,7 @@ from gpt.config.sample import SHAPING
 from gpt.heads.next_character import Following
 from gpt.view.characters import label, pad
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words
-from gpt.view.terminal.reports import counted
+from gpt.view.words import counted
 
 SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
 LONGEST = 32  # cells of a bar

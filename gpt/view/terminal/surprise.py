@@ -10,7 +10,6 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpt.reading.paired import Paired
 from gpt.reading.score import Surprises
 from gpt.view.characters import label, pad, quoted
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words, shade
@@ -106,36 +105,6 @@ def surprise_record(
             start=1,
         )
     ]
-
-
-def paired_line(name: str, against: str, found: Paired) -> str:
-    """Both means, the 95 % interval of their difference, and what the interval does not cover."""
-    if found.interval is None:
-        rests, verdict = " (the text is too short for an interval)", "too close to tell"
-    else:
-        low, high = found.interval
-        rests = f" (95 % interval {low:+.4f} to {high:+.4f})"
-        better = name if found.difference > 0 else against
-        verdict = f"{better} predicts better" if found.sure else "too close to tell"
-    return (
-        f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
-        f"{found.difference:+.4f}{rests} · {verdict} · this compares two models; to compare "
-        "recipes, train several seeds of each"
-    )
-
-
-def paired_record(found: Paired) -> dict[str, Any]:
-    """For programs. interval: 95 %; error and interval are null if the text is too short."""
-    return {
-        "first": found.first,
-        "second": found.second,
-        "difference": found.difference,
-        "error": found.error if found.freedom else None,
-        "freedom": found.freedom,
-        "interval": found.interval and list(found.interval),
-        "sure": found.sure,
-        "characters": found.characters,
-    }
 
 
 def _finished(line: Text, below: str, digits: bool) -> list[Text]:

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from gpt.reading.paired import paired
 from gpt.reading.score import Surprises
 from gpt.view.terminal.lines import Page, shade
 from gpt.view.terminal.surprise import (
     coloured,
-    paired_line,
-    paired_record,
     scale,
     surprise_record,
     worst,
@@ -82,38 +79,3 @@ def test_programs_get_every_character_after_the_first(found: Surprises) -> None:
         "expected": "c",
         "probability": pytest.approx(0.3),
     }
-
-
-def test_a_comparison_shows_its_interval_and_what_it_does_not_say() -> None:
-    random = np.random.default_rng(1)
-    a = random.random(1000)
-    recipes = " · this compares two models; to compare recipes, train several seeds of each"
-    better = paired(a, a + 0.1 + 0.01 * random.random(1000))
-    assert better.interval
-    low, high = better.interval
-    line = paired_line("a", "b", better)
-    shown = f"difference {better.difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f})"
-    assert line.endswith(f"{shown} · a predicts better{recipes}")
-    assert "(95 % interval +0.1" in line
-    other = paired_line("a", "b", paired(a, a - 0.1 - 0.01 * random.random(1000)))
-    assert other.endswith(f" · b predicts better{recipes}")
-    unsure = paired_line("a", "b", paired(a, random.permutation(a)))
-    assert " (95 % interval -0.1" in unsure
-    assert unsure.endswith(f") · too close to tell{recipes}")
-    short = paired_line("a", "b", paired(a[:9], a[:9] + 1))
-    rests = "difference +1.0000 (the text is too short for an interval) · too close to tell"
-    assert short.endswith(rests + recipes)
-
-
-def test_programs_get_the_interval_or_null() -> None:
-    a = np.random.default_rng(2).random(500)
-    record = json.loads(json.dumps(paired_record(paired(a, a[::-1] + 0.5))))
-    assert list(record) == (
-        "first second difference error freedom interval sure characters".split()
-    )
-    low, high = record["interval"]
-    assert low < record["difference"] < high
-    assert record["sure"] is True
-    assert record["characters"] == 500
-    short = json.loads(json.dumps(paired_record(paired(a[:5], a[5:10])), allow_nan=False))
-    assert (short["error"], short["interval"], short["freedom"]) == (None, None, 0)

@@ -1,0 +1,185 @@
+"""The card before a training: text, split, model, recipe, device, time, and the loss to beat.
+
+Every function gives the fact of one row; `lines.card` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import flag_of
+from gpt.storage.manifest import Baseline, CorpusId
+from gpt.view.characters import quoted
+from gpt.view.words import counted, duration, millions, ordinal, some
+
+#: The meaning of the losses on the card and after it.
+NATS = (
+    "mean of −ln of the probability that the model gives the correct next character; 0 is "
+    "perfect; bits = nats / ln 2"
+)
+
+
+def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -> str:
+    """Where the text is from, how much there is of it, and a vocabulary that costs too much."""
+    facts = f"{some(sources, 3, ', ')}: {characters:,} characters, {config.vocab_size:,} distinct"
+    share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
+    return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
+    """Which characters the model can hardly learn, or cannot."""
+    facts = {"rare": rare, "only in validation": only_in_val}
+    return " · ".join(f"{what}: {_quoted(them, most)}" for what, them in facts.items() if them)
+
+
+def _quoted(characters: str, most: int) -> str:
+    return some([quoted(character) for character in characters], most)
+
+
+def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
+    """Which rare characters became one, and how much of the text they were."""
+    if not corpus.folded:
+        return ""
+    kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
+    return (
+        f"{_quoted(corpus.folded, most)} became {quoted(replacement)}: "
+        f"{counted(kinds, 'rare character')}, {corpus.folded_count:,} of {corpus.characters:,} "
+        f"in the text ({100 * share:.3g}%)"
+    )
+
+
+def split_facts(
+    train_characters: int,
+    val_characters: int,
+    config: TrainConfig,
+    block: int,
+    read: int,
+    read_last: int,
+) -> str:
+    """The sizes of both splits, the validation rule, and how much of that split evaluations read.
+
+    read, read_last: characters that each evaluation and the last one predict, of all but the first.
+    """
+    facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
+    if config.every:
+        what = f"block of {block:,} characters" if block else "text"
+        facts += f": every {ordinal(config.every)} {what}"
+    elif config.validation:
+        facts += f": {config.validation}"
+    if read < val_characters - 1:
+        facts += f"; evaluations read {read:,} of them, evenly distributed"
+        whole = "all" if read_last == val_characters - 1 else f"{read_last:,}"
+        facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
+    return facts
+
+
+def model_facts(config: ModelConfig) -> str:
+    """Its size, then the kinds of its parts."""
+    parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
+    parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
+    if config.ngram > 1:
+        dropped = f" ({config.ngram_dropout:.0%} dropped)" if config.ngram_dropout else ""
+        parts.append(f"n-grams up to {config.ngram}{dropped}")
+    parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
+    rows = sum(config.ngram_tables) * config.n_embd
+    size = millions(config.parameters())
+    size += f" parameters ({millions(rows)} in n-gram embeddings)" if rows else " parameters"
+    return (
+        f"{size}: {counted(config.n_layer, 'layer')} × {config.n_head} heads × {config.head_size}, "
+        f"context {config.block_size}; {', '.join(parts)}"
+    )
+
+
+def heads_facts(config: ModelConfig) -> str:
+    """What n-gram embeddings do instead of heads, and what to train to study heads."""
+    if config.ngram == 1:
+        return ""
+    return (
+        "n-gram embeddings supply the last characters without attention (--ngram 1 turns them "
+        "off); to study heads with clear jobs: gptx train repeats"
+    )
+
+
+def recipe_facts(recipe: Mapping[str, Any]) -> str:
+    """The options that a known corpus sets, as the command line spells them."""
+    if not recipe:
+        return ""
+    spelled = " ".join(
+        f"--{'no-' * (value is False)}{flag_of(name)[2:]}"
+        + (f" {value}" if not isinstance(value, bool) else "")
+        for name, value in recipe.items()
+    )
+    return f"options of this corpus, unless you give others: {spelled}"
+
+
+def training_facts(
+    config: TrainConfig,
+    step_characters: int,
+    train_characters: int,
+    timed: bool = False,
+    since: int = 0,
+) -> str:
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; timed: about so many.
+
+    since: the step after which training on this text began.
+    """
+    steps = config.steps - since
+    epochs = steps * step_characters / train_characters
+    return (
+        f"{'about ' * timed}{steps:,} steps {f'after step {since:,} ' * (since > 0)}× "
+        f"{step_characters:,} characters = {epochs:.1f} epochs, "
+        f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
+    )
+
+
+def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
+    """ "cpu (2 threads, torch 2.13.0), 410 MB used"."""
+    name = environment["device"] if device != "cpu" else counted(environment["threads"], "thread")
+    used = f", {memory / 2**20:,.0f} MB used" if memory else ""
+    if environment.get("ranks", 1) > 1:
+        name = f"{environment['ranks']} ranks of {name}"
+    return f"{device} ({name}, torch {environment['torch']}){used}"
+
+
+def time_facts(
+    seconds_per_step: float,
+    step_characters: int,
+    total: float,
+    last: float = 0.0,
+    timed: bool = False,
+) -> str:
+    """ "62 ms/step, 33,000 characters/s: about 2 min 10 s with evaluations and saves".
+
+    last: seconds of the last evaluation, if it comes after that time. timed: the number of steps
+    adapts so that the run ends on time.
+    """
+    speed = step_characters / seconds_per_step
+    facts = f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
+    facts += f"{'' if timed else 'about '}{duration(total)} with evaluations and saves"
+    if timed:
+        facts += "; the number of steps adapts to the speed"
+    if round(last):
+        facts += f"; then about {duration(last)} to evaluate the whole split"
+        facts += " (--eval-chars N: less)"
+    return facts
+
+
+def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) -> str:
+    """The losses of counting n-grams on the validation split, best order first, and of a uniform
+    model.
+
+    counts_all: whether all of both splits was counted and scored.
+    """
+    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
+    facts = (
+        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams · "
+        f"orders 1 to {len(baseline.losses)}: {losses} · uniform {uniform:.3f}"
+    )
+    if counts_all:
+        return facts
+    return (
+        f"{facts} (counted in the last {baseline.counted:,} characters of the training "
+        f"split, scored on the first {baseline.scored:,} of the validation split)"
+    )

@@ -1,0 +1,157 @@
+"""The table of all runs, and the story of one: its options, loss curve and samples."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import field_help
+from gpt.errors import CheckpointError
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Run
+from gpt.view.characters import escape
+from gpt.view.terminal.lines import BOLD, card
+from gpt.view.terminal.plan_card import corpus_facts, folded_facts, model_facts
+from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts, measured_on
+from gpt.view.terminal.training_lines import time_of
+from gpt.view.words import millions
+
+COLUMNS = ("run", "step", "of", "best nats", "than counting", "parameters", "corpus")
+NARROW = ("run", "best nats", "than counting")  # what `runs` shows in fewer than MEDIUM cells
+MEDIUM, WIDE = 60, 80  # cells; from WIDE on, `runs` shows all columns
+AXIS = 30  # most cells between the lowest and the highest loss of a curve
+
+
+def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
+    """The runs whose newest manifest can be read, and what is wrong with the others."""
+    rows, problems = [], []
+    for run in runs:
+        try:
+            rows.append((run, run.last().manifest))
+        except CheckpointError as error:
+            problems.append(str(error))
+    return rows, problems
+
+
+def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -> Table:
+    """A line a run, the most recently saved last; fewer columns where `width` cells hold no more.
+
+    No number is broken into two lines.
+    """
+    kept = set(NARROW) if width and width < MEDIUM else {*NARROW, "step", "of", "corpus"}
+    kept |= {"parameters"} if not width or width >= WIDE else set()
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    for name in (name for name in COLUMNS if name in kept):
+        if name in ("run", "corpus"):
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for run, manifest in rows:
+        best, characters, of = manifest.shown_loss
+        on = f" ({characters / of:.0%})" if characters < of else ""  # of the split that was read
+        cells: dict[str, RenderableType] = {
+            "run": Text(run.name),
+            "step": f"{manifest.step:,}",
+            "of": f"{manifest.train.steps:,}",
+            "best nats": "–" if best is None else f"{best:.4f}" + on,
+            "than counting": better_or_worse(best, manifest.baseline),
+            "parameters": millions(manifest.model.parameters()),
+            "corpus": Text(escape(", ".join(manifest.corpus.sources))),
+        }
+        table.add_row(*(cell for name, cell in cells.items() if name in kept))
+    return table
+
+
+def story(
+    run: Run,
+    manifest: Manifest,
+    metrics: Sequence[Mapping[str, Any]],
+    samples: Sequence[Mapping[str, Any]],
+) -> Group:
+    """One run: its facts and options, the loss at each evaluation, from noise to language."""
+    config, train = manifest.model, manifest.train
+    facts = {
+        "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, {time_of(manifest)}",
+        "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
+        "folded": folded_facts(manifest.corpus, train.replacement),
+        "model": model_facts(config),
+        "best": best_facts(manifest),
+        "to beat": counting_facts(manifest),
+    }
+    parts: list[RenderableType] = [card(facts), Text()]
+    parts += [Text("options", BOLD), config_table({**vars(config), **vars(train)}), Text()]
+    starts = [step for step, _ in manifest.earlier_corpora]
+    evaluations = [record for record in metrics if "val_loss" in record]
+    for number, since in enumerate((0, *starts)):
+        series = [rec for rec in evaluations if bisect_left(starts, rec["step"]) == number]
+        if series:
+            after = f"after step {since:,}, where the corpus was changed: " if number else ""
+            on = measured_on(*manifest.part) if number == len(starts) else ""
+            parts += [*loss_curve(series, after, on), Text()]
+    for sample in samples:
+        text = escape(str(sample["text"])).strip("\n")
+        parts += [Text(f"step {sample['step']:,}", BOLD), Text(text), Text()]
+    return Group(*parts)
+
+
+def config_table(values: Mapping[str, Any]) -> Table:
+    """Every option of a run with what it means."""
+    comments = field_help(ModelConfig) | field_help(TrainConfig)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for name, value in values.items():
+        table.add_row(name, Text(escape(str(value))), Text(comments.get(name, "")))
+    return table
+
+
+def loss_curve(
+    metrics: Sequence[Mapping[str, Any]], after: str = "", on: str = ""
+) -> tuple[Text, Table]:
+    """The meaning of the marks, and a line per evaluation: both losses, a mark at the second.
+
+    after: which evaluations these are, if not all. on: see `measured_on`.
+
+    The axis goes from the lowest to the highest validation loss, and the heading states both: on an
+    axis from 0, small improvements would not be visible.
+    """
+    values = [record["val_loss"] for record in metrics]
+    lowest, highest = min(values), max(values)
+    where = f"from {lowest:.4f} to {highest:.4f}" if highest > lowest else f"at {lowest:.4f}"
+    heading = f"{after}loss{on}, nats per character; ● is the validation loss, {where}"
+    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    longest = max(len(f"{record['step']:,}") for record in metrics)
+    for name, width in (("step", max(4, longest)), ("train", 6), ("val", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    ends = (f"{lowest:.2f}", f"{highest:.2f}") if highest > lowest else (f"{lowest:.2f}",)
+    table.add_column(_Spread(0.0, ends, "bold cyan"))
+    for record, value in zip(metrics, values, strict=True):
+        share = (value - lowest) / (highest - lowest) if highest > lowest else 0.0
+        mark = _Spread(share, ("●",), "green" if value == lowest else "blue")
+        numbers = f"{record['step']:,}", f"{record['train_loss']:.4f}", f"{value:.4f}"
+        table.add_row(*numbers, mark)
+    return Text(heading, BOLD), table
+
+
+class _Spread:
+    """A text at `share` (0 … 1) of the width; with a second text, that one ends at the right."""
+
+    def __init__(self, share: float, texts: Sequence[str], style: str) -> None:
+        self.share, self.texts, self.style = share, texts, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first, *others = self.texts
+        room = min(options.max_width, AXIS) - len(first)
+        line = " " * round(self.share * room) + first
+        yield Text(line + "".join(text.rjust(room) for text in others), self.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(9, options.max_width), min(AXIS, options.max_width))

@@ -1,0 +1,165 @@
+"""How good a model's loss is: in nats and bits, beside counting n-grams, beside another model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpt.reading.paired import Paired
+from gpt.reading.score import Score
+from gpt.storage.manifest import Baseline, Manifest
+from gpt.view.words import counted, losses
+
+LEAST_COMPARED = 100  # characters that a loss is a mean of, if it is compared with the baseline
+
+
+def score_line(score: Score, in_context: Score | None = None) -> str:
+    """ "1.6693 nats, 2.408 bits a character · perplexity 5.31 · 111,539 characters predicted".
+
+    in_context: the same characters in overlapping windows.
+    """
+    line = (
+        f"{score.nats:.4f} nats, {score.bits:.3f} bits a character · perplexity "
+        f"{score.perplexity:.3f} · {counted(f'{score.characters:,}', 'character')} predicted"
+    )
+    if in_context is None:
+        return line
+    return (
+        f"{line} · with at least half a window of context: {in_context.nats:.4f} nats, "
+        f"{in_context.bits:.3f} bits a character"
+    )
+
+
+def score_record(score: Score) -> dict[str, float]:
+    """A score's numbers, for programs."""
+    return {
+        "nats": score.nats,
+        "bits": score.bits,
+        "perplexity": score.perplexity,
+        "characters": score.characters,
+    }
+
+
+def paired_line(name: str, against: str, found: Paired) -> str:
+    """Both means, the 95 % interval of their difference, and what the interval does not cover."""
+    if found.interval is None:
+        rests, verdict = " (the text is too short for an interval)", "too close to tell"
+    else:
+        low, high = found.interval
+        rests = f" (95 % interval {low:+.4f} to {high:+.4f})"
+        better = name if found.difference > 0 else against
+        verdict = f"{better} predicts better" if found.sure else "too close to tell"
+    return (
+        f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
+        f"{found.difference:+.4f}{rests} · {verdict} · this compares two models; to compare "
+        "recipes, train several seeds of each"
+    )
+
+
+def paired_record(found: Paired) -> dict[str, Any]:
+    """For programs. interval: 95 %; error and interval are null if the text is too short."""
+    return {
+        "first": found.first,
+        "second": found.second,
+        "difference": found.difference,
+        "error": found.error if found.freedom else None,
+        "freedom": found.freedom,
+        "interval": found.interval and list(found.interval),
+        "sure": found.sure,
+        "characters": found.characters,
+    }
+
+
+def comparison(
+    nats: float | None,
+    characters: int,
+    baseline: Baseline | None,
+    manifest: Manifest | None = None,
+) -> str:
+    """Compares a model's loss, a mean over so many characters, with the baseline.
+
+    manifest: the run's, which says what a worse model lacks.
+    """
+    if baseline is None:
+        return "–"
+    line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
+    if nats is None:
+        return line
+    if characters < LEAST_COMPARED:
+        return f"{line}; {counted(characters, 'character')} are too few to compare the model"
+    line += f"; this model is {better_or_worse(nats, baseline)}"
+    if characters != baseline.scored:
+        line += (
+            f" (counting is scored on {baseline.scored:,} characters, the model on {characters:,})"
+        )
+    return f"{line}: {remedy(nats, manifest)}" if nats > baseline.nats else line
+
+
+def remedy(nats: float, manifest: Manifest | None) -> str:
+    """What to do about a loss that is worse than the baseline."""
+    what = "train longer, or on more text"
+    if manifest is None:
+        return what
+    budget, best = manifest.budget, manifest.best_step
+    if best is not None and best < manifest.step:
+        what = f"train on more text; more steps than {best:,} made it worse"
+    elif budget and 0 < budget.most_steps <= manifest.train.steps:
+        what = "train on more text; more epochs would learn this one by heart"
+    uniform = math.log(manifest.model.vocab_size)
+    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
+    return guessing + what
+
+
+def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
+    """ "0.0037 worse" than counting, "0.0500 better" """
+    if baseline is None or nats is None:
+        return "–"
+    return f"{abs(nats - baseline.nats):.4f} {'worse' if nats > baseline.nats else 'better'}"
+
+
+def comparison_record(
+    nats: float | None, characters: int, baseline: Baseline | None
+) -> dict[str, Any] | None:
+    """The comparison for programs. difference: above 0 if the model is worse."""
+    if baseline is None:
+        return None
+    return {
+        "order": baseline.order,
+        "nats": baseline.nats,
+        "losses": list(baseline.losses),
+        "counted": baseline.counted,
+        "scored": baseline.scored,
+        "difference": None if nats is None else nats - baseline.nats,
+        "same_characters": characters == baseline.scored,
+    }
+
+
+def evaluated_characters(manifest: Manifest) -> int:
+    """The number of validation characters that the shown loss was measured on."""
+    if manifest.val_characters:
+        return manifest.shown_loss[1]
+    corpus, train = manifest.corpus, manifest.train  # of a run that did not record it
+    boundary = corpus.boundary
+    if boundary is None:
+        boundary = int(corpus.characters * (1 - train.val_fraction))
+    targets = corpus.characters - boundary - 1
+    return min(targets, train.eval_chars or targets)
+
+
+def best_facts(manifest: Manifest) -> str:
+    """The loss of the best step, and how much of the split it was measured on."""
+    best, characters, of = manifest.shown_loss
+    if best is None:
+        return "not evaluated yet"
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}"
+
+
+def measured_on(characters: int, of: int) -> str:
+    """ " (on 20,000 of 111,539)", the characters of the split that were read; "" for all."""
+    return f" (on {characters:,} of {of:,})" if characters < of else ""
+
+
+def counting_facts(manifest: Manifest) -> str:
+    """A run's shown loss beside counting n-grams."""
+    best = manifest.shown_loss[0]
+    return comparison(best, evaluated_characters(manifest), manifest.baseline, manifest)

@@ -1,0 +1,118 @@
+"""What a training prints: a line for each evaluation and sample, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Run
+from gpt.view.characters import cut, escape
+from gpt.view.terminal.scores import (
+    best_facts,
+    comparison_record,
+    counting_facts,
+    evaluated_characters,
+    measured_on,
+)
+from gpt.view.words import bits, duration
+
+
+def evaluation_line(
+    step: int,
+    train_loss: float,
+    val_loss: float,
+    best_step: int,
+    since_best: int,
+    characters: int,
+    of: int,
+) -> str:
+    """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char (on 20,000 of 111,539) · best"."""
+    if not since_best:
+        verdict = "best so far"
+    elif since_best == 1:
+        verdict = f"best was step {best_step:,}"
+    else:
+        verdict = f"no better since step {best_step:,}"
+    losses = f"train {train_loss:.4f} · {_val(val_loss)}{measured_on(characters, of)}"
+    return f"step {step:,} · {losses} · {verdict}"
+
+
+def whole_line(step: int, val_loss: float, characters: int, of: int, seconds: float) -> str:
+    """ "step 400 · val 1.9813 nats, 2.858 bits/char on all 111,539 validation characters"."""
+    read = f"all {of:,}" if characters == of else f"{characters:,} of {of:,}"
+    line = f"step {step:,} · {_val(val_loss)} on {read} validation characters"
+    return f"{line}, in {duration(seconds)}"
+
+
+def _val(loss: float) -> str:
+    return f"val {loss:.4f} nats, {bits(loss):.3f} bits/char"
+
+
+def sample_line(text: str, width: int) -> str:
+    """A short sample on one line."""
+    visible = escape(text).replace("\n", "⏎").replace("\t", "⇥")
+    return cut(f"  │ {visible}", width)
+
+
+def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> dict[str, str]:
+    """How the run ended, whether it is better than counting, its folder, and what to type next."""
+    steps, folder = manifest.train.steps, run.path.parent
+    ended = {
+        "finished": f"all {steps:,} steps",
+        "patience": f"stopped at step {manifest.step:,}: no new best in {manifest.since_best} "
+        "evaluations",
+    }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
+    usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
+    where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
+    resume = f"gptx train --resume --run {run.name}{where}"
+    if manifest.environment.get("ranks", 1) != 1:
+        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
+    return {
+        "ended": f"{ended}, {time_of(manifest)}",
+        "best": best_facts(manifest),
+        "to beat": counting_facts(manifest),
+        "saved": str(run.path),
+        "go on": "" if reason in ("finished", "patience") else resume,
+        "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
+    }
+
+
+def time_of(manifest: Manifest) -> str:
+    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
+    if manifest.elapsed < manifest.seconds:  # older releases did not record all of it
+        return f"{duration(manifest.seconds)} of training"
+    budget = manifest.budget
+    asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
+    return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"
+
+
+def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
+    """How a training ended, for programs; and which characters were folded, if any were."""
+    corpus, budget = manifest.corpus, manifest.budget
+    best, characters, of = manifest.shown_loss
+    told: dict[str, Any] = {
+        "run": name,
+        "step": manifest.step,
+        "reason": reason,
+        "best_step": manifest.best_step,
+        "val_nats": best,
+        "val_bits": None if best is None else bits(best),
+        "val_characters": characters or None,
+        "val_split": of or None,
+        "seconds": round(manifest.seconds, 3),
+        "elapsed": round(manifest.elapsed, 3),
+        "minutes": None if budget is None else budget.seconds / 60,
+        "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
+    }
+    if not corpus.folded:
+        return told
+    folded = {
+        "characters": corpus.folded,
+        "kinds": len(corpus.folded),
+        "count": corpus.folded_count,
+        "share": corpus.folded_count / corpus.characters,
+        "replacement": manifest.train.replacement,
+    }
+    return {**told, "folded": folded}

@@ -1,0 +1,51 @@
+"""Numbers and lists in words: counts, times, losses.
+
+Knows no screen and no file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def counted(count: int | str, what: str) -> str:
+    """ "1 thread", "2 threads" """
+    return f"{count} {what}" + "s" * (str(count) != "1")
+
+
+def ordinal(number: int) -> str:
+    """ "2nd", "10th", "21st" """
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}" + ("th" if number % 100 in (11, 12, 13) else ending)
+
+
+def millions(count: int) -> str:
+    """ "0.80 M", "10.65 M", "812" """
+    return f"{count / 1e6:.2f} M" if count >= 10_000 else f"{count:,}"
+
+
+def duration(seconds: float) -> str:
+    """ "8 s", "2 min 10 s", "3 h 5 min" """
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def losses(nats: float | None) -> str:
+    """ "1.6693 nats (2.408 bits/char)" """
+    return "–" if nats is None else f"{nats:.4f} nats ({bits(nats):.3f} bits/char)"
+
+
+def bits(nats: float) -> float:
+    """Nats as bits."""
+    return nats / math.log(2)
+
+
+def some(items: Sequence[str], most: int, joint: str = " ") -> str:
+    """The first `most` items, joined, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return joint.join(items[:most]) + more

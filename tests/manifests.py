@@ -1,0 +1,55 @@
+"""Manifests of runs that exist nowhere, and what rich prints of them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
+from gpt.storage.manifest import Baseline, CorpusId, Manifest
+
+NASTY = "\x1b[31m[red]\u202eáru[/].txt"
+METRICS = [
+    {"step": 6, "train_loss": 2.5, "val_loss": 2.75},
+    {"step": 12, "train_loss": 2.0, "val_loss": 2.25},
+    {"step": 1800, "train_loss": 1.5, "val_loss": 2.5},
+]
+
+
+def manifest(**changes: Any) -> Manifest:
+    start = Manifest(
+        step=1800,
+        model=ModelConfig(vocab_size=65),
+        train=TrainConfig(),
+        preset="default",
+        characters="".join(map(chr, range(33, 98))),
+        corpus=CorpusId("0" * 64, 1_115_394, ("shakespeare.txt",)),
+        seconds=130.0,
+        running=(0.0, 0),
+        val_loss=2.5,
+        best_step=12,
+        best_loss=2.25,
+        since_best=1,
+        baseline=Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539),
+    )
+    return replace(start, **changes)
+
+
+def in_part(**changes: Any) -> Manifest:
+    """A run of two minutes whose evaluations have read a part of the split."""
+    budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
+    train = TrainConfig(eval_part=20_000, steps=1800)
+    start = manifest(
+        val_characters=111_539, train=train, budget=budget, seconds=110.0, elapsed=121.0
+    )
+    return replace(start, **changes)
+
+
+def shown(renderable: RenderableType, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width, force_terminal=False).print(renderable)
+    return file.getvalue()

@@ -1,0 +1,146 @@
+"""The card before a training: every fact in words that fit any width."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from manifests import manifest, shown
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.storage.manifest import Baseline, CorpusId
+from gpt.storage.run import Run
+from gpt.view.terminal.lines import card
+from gpt.view.terminal.plan_card import (
+    baseline_facts,
+    character_facts,
+    corpus_facts,
+    device_facts,
+    folded_facts,
+    heads_facts,
+    model_facts,
+    split_facts,
+    time_facts,
+    training_facts,
+)
+from gpt.view.terminal.runs import story
+from gpt.view.terminal.training_lines import result
+from gpt.view.words import ordinal
+
+
+def test_the_facts_of_the_card() -> None:
+    config = ModelConfig(vocab_size=65, bias=True, dropout=0.2)
+    assert model_facts(config) == (
+        "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
+        "relu2, QK-norm, biases, dropout 0.2, fused attention"
+    )
+    assert training_facts(TrainConfig(), 2048, 1_003_854) == (
+        "2,000 steps × 2,048 characters = 4.1 epochs, learning rate 0.002 → 0 (linear)"
+    )
+    about = "about 2,000 steps × 2,048 characters = 4.1 epochs"
+    assert training_facts(TrainConfig(), 2048, 1_003_854, timed=True).startswith(about)
+    speed = "62.0 ms/step, 33,032 characters/s: "
+    total = "about 2 min 10 s with evaluations and saves"
+    assert time_facts(0.062, 2048, 130) == speed + total
+    assert time_facts(0.062, 2048, 120, 0.0, timed=True) == (
+        f"{speed}2 min 0 s with evaluations and saves; the number of steps adapts to the speed"
+    )
+    assert time_facts(0.062, 2048, 130, 300.0) == (
+        f"{speed}{total}; then about 5 min 0 s to evaluate the whole split (--eval-chars N: less)"
+    )
+    assert baseline_facts(math.log(65), Baseline((3.3, 2.5, 2.6), 900, 100)) == (
+        "2.5000 nats/char by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform 4.174"
+    )
+    assert device_facts("cpu", {"threads": 2, "torch": "2.13.0"}, 410 * 2**20) == (
+        "cpu (2 threads, torch 2.13.0), 410 MB used"
+    )
+    assert device_facts("cpu", {"threads": 1, "torch": "2.13.0", "ranks": 3}, 0) == (
+        "cpu (3 ranks of 1 thread, torch 2.13.0)"
+    )
+    assert device_facts("cuda", {"device": "H200", "torch": "2.13.0", "ranks": 1}, 0) == (
+        "cuda (H200, torch 2.13.0)"
+    )
+
+
+def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> None:
+    config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
+    facts = model_facts(config)
+    assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
+    assert "n-grams up to 3, " in facts
+    assert "n-grams up to 3 (45% dropped), " in model_facts(replace(config, ngram_dropout=0.45))
+    assert "gptx train repeats" in heads_facts(config)
+    assert "--ngram 1" in heads_facts(config)
+    assert heads_facts(ModelConfig(vocab_size=65)) == ""
+
+
+def test_corpus_facts_name_three_sources_and_a_vocabulary_that_costs_too_much() -> None:
+    small = ModelConfig(vocab_size=65)
+    assert corpus_facts(["a", "b", "c"], 1_115_394, small) == (
+        "a, b, c: 1,115,394 characters, 65 distinct"
+    )
+    assert corpus_facts([*"abcde"], 9, small).startswith("a, b, c and 2 more: 9 characters")
+    large = ModelConfig(vocab_size=20_000)
+    assert corpus_facts(["a"], 9, large).endswith("(they take 87% of the parameters)")
+
+
+def test_characters_are_named_visibly_and_not_all_of_many() -> None:
+    assert character_facts("", "") == ""
+    assert character_facts("\n\x1b", "é") == "rare: '⏎' '␛' · only in validation: 'é'"
+    assert character_facts("abcde", "", most=3) == "rare: 'a' 'b' 'c' and 2 more"
+
+
+def test_what_was_folded_is_told_in_full_numbers() -> None:
+    corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
+    assert folded_facts(corpus, "\ufffd", most=2) == (
+        "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
+        "(0.0014%)"
+    )
+    assert folded_facts(replace(corpus, folded="", folded_count=0), "x") == ""
+    record = result("tale-1", manifest(corpus=corpus), "finished")
+    assert record["folded"] == {
+        "characters": "\x1béñ",
+        "kinds": 3,
+        "count": 14,
+        "share": 1.4e-05,
+        "replacement": "\ufffd",
+    }
+    assert "1 more" not in shown(story(Run(Path("x")), manifest(corpus=corpus), [], []))
+    assert "became" in shown(story(Run(Path("x")), manifest(corpus=corpus), [], []))
+
+
+def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
+    def facts(split: str, block: int = 0, read: int = 99, last: int = 99) -> str:
+        return split_facts(900, 100, TrainConfig(split=split), block, read, last)
+
+    plain = "900 to train on, 100 to validate"
+    assert facts("last") == plain
+    assert facts("every:3") == f"{plain}: every 3rd text"
+    assert facts("every:10", 65536) == f"{plain}: every 10th block of 65,536 characters"
+    read = f"{plain}: b.txt; evaluations read 50 of them, evenly distributed"
+    assert facts("b.txt", 0, 50, 50) == f"{read} (--eval-chars)"
+    assert facts("b.txt", 0, 50) == f"{read}; the last one reads all"
+    assert facts("b.txt", 0, 50, 80) == f"{read}; the last one reads 80"
+    assert baseline_facts(1.0, Baseline((0.5,), 400, 10), counts_all=False).endswith(
+        "uniform 1.000 (counted in the last 400 characters of the training split, "
+        "scored on the first 10 of the validation split)"
+    )
+    numbers = (2, 11, 12, 13, 21, 22, 103, 111, 1001)
+    names = "2nd 11th 12th 13th 21st 22nd 103rd 111th 1,001st"
+    assert " ".join(map(ordinal, numbers)) == names
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_what_is_to_beat_reads_well_in_a_narrow_card(width: int) -> None:
+    baseline = Baseline((3.238, 2.317, 1.694, 1.344, 1.205, 1.159, 1.14, 1.1213), 9, 9)
+    facts = baseline_facts(4.635, baseline)
+    lines = shown(card({"to beat": facts}), width).splitlines()
+    assert len(lines) <= {40: 5, 80: 2}[width]
+    words = " ".join(" ".join(lines).split())
+    assert words == f"to beat {facts}"  # no number is broken
+
+
+def test_the_epochs_on_a_changed_corpus_are_those_of_the_steps_on_it() -> None:
+    facts = training_facts(TrainConfig(steps=340), 1024, 21_600, since=263)
+    assert facts.startswith("77 steps after step 263 × 1,024 characters = 3.7 epochs, ")

@@ -1,0 +1,145 @@
+"""The table of runs and the story of one fit any width and escape any name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from manifests import METRICS, NASTY, in_part, manifest, shown
+from rich.cells import cell_len
+
+from gpt.storage.manifest import CorpusId
+from gpt.storage.run import Run
+from gpt.view.terminal.lines import card
+from gpt.view.terminal.runs import loss_curve, readable, runs_table, story
+from gpt.view.terminal.training_lines import farewell
+
+
+def test_a_run_beside_counting_in_the_table_and_the_story_also_where_nothing_was_counted() -> None:
+    run = Run(Path("runs/tale-1"))
+    for changes, cell, fact in (
+        ({}, "0.2500 better", "counting 2-grams: 2.5000 nats; this model is 0.2500 better"),
+        (
+            {"best_loss": 2.6, "best_step": 1800},
+            "0.1000 worse",
+            "0.1000 worse: train longer, or on more text",
+        ),
+        (
+            {"best_loss": 2.6},
+            "0.1000 worse",
+            "0.1000 worse: train on more text; more steps than 12 made it worse",
+        ),
+        ({"baseline": None}, "–", "–"),
+        ({"best_loss": None}, "–", "counting 2-grams: 2.5000 nats"),
+    ):
+        table = shown(runs_table([(run, manifest(**changes))]), 80)
+        header, row = table.splitlines()[:2]
+        assert "than counting" in header
+        assert cell in row
+        assert "shakespeare.txt" in row  # no name is broken in 80 columns
+        told = " ".join(shown(story(run, manifest(**changes), [], [])).split())
+        assert f"{fact} options" in told[told.index(" to beat ") :]
+
+
+def test_every_loss_on_a_part_says_so() -> None:
+    run = Run(Path("checkpoints/tale-1"))
+    facts = farewell(run, in_part(), "SIGINT")
+    assert facts["ended"] == (
+        "SIGINT after step 1,800 of 1,800, 2 min 1 s of the 2 min 0 s asked for, with evaluations "
+        "and saves"
+    )
+    assert facts["best"].endswith(" at step 12 (on 19,968 of 111,539)")
+    facts = farewell(run, in_part(whole_loss=2.375), "finished")
+    assert facts["best"] == "2.3750 nats (3.426 bits/char) at step 12"
+    for found, cell in (
+        (in_part(), "2.2500 (18%)"),
+        (in_part(whole_loss=2.375), "2.3750  "),
+        (manifest(), "2.2500  "),
+    ):
+        assert f" {cell}" in shown(runs_table([(run, found)])).splitlines()[1]
+    records = [*METRICS, {"step": 1800, "best_step": 12, "whole_loss": 2.375}]
+    told = shown(story(run, in_part(), records, []))
+    assert "loss (on 19,968 of 111,539)" in told
+    assert "at step 12 (on 19,968 of 111,539)" in told
+    assert "loss (on" not in shown(story(run, manifest(), METRICS, []))
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_loss_curve_says_where_its_axis_begins_and_ends(width: int) -> None:
+    heading, table = loss_curve(METRICS)
+    assert heading.plain == (
+        "loss, nats per character; ● is the validation loss, from 2.2500 to 2.7500"
+    )
+    ends, *lines = shown(table, width).splitlines()
+    assert ends.split() == ["step", "train", "val", "2.25", "2.75"]
+    assert [line.split() for line in lines] == [
+        ["6", "2.5000", "2.7500", "●"],
+        ["12", "2.0000", "2.2500", "●"],
+        ["1,800", "1.5000", "2.5000", "●"],
+    ]
+    high, low, middle = (line.index("●") for line in lines)
+    assert (low, high) == (ends.index("2.25"), ends.index("2.75") + 3)
+    assert abs(middle - (low + high) / 2) <= 0.5
+
+
+def test_one_evaluation_has_no_axis() -> None:
+    heading, table = loss_curve(METRICS[:1])
+    assert heading.plain.endswith("validation loss, at 2.7500")
+    ends, line = shown(table).splitlines()
+    assert ends.index("2.75") == line.index("●")
+
+
+def test_a_story_shows_the_losses_on_each_text_apart() -> None:
+    changed = manifest(earlier_corpora=((12, "sha256:" + "1" * 64),))
+    text = shown(story(Run(Path("x")), changed, METRICS, []))
+    first, second = text.split("after step 12, where the corpus was changed: loss")
+    assert [
+        line.split()[0] for line in first.splitlines() if "●" in line and "loss" not in line
+    ] == ["6", "12"]
+    assert [
+        line.split()[0] for line in second.splitlines() if "●" in line and "loss" not in line
+    ] == ["1,800"]
+    assert "was changed" not in shown(story(Run(Path("x")), manifest(), METRICS, []))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_tables_fit_and_show_names_as_they_are_but_harmless(width: int) -> None:
+    run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
+    samples = [{"step": 12, "text": f"\n{NASTY}\n"}]
+    for renderable in (
+        card({"corpus": NASTY, "empty": ""}),
+        runs_table([(run, named), (run, manifest(best_loss=None))]),
+        story(run, named, METRICS, samples),
+        story(run, manifest(best_loss=None, best_step=None), [], []),
+    ):
+        text = shown(renderable, width)
+        assert all(cell_len(line) <= width for line in text.splitlines())
+        assert not set(text) & set("\x1b\u202e")
+        assert "empty" not in text
+    told = shown(story(run, named, METRICS, samples), 200)
+    assert told.count("\\x1b[31m[red]\\u202eáru[/].txt") == 2
+    assert all(name in told for name in (*vars(named.model), *vars(named.train)))
+
+
+def test_a_damaged_run_is_told_beside_the_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
+    torn = Run(tmp_path / "checkpoints" / "torn")
+    (torn.path / "step-00000001").mkdir(parents=True)
+    (torn.path / "step-00000001" / "manifest.json").write_text("{")
+    rows, problems = readable([fresh_run, torn])
+    assert [(run.name, found.step) for run, found in rows] == [("tiny", 12)]
+    assert len(problems) == 1
+    assert "torn" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(40, "run best nats than counting"), (60, "run step of best nats than counting corpus")],
+)
+def test_a_narrow_table_of_runs_has_fewer_columns_and_breaks_no_number(
+    width: int, columns: str
+) -> None:
+    run = Run(Path("runs/a-rather-long-name-of-a-run-1"))
+    table = shown(runs_table([(run, in_part())], width), width).splitlines()
+    assert max(map(len, table)) <= width
+    assert table[0].split() == columns.split()
+    assert "2.2500 (18%)  0.2500 better" in table[1]

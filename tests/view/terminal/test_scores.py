@@ -1,0 +1,116 @@
+"""A loss in words: beside counting, beside another model, and what to do about a bad one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from manifests import manifest
+
+from gpt.config import TrainConfig
+from gpt.config.budget import Budget
+from gpt.reading.paired import paired
+from gpt.storage.manifest import Baseline
+from gpt.view.terminal.scores import (
+    best_facts,
+    comparison,
+    comparison_record,
+    evaluated_characters,
+    paired_line,
+    paired_record,
+    remedy,
+)
+
+
+def test_a_loss_is_compared_with_counting_in_the_same_words_everywhere() -> None:
+    baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
+    counted = "counting 3-grams: 1.1210 nats"
+    advice = ": train longer, or on more text"
+    assert comparison(1.1247, 46_504, baseline) == (
+        f"{counted}; this model is 0.0037 worse{advice}"
+    )
+    assert comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
+    assert comparison(1.2, 1_000_000, baseline) == (
+        f"{counted}; this model is 0.0790 worse (counting is scored on 46,504 characters, the "
+        f"model on 1,000,000){advice}"
+    )
+    assert comparison(None, 0, baseline) == counted
+    assert comparison(1.2, 46_504, None) == "–"
+    assert comparison_record(1.2, 46_504, None) is None
+    assert comparison_record(1.0, 46_504, baseline) == {
+        "order": 3,
+        "nats": 1.121,
+        "losses": [2.0, 1.4, 1.121],
+        "counted": 418_543,
+        "scored": 46_504,
+        "difference": pytest.approx(-0.121),
+        "same_characters": True,
+    }
+    part = comparison_record(None, 9, baseline)
+    assert part is not None
+    assert (part["difference"], part["same_characters"]) == (None, False)
+
+
+def test_how_many_characters_an_evaluation_predicts() -> None:
+    whole = manifest()
+    assert evaluated_characters(whole) == 1_115_394 - 1_003_854 - 1
+    some = replace(whole, train=TrainConfig(eval_chars=1000))
+    assert evaluated_characters(some) == 1000
+    apart = replace(whole, corpus=replace(whole.corpus, boundary=1_115_000))
+    assert evaluated_characters(apart) == 393
+
+
+def test_the_remedy_for_a_loss_above_the_baseline_follows_from_the_run() -> None:
+    longer = "train longer, or on more text"
+    assert remedy(2.0, None) == remedy(2.0, manifest(best_step=1800)) == longer
+    limits = {"seconds": 60.0, "per_step": 0.1, "evaluating": 0.1, "saving": 0.1}
+    for most, advice in (
+        (0, longer),
+        (manifest().train.steps + 1, longer),
+        (manifest().train.steps, "train on more text; more epochs would learn this one by heart"),
+    ):
+        timed = manifest(best_step=1800, budget=Budget(**limits, most_steps=most))
+        assert remedy(2.0, timed) == advice
+    guessing = remedy(9.0, manifest())
+    assert guessing.startswith("even uniform guessing reaches 4.1744; train on more text")
+    assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
+    assert comparison(9.0, 99, Baseline((2.0,), 9, 99)).endswith(
+        "; 99 characters are too few to compare the model"
+    )
+
+
+def test_a_comparison_shows_its_interval_and_what_it_does_not_say() -> None:
+    random = np.random.default_rng(1)
+    a = random.random(1000)
+    recipes = " · this compares two models; to compare recipes, train several seeds of each"
+    better = paired(a, a + 0.1 + 0.01 * random.random(1000))
+    assert better.interval
+    low, high = better.interval
+    line = paired_line("a", "b", better)
+    shown = f"difference {better.difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f})"
+    assert line.endswith(f"{shown} · a predicts better{recipes}")
+    assert "(95 % interval +0.1" in line
+    other = paired_line("a", "b", paired(a, a - 0.1 - 0.01 * random.random(1000)))
+    assert other.endswith(f" · b predicts better{recipes}")
+    unsure = paired_line("a", "b", paired(a, random.permutation(a)))
+    assert " (95 % interval -0.1" in unsure
+    assert unsure.endswith(f") · too close to tell{recipes}")
+    short = paired_line("a", "b", paired(a[:9], a[:9] + 1))
+    rests = "difference +1.0000 (the text is too short for an interval) · too close to tell"
+    assert short.endswith(rests + recipes)
+
+
+def test_programs_get_the_interval_or_null() -> None:
+    a = np.random.default_rng(2).random(500)
+    record = json.loads(json.dumps(paired_record(paired(a, a[::-1] + 0.5))))
+    assert list(record) == (
+        "first second difference error freedom interval sure characters".split()
+    )
+    low, high = record["interval"]
+    assert low < record["difference"] < high
+    assert record["sure"] is True
+    assert record["characters"] == 500
+    short = json.loads(json.dumps(paired_record(paired(a[:5], a[5:10])), allow_nan=False))
+    assert (short["error"], short["interval"], short["freedom"]) == (None, None, 0)

@@ -1,0 +1,31 @@
+"""Counts, times and losses in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpt.view.words import duration, losses, millions
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.4, "0 s"),
+        (8, "8 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (130, "2 min 10 s"),
+        (3599.6, "1 h 0 min"),
+        (11_100, "3 h 5 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_counts_and_losses() -> None:
+    counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
+    assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
+    assert losses(1.6693) == "1.6693 nats (2.408 bits/char)"
+    assert losses(None) == "–"
