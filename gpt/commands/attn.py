@@ -203,8 +203,7 @@ def _lines(
     """What the terminal shows."""
     from rich.text import Text
 
-    from gpt.view.terminal.attention import render
-    from gpt.view.terminal.comparison import compare
+    from gpt.view.terminal.attention import compare, render
     from gpt.view.terminal.logit_lens import lens_lines
 
     if view == "lens":

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from gpt.config.fields import require
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
@@ -51,6 +54,11 @@ class Selection:
     @property
     def square(self) -> bool:
         return self.stage in SQUARE_STAGES
+
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(queries, keys) True for keys that do not come after the query."""
+        return np.array(self.keys)[None, :] <= np.array(self.queries)[:, None]
 
     def panels(self, attention: AttentionMap) -> list[Panel]:
         """The selected matrices, layer by layer. concat, proj and residual come once a layer."""

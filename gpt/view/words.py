@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 def counted(count: int | str, what: str) -> str:
@@ -40,8 +41,8 @@ def losses(nats: float | None) -> str:
     return "–" if nats is None else f"{nats:.4f} nats ({bits(nats):.3f} bits/char)"
 
 
-def bits(nats: float) -> float:
-    """Nats as bits."""
+def bits(nats: Any) -> Any:
+    """Nats as bits: a number, or an array of them."""
     return nats / math.log(2)
 
 

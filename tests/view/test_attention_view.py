@@ -20,8 +20,9 @@ from gpt.reading.gpt import Reader, Stages
 from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.selection import Selection, select
-from gpt.view.terminal.attention import heat, numbers, overview, render, top
+from gpt.view.terminal.attention import overview, render
 from gpt.view.terminal.lines import GLYPHS, Page, checks
+from gpt.view.terminal.matrix import heat, numbers, top
 from gpt.vocabulary import Vocabulary
 
 PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # a label of one cell each

@@ -250,16 +250,11 @@ def _meaning(selection: Selection, scale: Scale) -> str:
     return _MEANINGS[selection.stage] + (shares if scale == "row" else "")
 
 
-def _masked(selection: Selection) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """(rows, columns) True for keys that come after the query."""
-    return np.array(selection.keys)[None, :] > np.array(selection.queries)[:, None]
-
-
 def _shades(selection: Selection, panel: Panel, scale: Scale) -> Array:
     """(rows, columns) float64 as they are coloured; NaN where the mask forbids."""
     shades = panel.values.astype(np.float64)
     if selection.stage in ("weights", "masked"):
-        shades[_masked(selection)] = np.nan
+        shades[~selection.allowed] = np.nan
     if scale == "row":
         largest = np.where(np.isnan(shades), 0.0, np.abs(shades)).max(axis=1, keepdims=True)
         shades = shades / np.where(largest > 0, largest, 1.0)
@@ -286,7 +281,7 @@ def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[
 
 def _staircase(selection: Selection) -> tuple[list[float], list[float]]:
     """The edge of what the mask allows, as x and y of a line."""
-    allowed = (~_masked(selection)).sum(axis=1)
+    allowed = selection.allowed.sum(axis=1)
     x = [float(count) - 0.5 for count in allowed for _ in range(2)]
     y = [row + side for row in range(len(allowed)) for side in (-0.5, 0.5)]
     return x, y
@@ -300,10 +295,9 @@ def _numbers(selection: Selection, panels: Sequence[Panel]) -> list[list[str]]:
     texts = [[number(value, Page()) for value in row] for row in values.tolist()]
     if selection.stage != "weights":
         return texts
-    hidden = _masked(selection).tolist()
     return [
-        ["" if skip else text for text, skip in zip(*both, strict=True)]
-        for both in zip(texts, hidden, strict=True)
+        [text if allowed else "" for text, allowed in zip(*both, strict=True)]
+        for both in zip(texts, selection.allowed.tolist(), strict=True)
     ]
 
 

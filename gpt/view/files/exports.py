@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
+from gpt.view.records import check_record, rounded
 from gpt.view.selection import Look, Selection
 
 SCHEMA = 1
@@ -63,11 +63,8 @@ def record(
         "panels": [{"layer": panel.layer, "head": panel.head} for panel in panels],
         "queries": list(selection.queries),
         "keys": list(selection.keys) if selection.square else None,
-        "values": [[[_plain(v) for v in row] for row in p.values.tolist()] for p in panels],
-        "checks": [
-            {"name": c.name, "error": _plain(c.error), "bound": c.bound, "passed": c.passed}
-            for c in attention.checks
-        ],
+        "values": [rounded(panel.values.tolist()) for panel in panels],
+        "checks": [check_record(check) for check in attention.checks],
     }
 
 
@@ -137,7 +134,3 @@ def _arrays(attention: AttentionMap) -> dict[str, Any]:
     # The text itself is for people: numpy cuts characters of code 0 from its end.
     text = np.array(attention.text)
     return {"text": text, "codes": points, "ids": attention.ids, **arrays}
-
-
-def _plain(value: float) -> float | None:
-    return float(f"{value:.9g}") if math.isfinite(value) else None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpt.checks import Check
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.view.characters import escape
+from gpt.view.records import check_record, rounded
 from gpt.view.terminal.lesson import column_names, matrices, row_names, shape_of, shown_columns
 
 SCHEMA = 1
@@ -58,26 +57,13 @@ def _step_record(step: Step) -> dict[str, Any]:
                 "rows": list(table.rows),
                 "columns": list(table.columns),
                 "source": table.source,
-                "values": _plain(table.values.tolist()),
+                "values": rounded(table.values.tolist()),
             }
             for table in step.tables
         ],
         "notice": step.notice,
-        "checks": [_check_record(check) for check in step.checks],
+        "checks": [check_record(check) for check in step.checks],
     }
-
-
-def _check_record(check: Check) -> dict[str, Any]:
-    error = _plain(check.error)
-    return {"name": check.name, "error": error, "bound": check.bound, "passed": check.passed}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, int):
-        return value
-    return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
 def _chapter(lesson: Lesson, digits: int, full: bool) -> Iterator[str]:

@@ -28,6 +28,7 @@ from gpt.heads.measures import STRONG, Measure, kinds, strengths
 from gpt.reading.gpt import Array, Stages
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
+from gpt.view.records import check_record, rounded
 
 SCHEMA = 1
 ASSETS = Path(__file__).parent / "assets"
@@ -178,18 +179,15 @@ def _described(subject: Subject) -> dict[str, Any]:
         "heads": heads,
         "headSize": head_size,
         "bias": None if attention.bias is None else _pack(_lower(attention.bias), 32),
-        "checks": [
-            {"name": c.name, "error": _plain(c.error), "bound": c.bound, "passed": c.passed}
-            for c in attention.checks
-        ],
+        "checks": [check_record(check) for check in attention.checks],
         "measures": [
             {
                 "name": measure.name,
                 "title": measure.title,
                 "explained": measure.explained,
-                "values": [[_plain(value) for value in row] for row in measure.values.tolist()],
-                "errors": [[_plain(value) for value in row] for row in measure.errors.tolist()],
-                "uniform": _plain(measure.uniform),
+                "values": rounded(measure.values.tolist()),
+                "errors": rounded(measure.errors.tolist()),
+                "uniform": rounded(measure.uniform),
                 "windows": measure.windows,
             }
             for measure in subject.measures
@@ -267,10 +265,6 @@ def _pack(values: Array, bits: Bits) -> dict[str, Any]:
 
 def _base64(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).data).decode()
-
-
-def _plain(value: float) -> float | None:
-    return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
 def _json(document: Mapping[str, Any]) -> str:

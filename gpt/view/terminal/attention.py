@@ -1,40 +1,25 @@
-"""Attention maps as lines of text: numbers, heat, the strongest keys, all heads at a glance.
+"""Attention maps in the terminal: the selected matrices, all heads at a glance, two checkpoints.
 
-Every function returns rich Text lines that fit a width, or any width when it is None (a pipe).
-Labels are data, never markup.
+`matrix` draws a single matrix; here are titles, arrangement, the legend and the checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
 
-from gpt.config.show import Drawing, Scale
+from gpt.config.show import Drawing
+from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array
-from gpt.view.characters import label, legend, pad, quoted
-from gpt.view.selection import Panel, Selection
-from gpt.view.terminal.lines import (
-    BOLD,
-    DIM,
-    Page,
-    blocks,
-    checks,
-    flow,
-    number,
-    own_words,
-    painted,
-    ruler,
-)
+from gpt.view.characters import legend, quoted
+from gpt.view.selection import Look, Panel, Selection
+from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
+from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, shades_of, title_of
 
 THUMBNAIL = 24  # most cells a side of a head in the overview
-FAINT = 0.15  # a weight up to which the fixed scale shows little
-ROW_SCALE = "scale: each row's largest = full"
 
 
 def render(attention: AttentionMap, selection: Selection, view: Drawing, page: Page) -> list[Text]:
@@ -47,110 +32,26 @@ def render(attention: AttentionMap, selection: Selection, view: Drawing, page: P
         for panel in panels:
             drawn = view if view != "auto" else fitting(attention, selection, panel, page)
             title = title_of(attention, selection, panel, drawn, page)
-            lines += [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
+            lines += [*styled(title, page, BOLD), Text()]
             lines += [*VIEWS[drawn](attention, selection, panel, page), Text()]
     return [*lines, *meanings(attention.text, page), *checks(attention.checks, page)]
 
 
 def meanings(text: str, page: Page) -> list[Text]:
     """What the signs in the labels stand for."""
-    return [Text(line, DIM) for line in own_words(legend(text, page.ascii_only), page)]
-
-
-def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """Every value in digits; what the mask forbids is blank (−inf in the masked stage)."""
-    rows = _row_labels(attention, selection, page)
-    columns = _column_labels(attention, selection, panel, page)
-    cells = [
-        [number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
-        for values, seen in zip(panel.values.tolist(), _shown(selection, panel), strict=True)
-    ]
-    widest = max((cell_len(text) for texts in (*cells, *columns) for text in texts), default=1)
-    gutter, width = cell_len(rows[0]), widest + 1
-    strongest = _strongest(attention, selection, panel, page)
-    lines: list[Text] = []
-    for first, last in blocks(len(columns[0]), width, gutter, page.width):
-        if first:
-            lines.append(Text())
-        for heading in columns:
-            cell_texts = (pad(text, width, right=True) for text in heading[first:last])
-            lines.append(Text(" " * gutter + "".join(cell_texts), DIM))
-        final = last == len(columns[0])
-        for row, texts, note in zip(rows, cells, strongest, strict=True):
-            line = Text(row, DIM)
-            line.append("".join(pad(text, width, right=True) for text in texts[first:last]))
-            room = page.width is None or line.cell_len + cell_len(note) <= page.width
-            lines.append(line.append(note, DIM) if final and room else line)
-            lines[-1].rstrip()
-    return lines
-
-
-def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """A coloured glyph for every key; darker and emptier is less."""
-    rows = _row_labels(attention, selection, page)
-    gutter, count = cell_len(rows[0]), panel.values.shape[1]
-    doubled = page.width is None or gutter + 2 * count <= page.width
-    width = 2 if doubled else 1
-    shades = _shades(selection, panel.values, _shown(selection, panel), page.scale)
-    characters = _key_labels(attention, selection, panel, page)
-    lines: list[Text] = []
-    for first, last in blocks(count, width, gutter, page.width):
-        if first:
-            lines.append(Text())
-        positions = range(first, last)
-        offset = selection.keys.start if selection.square else 0
-        lines.append(Text(" " * gutter + ruler(positions, offset, width), DIM))
-        if characters:
-            fitting = [text if cell_len(text) <= width else "?" for text in characters[first:last]]
-            lines.append(Text(" " * gutter + "".join(pad(text, width) for text in fitting), DIM))
-        for row, values in zip(rows, shades, strict=True):
-            lines.append(Text(row, DIM).append_text(painted(values[first:last], width)))
-    return lines
-
-
-def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """A line for each query: its strongest keys, and what is left for the rest.
-
-    Dimensions by their size, whatever the sign; keys by their value.
-    """
-    arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
-    digits = len(str(selection.queries.stop - 1))
-    lines = []
-    first = selection.keys.start if selection.square else 0
-    for query, values in zip(selection.queries, panel.values, strict=True):
-        allowed = query + 1 - first if selection.stage in ("masked", "weights") else len(values)
-        values = values[: max(0, allowed)]
-        strength = values if selection.square else np.abs(values)
-        order = np.argsort(-strength, kind="stable")[: page.top].tolist()
-        items = []
-        for column in order:
-            key = first + column
-            name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
-            items.append(f"{key}{name} {number(float(values[column]), page)}")
-        if selection.stage == "weights" and len(values) > len(order):
-            items.append(
-                f"rest {number(max(0.0, float(values.sum() - values[order].sum())), page)}"
-            )
-        head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        flowed = flow(
-            items, page.width and page.width - cell_len(head) - cell_len(arrow) - 2, separator
-        )
-        for nth, part in enumerate(flowed or ["masked"]):
-            start = f"{head} {arrow} " if not nth else " " * (cell_len(head) + cell_len(arrow) + 2)
-            lines.append(Text(start, DIM).append(part, Style(dim=False)))
-    return lines
+    return styled(legend(text, page.ascii_only), page, DIM)
 
 
 def overview(
     attention: AttentionMap, selection: Selection, panels: Sequence[Panel], page: Page
 ) -> list[Text]:
     """Small pictures of every head side by side, each cell the largest of what it covers."""
-    title = [f"{selection.stage} of every head", _axes(selection), f"T={len(attention.text)}"]
+    title = [f"{selection.stage} of every head", axes(selection), f"T={len(attention.text)}"]
     step = _thinned(panels[0])
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
     title.append(ROW_SCALE if page.scale == "row" else each)
-    lines = [Text(line, BOLD) for line in own_words(title, page)] + [Text()]
+    lines = [*styled(title, page, BOLD), Text()]
     pictures = [_thumbnail(selection, panel, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
@@ -174,10 +75,9 @@ def _thinned(panel: Panel) -> int:
 
 
 def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    values, shown = panel.values, _shown(selection, panel)
     step = _thinned(panel)
-    shades = _shades(selection, values, shown, page.scale)
-    rows, columns = (range(0, size, step) for size in values.shape)
+    shades = shades_of(selection, panel, page.scale)
+    rows, columns = (range(0, size, step) for size in shades.shape)
     lines = [Text(panel.where(), DIM)]
     for row in rows:
         covered = [shades[row : row + step, column : column + step] for column in columns]
@@ -186,122 +86,108 @@ def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
     return lines
 
 
-def title_of(
-    attention: AttentionMap, selection: Selection, panel: Panel, view: str, page: Page
-) -> list[str]:
-    """What is drawn: which head, stage, axes, T, head_size, scale."""
-    size = attention.layers[panel.layer].q.shape[-1]
-    parts = [panel.where(), selection.stage, _axes(selection)]
-    parts += [f"T={len(attention.text)}", f"head_size={size}"]
-    if view == "heat":
-        if page.scale == "row":
-            parts.append(ROW_SCALE)
-        elif selection.stage == "weights":
-            faint = np.median(panel.values.max(axis=1)) < FAINT
-            parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
-        else:
-            low, high = _extent(panel.values)
-            parts.append(f"scale {low:.2f} … {high:.2f}")
-    return parts
+def compare(sides: Sequence[Look], view: Drawing, page: Page) -> list[Text]:
+    """Both sides of every selected head that both have, how much it changed, and all checks.
+
+    Raises ConfigError if they share none.
+    """
+    lines: list[Text] = []
+    if view == "heads":
+        for side in sides:
+            lines.append(Text(side.name, BOLD))
+            panels = side.selection.panels(side.attention)
+            lines += overview(side.attention, side.selection, panels, page)
+    else:
+        for pair in _common(sides):
+            lines += _pair(sides, pair, view, page)
+    lines += meanings(sides[0].attention.text, page)
+    for side in sides:
+        lines += styled([side.name], page, DIM)
+        lines += checks(side.attention.checks, page)
+    return lines
 
 
-def _axes(selection: Selection) -> str:
-    columns = "key" if selection.square else "dimension"
-    return f"rows = query, columns = {columns}"
+def _common(sides: Sequence[Look]) -> list[tuple[Panel, Panel]]:
+    first, second = (
+        {(panel.layer, panel.head): panel for panel in side.selection.panels(side.attention)}
+        for side in sides
+    )
+    shared = [(panel, second[place]) for place, panel in first.items() if place in second]
+    if not shared:
+        raise ConfigError("diff", "the two checkpoints share no such head")
+    return shared
 
 
-def fitting(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> Literal["numbers", "heat", "top"]:
-    """Numbers if they fit, else heat, else the strongest keys."""
-    if page.width is None:
-        return "numbers"
-    lines = numbers(attention, selection, panel, page)
-    if len(lines) == 2 + len(selection.queries) - (not selection.square):
-        return "numbers"
-    gutter = cell_len(_row_labels(attention, selection, page)[0])
-    return "heat" if gutter + panel.values.shape[1] <= page.width else "top"
+def _pair(
+    sides: Sequence[Look], panels: tuple[Panel, Panel], view: Drawing, page: Page
+) -> list[Text]:
+    """One head on both sides."""
+    both = list(zip(sides, panels, strict=True))
+    half = replace(page, width=page.width and (page.width - 3) // 2)
+    drawn = _widest(both, view, half)
+    if drawn is None:
+        half, drawn = page, _widest(both, view, page) or (view if view != "auto" else "top")
+    pictures = [VIEWS[drawn](side.attention, side.selection, panel, half) for side, panel in both]
+    title = title_of(sides[0].attention, sides[0].selection, panels[0], drawn, page)
+    lines = [*styled(title, page, BOLD), Text()]
+    if half is page and page.width is not None:
+        for side, picture in zip(sides, pictures, strict=True):
+            lines += [Text(side.name, BOLD), *picture, Text()]
+    else:
+        headed = [
+            [*styled([side.name], half, BOLD), *picture]
+            for side, picture in zip(sides, pictures, strict=True)
+        ]
+        lines += [*_beside(headed, page), Text()]
+    change = _change(sides[0], panels, page)
+    return [*lines, *styled(change, page, DIM), Text()]
 
 
-def _causal(selection: Selection) -> bool:
-    """Whether the stage knows no future: its upper triangle is not shown."""
-    return selection.stage == "weights"
+def _widest(both: Sequence[tuple[Look, Panel]], view: Drawing, page: Page) -> str | None:
+    """The most telling view that both sides have room for: numbers or heat, or the given one."""
+    order = ("numbers", "heat", "top")
+    fits = max(order.index(fitting(s.attention, s.selection, panel, page)) for s, panel in both)
+    if view == "auto":
+        return order[fits] if fits < 2 else None
+    return view if fits <= order.index(view) and fits < 2 else None
 
 
-def _shown(selection: Selection, panel: Panel) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """(rows, columns) False where the mask forbids."""
-    if not _causal(selection):
-        return np.ones(panel.values.shape, dtype=bool)
-    return np.array(selection.keys)[None, :] <= np.array(selection.queries)[:, None]
+def _beside(pictures: Sequence[list[Text]], page: Page) -> list[Text]:
+    left, right = pictures
+    width = max(line.cell_len for line in left)
+    between = " | " if page.ascii_only else " │ "
+    lines = []
+    for row in range(max(len(left), len(right))):
+        line = left[row].copy() if row < len(left) else Text()
+        line.append(" " * (width - line.cell_len)).append(between, DIM)
+        lines.append(line.append_text(right[row]) if row < len(right) else line)
+        lines[-1].rstrip()
+    return lines
 
 
-def _row_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
-    names = [label(attention.text[query], page.ascii_only) for query in selection.queries]
-    digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
+def _change(side: Look, panels: tuple[Panel, Panel], page: Page) -> list[str]:
+    """Mean and largest difference, second less first, over what the mask allows."""
+    before, after = (panel.values.astype(np.float64) for panel in panels)
+    if before.shape != after.shape:
+        return ["change: not of one shape"]
+    seen = np.isfinite(before) & np.isfinite(after)
+    if side.selection.stage == "weights":
+        seen &= side.selection.allowed
+    if not seen.any():
+        return ["change: nothing to compare"]
+    difference = np.where(seen, after, 0.0) - np.where(seen, before, 0.0)
+    row, column = np.unravel_index(np.abs(difference).argmax(), difference.shape)
+    query = side.selection.queries[int(row)]
+    where = f"query {query} {quoted(side.attention.text[query], page.ascii_only)}"
+    if side.selection.square:
+        key = side.selection.keys[int(column)]
+        where += f", key {key} {quoted(side.attention.text[key], page.ascii_only)}"
+    else:
+        where += f", dimension {int(column)}"
+    largest = float(difference[row, column])
+    sign = "+" if largest > 0 else ""
+    mean = float(np.abs(difference[seen]).mean())
     return [
-        f"{query:>{digits + 2}} {pad(name, width)} "
-        for query, name in zip(selection.queries, names, strict=True)
+        f"mean change {number(mean, page)}",
+        f"largest {sign}{number(largest, page)} at {where}",
     ]
-
-
-def _key_labels(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[str]:
-    """The characters of the columns, if the columns are characters."""
-    keys = selection.keys if selection.square else ()
-    return [label(attention.text[key], page.ascii_only) for key in keys]
-
-
-def _column_labels(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[list[str]]:
-    """Heading rows: positions, and characters where the columns are characters."""
-    columns = selection.keys if selection.square else range(panel.values.shape[1])
-    characters = _key_labels(attention, selection, panel, page)
-    return [[str(column) for column in columns], *([characters] if characters else [])]
-
-
-def _strongest(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[str]:
-    """For each row of weights: "  → 3 't'", the key with the largest."""
-    if selection.stage != "weights":
-        return [""] * len(selection.queries)
-    arrow, notes = "->" if page.ascii_only else "→", []
-    for query, values in zip(selection.queries, panel.values, strict=True):
-        key = selection.keys.start + int(values.argmax())
-        name = quoted(attention.text[key], page.ascii_only)
-        notes.append(f"  {arrow} {key} {name}" if key <= query else "")
-    return notes
-
-
-def _shades(
-    selection: Selection,
-    values: Array,
-    shown: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-    scale: Scale,
-) -> Array:
-    """(rows, columns) in 0 … 1, NaN where the mask forbids."""
-    values = np.where(shown & np.isfinite(values), values, np.nan).astype(np.float64)
-    low, high = 0.0, 1.0
-    if selection.stage != "weights":
-        low, high = _extent(values)
-    shades: Array = (values - low) / (high - low if high > low else 1.0)
-    if scale == "row":
-        largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
-        shades = shades / np.where(largest > 0, largest, 1.0)
-    return np.clip(shades, 0.0, 1.0)
-
-
-def _extent(values: Array) -> tuple[float, float]:
-    """The smallest and the largest finite value; 0 and 0 where all are masked."""
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-
-
-#: View -> what draws one matrix in it.
-VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {
-    "numbers": numbers,
-    "heat": heat,
-    "top": top,
-}

@@ -14,7 +14,8 @@ from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure, kinds, strengths
 from gpt.heads.survey import Survey
 from gpt.view.characters import pad
-from gpt.view.terminal.lines import BOLD, DIM, Page, flow, number, own_words
+from gpt.view.records import rounded
+from gpt.view.terminal.lines import BOLD, DIM, Page, in_ascii, number, styled
 
 SCHEMA = 1
 #: Measures that everybody sees; the others with --all.
@@ -75,13 +76,12 @@ def heads_table(
         *[NO_INDUCTION] * (not any("induction" in row for row in named)),
         CAVEAT + (": --ablate mean tells" * (not ablated)),
     ]
-    return [*lines, Text(), *(Text(part, DIM) for text in texts for part in _folded(text, page))]
+    return [*lines, Text(), *(line for text in texts for line in styled([text], page, DIM))]
 
 
 def title(survey: Survey, page: Page) -> list[Text]:
     """What was measured, on what."""
-    words = own_words(["heads", survey.measured], page)
-    return [*(Text(part, BOLD) for part in words), Text()]
+    return [*styled(["heads", survey.measured], page, BOLD), Text()]
 
 
 def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def _record(measure: Measure) -> dict[str, Any]:
     record = {
         "name": measure.name,
         "explained": measure.explained,
-        "uniform": _known(measure.uniform),
+        "uniform": rounded(measure.uniform),
         "windows": measure.windows,
-        "values": [[_known(value) for value in row] for row in measure.values.tolist()],
-        "errors": [[_known(value) for value in row] for row in measure.errors.tolist()],
+        "values": rounded(measure.values.tolist()),
+        "errors": rounded(measure.errors.tolist()),
     }
     return record | ({"parts": [_record(part) for part in measure.parts]} if measure.parts else {})
 
@@ -114,7 +114,7 @@ def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> l
     """Its title, ".93±.01" of each head, and the uniform head's value."""
     between, name = "±", measure.title
     if page.ascii_only:
-        between, name = "+-", name.translate(_ASCII)
+        between, name = "+-", in_ascii(name)
     if measure.name == "ablation":  # differences of losses are small
         page = replace(page, precision=min(9, page.precision + 2))
     cells = []
@@ -140,16 +140,3 @@ def _beside(columns: list[list[str]], available: int | None) -> list[list[list[s
 
 def _plain(value: float, page: Page) -> str:
     return "-" if math.isnan(value) else number(value, page)
-
-
-def _known(value: float) -> float | None:
-    return float(f"{value:.9g}") if math.isfinite(value) else None
-
-
-def _folded(text: str, page: Page) -> list[str]:
-    """A sentence in lines that fit."""
-    words = [word.translate(_ASCII) for word in text.split()] if page.ascii_only else text.split()
-    return flow(words, page.width, " ")
-
-
-_ASCII = str.maketrans({"Δ": "d", "‖": "|", "·": "*", "±": "+-"})

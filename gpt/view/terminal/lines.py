@@ -129,6 +129,11 @@ def own_words(items: Sequence[str], page: Page) -> list[str]:
     return flow(items, page.width, " | " if page.ascii_only else " · ")
 
 
+def styled(items: Sequence[str], page: Page, style: Style) -> list[Text]:
+    """`own_words` in one style."""
+    return [Text(line, style) for line in own_words(items, page)]
+
+
 def in_ascii(text: str) -> str:
     """Our own words and formulas without signs that ASCII lacks."""
     return text.translate(_IN_ASCII)
@@ -137,6 +142,7 @@ def in_ascii(text: str) -> str:
 _IN_ASCII = str.maketrans(
     {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt ", "∞": "inf"}
     | {"ᵀ": "^T", "Σ": "sum ", "²": "^2", "“": '"', "”": '"', "’": "'", "→": "->", "≤": "<="}
+    | {"Δ": "d", "‖": "|"}
 )
 
 
@@ -154,4 +160,4 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
     items[-1] = f"{items[-1]} {good if passed else bad}"
     items[0] = f"checks: {items[0]}"  # after the last: there may be only one
     style = DIM if passed else Style(color="red", bold=True)
-    return [Text(line, style) for line in own_words(items, page)]
+    return styled(items, page, style)

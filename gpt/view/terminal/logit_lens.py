@@ -10,9 +10,11 @@ from rich.text import Text
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.logit_lens import Lens
 from gpt.view.characters import label, pad
+from gpt.view.records import rounded
 from gpt.view.selection import Look
 from gpt.view.terminal.attention import meanings
-from gpt.view.terminal.lines import BOLD, DIM, Page, blocks, checks, number, own_words
+from gpt.view.terminal.lines import BOLD, DIM, Page, blocks, checks, number, styled
+from gpt.view.terminal.matrix import row_labels
 
 
 def lens_lines(look: Look, lens: Lens, characters: str, page: Page) -> list[Text]:
@@ -20,10 +22,8 @@ def lens_lines(look: Look, lens: Lens, characters: str, page: Page) -> list[Text
     attention, queries = look.attention, look.selection.queries
     title = ["logit lens", "rows = position, columns = depth", "each its likeliest next character"]
     words = [*title, "a heuristic; the last column is the model"]
-    lines = [Text(line, BOLD) for line in own_words(words, page)] + [Text()]
-    names = [label(attention.text[query], page.ascii_only) for query in queries]
-    digits, widest = len(str(queries.stop - 1)), max(map(cell_len, names))
-    rows = [f"{q:>{digits + 2}} {pad(n, widest)} " for q, n in zip(queries, names, strict=True)]
+    lines = [*styled(words, page, BOLD), Text()]
+    rows = row_labels(attention, look.selection, page)
     depths = len(lens.ids)
     headings = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
     cells = [
@@ -53,7 +53,7 @@ def lens_record(lens: Lens, characters: str) -> list[list[list[dict[str, Any]]]]
     return [
         [
             [
-                {"character": characters[token], "probability": float(f"{chance:.9g}")}
+                {"character": characters[token], "probability": rounded(chance)}
                 for token, chance in zip(*pair, strict=True)
             ]
             for pair in zip(ids, chances, strict=True)

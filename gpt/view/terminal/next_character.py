@@ -12,7 +12,8 @@ from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
 from gpt.heads.next_character import Following
 from gpt.view.characters import label, pad
-from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words
+from gpt.view.records import rounded
+from gpt.view.terminal.lines import BOLD, DIM, Page, number, styled
 from gpt.view.words import counted
 
 SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
@@ -39,7 +40,7 @@ def bars(
     digits = page.precision + 2
     if page.width is not None:
         longest = max(4, min(LONGEST, page.width - widest - digits - aside - 5))
-    lines = [Text(line, BOLD) for line in own_words(_settings(config, changed), page)]
+    lines = styled(_settings(config, changed), page, BOLD)
     second = "after" if changed else ""
     heading = pad("", widest + 2) + pad("expected", longest + digits + 2) + second
     lines.append(Text(heading.rstrip(), DIM))
@@ -79,8 +80,8 @@ def following_record(
             {
                 "character": characters[token],
                 "id": token,
-                "expected": float(f"{found.expected[token]:.9g}"),
-                "after_filters": float(f"{found.filtered[token]:.9g}"),
+                "expected": rounded(found.expected[token]),
+                "after_filters": rounded(found.filtered[token]),
                 "removed_by": SHAPING[found.removed[token]] if found.removed[token] >= 0 else None,
             }
             for token in np.argsort(-found.expected, kind="stable").tolist()
@@ -117,4 +118,4 @@ def _cells(text: str) -> int:
 
 
 def _dim(words: list[str], page: Page) -> list[Text]:
-    return [Text(line, DIM) for line in own_words(words, page)]
+    return styled(words, page, DIM)

@@ -12,7 +12,9 @@ from rich.text import Text
 
 from gpt.reading.score import Surprises
 from gpt.view.characters import label, pad, quoted
-from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words, shade
+from gpt.view.records import rounded
+from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words, shade, styled
+from gpt.view.words import bits
 
 FULL = 8.0  # bits that have the ramp's last colour
 BEFORE, AFTER = 20, 8  # characters of context beside a surprise
@@ -25,11 +27,11 @@ def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text
     The first character is context, of which the model said nothing. A newline is shown and ends the
     line; 9 means nine bits or more.
     """
-    bits = [math.nan, *(found.nats / math.log(2)).tolist()]
+    surprises = [math.nan, *bits(found.nats).tolist()]
     width = math.inf if page.width is None else max(2, page.width)
     lines: list[Text] = []
     line, below = Text(), ""
-    for character, surprise in zip(text, bits, strict=True):
+    for character, surprise in zip(text, surprises, strict=True):
         shown = PLAIN.get(character) or label(character, page.ascii_only)
         if line.cell_len + cell_len(shown) > width:
             lines += _finished(line, below, digits)
@@ -46,11 +48,10 @@ def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text
 def scale(page: Page, digits: bool) -> list[Text]:
     """What colours or digits mean."""
     if digits:
-        words = own_words(["digits: bits of surprise", "9: nine or more"], page)
-        return [Text(line, DIM) for line in words]
+        return styled(["digits: bits of surprise", "9: nine or more"], page, DIM)
     line = Text().append("bits of surprise: ", DIM)
-    for bits in range(int(FULL) + 1):
-        line.append(f" {bits}{'+' if bits == FULL else ''} ", shade(bits / FULL))
+    for whole in range(int(FULL) + 1):
+        line.append(f" {whole}{'+' if whole == FULL else ''} ", shade(whole / FULL))
     return [line]
 
 
@@ -67,13 +68,13 @@ def worst(
     places: where each character of the text stands in its file, if some were left out.
     """
     order = np.argsort(-found.nats, kind="stable")[:most].tolist()
-    lines = [Text(line, BOLD) for line in own_words(["most surprising"], page)] if order else []
+    lines = styled(["most surprising"], page, BOLD) if order else []
     for place in order:
         at = place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
         expected = quoted(characters[found.likeliest[place]], page.ascii_only)
         facts = [
-            f"{number(float(found.nats[place] / math.log(2)), page):>5} bits",
+            f"{number(bits(float(found.nats[place])), page):>5} bits",
             f"{quoted(text[at], page.ascii_only)} at {at if places is None else places[at]:,}",
             f"expected {expected} {number(float(found.chances[place]), page)}",
             f"{_flat(before, page)}[{label(text[at], page.ascii_only)}]{_flat(after, page)}",
@@ -90,9 +91,9 @@ def surprise_record(
         {
             "position": at if places is None else places[at],
             "character": character,
-            "bits": float(f"{nats / math.log(2):.9g}"),
+            "bits": rounded(bits(nats)),
             "expected": characters[likeliest],
-            "probability": float(f"{chance:.9g}"),
+            "probability": rounded(chance),
         }
         for at, (character, nats, likeliest, chance) in enumerate(
             zip(

@@ -32,8 +32,8 @@ from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
 from gpt.view.figure.figure import DPI, Form, draw, to_figure
 from gpt.view.selection import Selection, select
-from gpt.view.terminal.attention import numbers
 from gpt.view.terminal.lines import Page
+from gpt.view.terminal.matrix import numbers
 
 TEXTS = {
     "one": "x",

@@ -15,7 +15,7 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
 from gpt.view.selection import Look, select
-from gpt.view.terminal.comparison import compare
+from gpt.view.terminal.attention import compare
 from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 
