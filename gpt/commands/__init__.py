@@ -11,7 +11,18 @@ from typing import Annotated
 try:
     import typer
 
-    from gpt.commands import attn, console, program, evaluate, explain, heads, next, runs, sample, train
+    from gpt.commands import (
+        attn,
+        console,
+        evaluate,
+        explain,
+        heads,
+        next,
+        program,
+        runs,
+        sample,
+        train,
+    )
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     raise SystemExit(130) from None
