@@ -1,0 +1,85 @@
+"""The same seed gives the same weights: losses and text of two presets' first 200 steps, pinned.
+
+The rounding of a sum may differ between machines, so losses are held to 1e-4 nats per character; on
+one machine, two trainings give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import corpus_of
+
+from gpt.corpus.repeats import repeats
+from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.trained import TrainedGPT
+from gpt.training.plan import make_plan
+from gpt.training.trainer import Evaluated, Stepped, Trainer
+
+CHARACTERS = 20_000  # of the text
+STEPS = 200
+#: Four sequences per step, so that the test takes seconds.
+OPTIONS = {"batch_size": 4, "seed": 1, "eval_interval": 100, "eval_chars": 640}
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Losses in nats per character: steps 1, 100 and 200, and the evaluations at 100 and 200."""
+
+    preset: str
+    trained: tuple[float, ...]
+    evaluated: tuple[float, ...]
+    text: str  # sampled after a line break with seed 1
+
+
+GOLDENS = (
+    Golden(
+        "classic",
+        trained=(3.447438, 3.341566, 3.303084),
+        evaluated=(3.335307, 3.323322),
+        text="gvc w sejcfusoeigpsxyqec gcahhdsllpseqlvzccabknqydxthj kgeaf",
+    ),
+    Golden(
+        "default",
+        trained=(3.353422, 3.347985, 3.25459),
+        evaluated=(3.360758, 3.383353),
+        text="hve vasdjdgvpnekfqswzqeeaedckfdtkhsqesiwzddcdlkpxdzsgiajefae",
+    ),
+)
+
+
+def trained(folder: Path, preset: str, steps: int) -> tuple[Run, list[float], list[float]]:
+    """A run on one thread, with its losses."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        corpus = corpus_of(repeats().decode()[:CHARACTERS], folder)
+        plan = make_plan(corpus, {**OPTIONS, "steps": steps}, preset, "cpu")
+        trainer = Trainer(new_run(folder, "golden"), corpus, plan.manifest, "cpu")
+        losses, evaluations = [], []
+        for event in trainer.events():
+            if isinstance(event, Stepped) and event.step in (1, 100, 200):
+                losses.append(event.loss)
+            elif isinstance(event, Evaluated):
+                evaluations.append(event.val_loss)
+        return trainer.run, losses, evaluations
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.preset)
+def test_a_preset_learns_what_it_did(tmp_path: Path, golden: Golden) -> None:
+    run, losses, evaluations = trained(tmp_path, golden.preset, STEPS)
+    assert losses == pytest.approx(golden.trained, abs=1e-4)
+    assert evaluations == pytest.approx(golden.evaluated, abs=1e-4)
+    length = len(golden.text)
+    assert TrainedGPT(run.model("last")).generate("\n", length=length)[1:] == golden.text
+
+
+def test_two_trainings_give_the_same_bits(tmp_path: Path) -> None:
+    first, second = (trained(tmp_path / name, "classic", 20)[0].last() for name in "ab")
+    for name in (MODEL, STATE):
+        assert (first.path / name).read_bytes() == (second.path / name).read_bytes()
