@@ -11,9 +11,11 @@ from typing import SupportsIndex
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.reading.sampler import DrawingDecoder
+from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
-from gpt.storage.run import MANIFEST, Checkpoint, Run, find_run
+from gpt.storage.run import Run
+from gpt.storage.runs import find_run
 from gpt.trained import TrainedGPT
 
 

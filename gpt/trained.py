@@ -17,8 +17,8 @@ from gpt.reading.decode import stream_bytes
 from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
+from gpt.storage.checkpoint import step_folder
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import step_folder
 
 if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
     from gpt.explain.lesson import Lesson

@@ -15,9 +15,11 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.digests import TODAY
 from gpt.corpus.sources import Source
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
-from gpt.storage.run import Checkpoint, Run, new_run
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.training.trainer import Saved, Trainer
 
 pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line

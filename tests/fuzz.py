@@ -47,8 +47,9 @@ from typer.main import get_command
 
 import cli
 import gpt
+from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.manifest import sealed
-from gpt.storage.run import MANIFEST, MODEL, Run
+from gpt.storage.run import Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
 SECONDS = 30.0  # that an input may take; a training of a few steps takes one

@@ -25,7 +25,8 @@ import torch  # noqa: F401  # once, for all children
 
 import cli
 from gpt.errors import CheckpointError
-from gpt.storage.run import MODEL, STATE, Run
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.run import Run
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 200
 OPTIONS = (

@@ -21,7 +21,9 @@ from faults import KILLED, Disk, PowerFailure, fault_points, in_child, operation
 from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.sources import Source
 from gpt.errors import StorageError
-from gpt.storage.run import MODEL, STATE, Run, new_run, step_folder
+from gpt.storage.checkpoint import MODEL, STATE, step_folder
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.training.trainer import Event, Stepped, Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")

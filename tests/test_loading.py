@@ -12,7 +12,7 @@ import pytest
 
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.storage.run import MODEL, Checkpoint
+from gpt.storage.checkpoint import MODEL, Checkpoint
 
 
 def python(code: str, *arguments: object) -> str:

@@ -21,7 +21,8 @@ from ranked import on_ranks, rank
 from safetensors.numpy import load_file
 
 from gpt.corpus.corpus import reopen
-from gpt.storage.run import MODEL, STATE, Run
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.run import Run
 from gpt.training.trainer import Trainer
 
 SHAPE = (

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Checkpoint
 from gpt.trained import TrainedGPT
 
 

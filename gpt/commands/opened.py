@@ -79,7 +79,7 @@ def open_run(
     check: may raise a GptxError for input that does not fit the model, before any note is printed.
     """
     from gpt.loading import find, open_model
-    from gpt.storage.run import all_runs
+    from gpt.storage.runs import all_runs
 
     saved = find(checkpoints, run, step)
     if check:

@@ -25,7 +25,7 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """The runs; or one run's options, loss curve and samples."""
-    from gpt.storage.run import all_runs, find_run
+    from gpt.storage.runs import all_runs, find_run
     from gpt.view.terminal import runs as view
     from gpt.view.terminal.training_lines import result
     from gpt.view.words import counted

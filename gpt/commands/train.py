@@ -178,7 +178,8 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
     from gpt.corpus.finding import read_corpus
     from gpt.corpus.sources import corpus_name, printable
     from gpt.heads.proof import prove_tensors
-    from gpt.storage.run import Run, check_run_name, discard_if_empty, new_run
+    from gpt.storage.run import Run
+    from gpt.storage.runs import check_run_name, discard_if_empty, new_run
     from gpt.training.plan import make_plan, usable_device
     from gpt.training.sharing import shared_corpus
     from gpt.training.trainer import Trainer
@@ -301,7 +302,7 @@ def _tell_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
 
 def _named_run(order: _Order) -> Run:
     """The run to resume. Raises CheckpointError, ConfigError."""
-    from gpt.storage.run import find_run
+    from gpt.storage.runs import find_run
 
     try:
         return find_run(order.checkpoints, order.run)

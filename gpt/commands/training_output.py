@@ -16,7 +16,8 @@ from gpt.storage import files
 
 if TYPE_CHECKING:
     from gpt.config import TrainConfig
-    from gpt.storage.run import Checkpoint, Run
+    from gpt.storage.checkpoint import Checkpoint
+    from gpt.storage.run import Run
     from gpt.training.plan import Plan
     from gpt.training.trainer import Event, Trainer
 

@@ -18,9 +18,9 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import NumericsError
 from gpt.model import GPT
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
-from gpt.storage.run import Checkpoint
 from gpt.training.distributed import placed, whole
 from gpt.training.optim import Optimizer, moments
 from gpt.vocabulary import Ids, Vocabulary

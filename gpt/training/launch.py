@@ -16,7 +16,8 @@ from pathlib import Path
 
 from gpt.errors import CheckpointError, ConfigError
 from gpt.storage import files
-from gpt.storage.run import Run, all_runs
+from gpt.storage.run import Run
+from gpt.storage.runs import all_runs
 
 MARK = ".launch"
 MARK_LIMIT = 2**12  # bytes

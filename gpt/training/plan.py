@@ -20,8 +20,8 @@ from gpt.corpus.baseline import count_baseline
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.devices import usable
 from gpt.errors import ConfigError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, Manifest
-from gpt.storage.run import Checkpoint
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus, most_steps
 from gpt.training.step import check_memory, measure, try_step

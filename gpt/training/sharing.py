@@ -16,8 +16,9 @@ from typing import TypeVar
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, reopen
 from gpt.errors import CheckpointError, RankError, TextError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import CorpusId
-from gpt.storage.run import Checkpoint, Run
+from gpt.storage.run import Run
 from gpt.training.distributed import Ranks
 
 Found = TypeVar("Found")

@@ -20,8 +20,9 @@ from gpt.config.schedule import is_due
 from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError, NumericsError
 from gpt.model import GPT, initialise
+from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Baseline, Manifest
-from gpt.storage.run import MODEL, STATE, Checkpoint, Run
+from gpt.storage.run import Run
 from gpt.training.average import Average
 from gpt.training.checkpoint import (
     Prove,

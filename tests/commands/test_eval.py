@@ -13,8 +13,8 @@ import pytest
 from program import TINY, Gptx
 
 from gpt.commands.evaluate import earlier_sight
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
-from gpt.storage.run import Checkpoint
 
 
 def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:

@@ -16,7 +16,7 @@ from gpt.commands.interactive import COMMANDS, HELP, SETTINGS, Talk, talk
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError, GptxError, TextError
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 

@@ -13,7 +13,7 @@ import pytest
 from program import TINY, Gptx
 
 import gpt.loading
-import gpt.storage.run
+import gpt.storage.runs
 from gpt.storage.run import Run
 
 #: Every command that works with a model and with what it was trained on, or looks it up twice.
@@ -50,7 +50,7 @@ def second(runs: Path, gptx: Gptx) -> Path:
 @pytest.fixture
 def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     """Another training commits a newer run as soon as a command has found the newest one."""
-    find, made = gpt.storage.run.find_run, list[Path]()
+    find, made = gpt.storage.runs.find_run, list[Path]()
 
     def find_run(root: Path, name: str | None = None) -> Run:
         found = find(root, name)
@@ -60,7 +60,7 @@ def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             os.utime(newest, ns=(2 * 10**18, 2 * 10**18))
         return found
 
-    for module in (gpt.storage.run, gpt.loading):
+    for module in (gpt.storage.runs, gpt.loading):
         monkeypatch.setattr(module, "find_run", find_run)
     yield made
     shutil.rmtree(runs / "checkpoints/second")

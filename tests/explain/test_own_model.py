@@ -18,7 +18,7 @@ from gpt.explain.own_model import must_fit, walk
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 

@@ -11,7 +11,7 @@ from gpt.heads.measures import Measure
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.score import surprises
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 

@@ -17,7 +17,7 @@ from gpt.heads.attention_map import LAYER_STAGES, inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
 from gpt.reading.gpt import Array, Cache, Reader, Stages
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (

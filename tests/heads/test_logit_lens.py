@@ -6,7 +6,7 @@ import numpy as np
 
 from gpt.heads.logit_lens import look
 from gpt.reading.layers import softmax
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 

@@ -20,7 +20,7 @@ from gpt.heads.measures import (
     strengths,
 )
 from gpt.reading.gpt import Array, Reader
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 IDS = np.array([3, 7, 3, 3, 1, 7, 0, 5, 3, 1])

@@ -10,7 +10,7 @@ from gpt.config.sample import SHAPING
 from gpt.heads.next_character import Following
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 

@@ -19,7 +19,7 @@ from gpt.model.decoder import TorchDecoder
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.sampler import FILTERS as numpys_filters
 from gpt.reading.sampler import draw, probabilities
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 

@@ -15,7 +15,7 @@ from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
 from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sampler import Floats, Integers, draw, probabilities
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 FAILURES = [

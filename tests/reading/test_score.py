@@ -15,7 +15,7 @@ from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
 from gpt.reading.score import Score, score, surprise_of_each, surprises
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import evaluate

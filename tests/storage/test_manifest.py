@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gpt.config.budget import Budget
 from gpt.errors import CheckpointError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, read_json_object, sealed
 from gpt.storage.migration import SCHEMA
-from gpt.storage.run import Checkpoint
 
 SOURCE = Path("manifest.json")
 ANY_LOSS = st.none() | st.floats(-1e299, 1e299)

@@ -15,8 +15,9 @@ from gpt.commands.opened import Opened, tell_if_unvouched
 from gpt.corpus.digests import algorithm_of
 from gpt.errors import CheckpointError
 from gpt.storage import model_file as stored_module
+from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.migration import SCHEMA, migrate, migrate_model
-from gpt.storage.run import MODEL, Checkpoint, Run
+from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.training.trainer import Evaluated, Trainer
 

@@ -25,9 +25,9 @@ from gpt.config import ModelConfig
 from gpt.config.model import MOST_LAYERS
 from gpt.errors import CheckpointError
 from gpt.storage import model_file as stored
+from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
-from gpt.storage.run import MODEL, STATE, Checkpoint
 from gpt.trained import TrainedGPT
 
 Header = dict[str, Any]

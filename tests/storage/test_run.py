@@ -19,19 +19,10 @@ from conftest import model_of_step
 
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
 from gpt.storage import files
+from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
-from gpt.storage.run import (
-    MANIFEST,
-    MODEL,
-    STATE,
-    Checkpoint,
-    Run,
-    all_runs,
-    check_run_name,
-    discard_if_empty,
-    find_run,
-    new_run,
-)
+from gpt.storage.run import Run
+from gpt.storage.runs import all_runs, check_run_name, discard_if_empty, find_run, new_run
 
 BYTES: Mapping[str, bytes] = {MODEL: b"a model", STATE: b"its moments"}
 

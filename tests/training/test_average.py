@@ -10,7 +10,7 @@ from conftest import TEXT, TINY, corpus_of, manifest_of
 
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
-from gpt.storage.run import new_run
+from gpt.storage.runs import new_run
 from gpt.training.average import Average
 from gpt.training.evaluation import evaluate
 from gpt.training.trainer import Evaluated, Trainer

@@ -19,7 +19,9 @@ from torch.distributed import HashStore
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
-from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.training.checkpoint import load_gpt
 from gpt.training.distributed import Ranks
 from gpt.training.evaluation import evaluate

@@ -14,7 +14,9 @@ import torch
 from conftest import corpus_of
 
 from gpt.corpus.repeats import repeats
-from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training.plan import make_plan
 from gpt.training.trainer import Evaluated, Stepped, Trainer

@@ -25,9 +25,9 @@ from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.finding import find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.errors import ConfigError, TextError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import from_toml, to_toml
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
-from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch

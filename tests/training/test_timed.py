@@ -13,7 +13,9 @@ from ranked import on_ranks, rank
 
 from gpt.config.budget import Budget
 from gpt.config.schedule import progress
-from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.optim import learning_rate
 from gpt.training.trainer import Evaluated, Event, Stepped, Stopped, Trainer

@@ -23,8 +23,10 @@ from gpt.corpus.sources import Source
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.heads.proof import prove_tensors
 from gpt.storage import files
+from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.model_file import Probe, Tensors
-from gpt.storage.run import MODEL, STATE, Run, new_run
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module

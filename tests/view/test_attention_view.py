@@ -17,7 +17,7 @@ from gpt.config import ModelConfig
 from gpt.config.show import Drawing
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader, Stages
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.attention import overview, render

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.selection import Look, select
 from gpt.view.terminal.lines import Page

@@ -15,7 +15,7 @@ from gpt.checks import Check
 from gpt.config.show import Stage
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
-from gpt.storage.run import Checkpoint
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import record, to_csv, to_json, to_npz
 from gpt.view.selection import SQUARE_STAGES, Look, Selection, select

@@ -1,0 +1,103 @@
+"""The folder of runs: a run is found, or made, by its name. Knows no torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from gpt.errors import CheckpointError, ConfigError, GptxError
+from gpt.storage import files
+from gpt.storage.run import Run
+
+_NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
+
+
+def check_run_name(name: str) -> str:
+    """The name itself. Raises ConfigError unless it is one plain folder name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"invalid run name {name!a}: use letters, digits, '-', '_', '+' and '.', "
+            "not starting with '.' or '-'"
+        )
+    return name
+
+
+def all_runs(root: Path) -> list[Run]:
+    """The runs in a folder that have a checkpoint, the most recently saved last."""
+    try:
+        folders = [Path(entry.path) for entry in os.scandir(root) if entry.is_dir()]
+    except (OSError, ValueError):
+        return []
+    saved = []
+    for folder in folders:
+        paths = Run(folder).step_paths() if _NAME.fullmatch(folder.name) else []
+        if paths:
+            with suppress(OSError):
+                saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
+    return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
+
+
+def find_run(root: Path, name: str | None = None) -> Run:
+    """The named run, or the most recently saved. Raises CheckpointError, ConfigError."""
+    if name is None:
+        runs = all_runs(root)
+        if not runs:
+            raise CheckpointError(f"no checkpoint in {root}; train one with: gptx train")
+        return runs[-1]
+    run = Run(root / check_run_name(name))
+    if run.steps():
+        return run
+    if os.path.isfile(run.path / ".lock") and run.is_begun():
+        raise CheckpointError(
+            f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
+            f"gptx train … --run {name}"
+        )
+    known = ", ".join(run.name for run in all_runs(root)[-5:])
+    hint = f"; there are: {known}" if known else "; train one with: gptx train"
+    raise CheckpointError(f"no run {name!r} in {root}{hint}")
+
+
+def new_run(root: Path, stem: str, name: str | None = None) -> Run:
+    """Makes a run's folder: the given name, or the corpus's with the next free number.
+
+    The folder of a training that was killed before its first checkpoint is used again. Raises
+    ConfigError if the name is taken, StorageError if the folder cannot be made.
+    """
+    with files.storage_errors(f"make a run in {root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            run = Run(root / check_run_name(name))
+            try:
+                run.path.mkdir()
+            except FileExistsError:
+                _check_free(run)
+            return run
+        base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
+        for number in count(1):
+            with suppress(FileExistsError):
+                (root / f"{base}-{number}").mkdir()
+                break
+        return Run(root / f"{base}-{number}")
+
+
+def _check_free(run: Run) -> None:
+    """Raises ConfigError if a folder holds more than a training makes before its first save."""
+    if run.steps():
+        raise ConfigError(
+            "run",
+            f"{run.name!r} exists already; choose another name, or continue it with --resume "
+            f"--run {run.name}",
+        )
+    if not run.is_begun():
+        raise ConfigError("run", f"{run.path} exists already and is not a run; choose another name")
+
+
+def discard_if_empty(run: Run) -> None:
+    """Removes a run's folder in which nothing was ever saved."""
+    if not run.steps():
+        with suppress(OSError, GptxError):
+            shutil.rmtree(run.path)
