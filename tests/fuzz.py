@@ -48,7 +48,7 @@ from typer.main import get_command
 import cli
 import gpt
 from gpt.storage.checkpoint import MANIFEST, MODEL
-from gpt.storage.manifest import sealed
+from gpt.storage.json_values import sealed
 from gpt.storage.run import Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}

@@ -20,7 +20,7 @@ from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.manifest import read_json_object
+from gpt.storage.json_values import read_json_object
 from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
 

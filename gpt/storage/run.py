@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import SupportsIndex, TypeVar
 
 from gpt.errors import CheckpointError, ConfigError, RunInUseError
-from gpt.storage import files
+from gpt.storage import files, folders
 from gpt.storage.checkpoint import MANIFEST, Checkpoint, fingerprint, step_folder
 from gpt.storage.logs import Logs
 from gpt.storage.manifest import Manifest
@@ -195,7 +195,7 @@ class Run(Logs):
             if self._has(target, contents):
                 files.replace(target / MANIFEST, manifest.to_json())
             else:
-                files.commit_folder(target, [*contents.items(), (MANIFEST, manifest.to_json())])
+                folders.commit(target, [*contents.items(), (MANIFEST, manifest.to_json())])
         if not manifest.train.keep_all:
             steps = self.steps()
             keep = {*steps[-2:], manifest.best_step}
@@ -204,7 +204,7 @@ class Run(Logs):
             for step in steps:
                 if step not in keep:
                     with suppress(OSError):  # an old step too many harms nobody
-                        files.remove_folder(self.path / step_folder(step))
+                        folders.remove(self.path / step_folder(step))
         return Checkpoint(target, manifest)
 
     def amend(self, manifest: Manifest) -> None:

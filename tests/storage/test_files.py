@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpt.errors import CheckpointError, StorageError
-from gpt.storage import files
+from gpt.storage import files, folders
 
 CONTENTS = [("a", b"first"), ("b", b"second"), ("c", b"last")]
 
@@ -90,7 +90,7 @@ def test_a_folder_is_flushed_with_its_files_before_it_gets_its_name(
 ) -> None:
     events = journal(monkeypatch)
     target = tmp_path / "step-1"
-    files.commit_folder(target, CONTENTS)
+    folders.commit(target, CONTENTS)
     inodes = [os.stat(target / name).st_ino for name, _ in CONTENTS]
     folder, parent = os.stat(target).st_ino, os.stat(tmp_path).st_ino
     flushes = [("flush", inode) for inode in [*inodes, folder]]
@@ -104,11 +104,11 @@ def test_a_folder_is_flushed_with_its_files_before_it_gets_its_name(
 def test_a_folder_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, call: int
 ) -> None:
-    files.commit_folder(tmp_path / "step-0", CONTENTS)
+    folders.commit(tmp_path / "step-0", CONTENTS)
     before = tree(tmp_path)
     failing_at(monkeypatch, operation, call)
     with pytest.raises(OSError, match="No space"):
-        files.commit_folder(tmp_path / "step-1", CONTENTS)
+        folders.commit(tmp_path / "step-1", CONTENTS)
     assert tree(tmp_path) == before
 
 
@@ -116,14 +116,14 @@ def test_what_a_crash_left_is_in_nobodys_way(tmp_path: Path) -> None:
     for leftover in (".tmp-step-1", ".trash-step-1"):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "a").write_bytes(b"half")
-    files.commit_folder(tmp_path / "step-1", CONTENTS)
-    files.remove_folder(tmp_path / "step-1")
+    folders.commit(tmp_path / "step-1", CONTENTS)
+    folders.remove(tmp_path / "step-1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_takes_the_place_of_one_with_its_name(tmp_path: Path) -> None:
-    files.commit_folder(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
-    files.commit_folder(tmp_path / "step-1", CONTENTS)
+    folders.commit(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
+    folders.commit(tmp_path / "step-1", CONTENTS)
     assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
@@ -177,8 +177,8 @@ def test_a_pipe_in_the_place_of_a_folder_is_replaced_and_not_waited_for(
     tmp_path: Path, name: str
 ) -> None:
     os.mkfifo(tmp_path / name)
-    files.commit_folder(tmp_path / "step", [("a", b"1")])
-    files.commit_folder(tmp_path / "step", [("a", b"2")])
+    folders.commit(tmp_path / "step", [("a", b"1")])
+    folders.commit(tmp_path / "step", [("a", b"2")])
     assert [path.name for path in tmp_path.iterdir()] == ["step"]
     assert (tmp_path / "step" / "a").read_bytes() == b"2"
 

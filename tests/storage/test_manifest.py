@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gpt.config.budget import Budget
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.manifest import Baseline, CorpusId, Manifest, read_json_object, sealed
+from gpt.storage.json_values import read_json_object, sealed
+from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.migration import SCHEMA
 
 SOURCE = Path("manifest.json")

@@ -18,7 +18,7 @@ import pytest
 from conftest import model_of_step
 
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
-from gpt.storage import files
+from gpt.storage import files, folders
 from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
@@ -482,7 +482,7 @@ def test_a_step_that_a_trainer_removes_while_it_is_verified_is_not_damaged(
     def removed(path: Path, limit: int) -> bytes:
         """The trainer removes the step between its manifest and its model."""
         if path == first / MODEL:
-            files.remove_folder(first)
+            folders.remove(first)
         return read(path, limit)
 
     monkeypatch.setattr(files, "read", removed)

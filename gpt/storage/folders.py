@@ -1,0 +1,75 @@
+"""Folders that appear and disappear as a whole, even if the power fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpt.storage import files
+
+
+def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Makes the folder `target` with these files, whole or not at all. Raises OSError.
+
+    The files are written in order, so the last one can vouch for the others. A folder that already
+    has the name is set aside first.
+    """
+    temporary = target.with_name(f".tmp-{target.name}")
+    _remove(temporary)
+    try:
+        temporary.mkdir()
+        for name, data in contents:
+            files.write(temporary / name, data)
+        files.sync_folder(temporary)
+        old = _take_place(temporary, target)
+    except BaseException:
+        _remove(temporary)
+        raise
+    files.sync_folder(target.parent)
+    if old is not None:
+        _remove(old)
+
+
+def _take_place(new: Path, target: Path) -> Path | None:
+    """Renames `new` to `target`; what had the name comes back if that fails.
+
+    Returns where the old folder is now, if there was one.
+    """
+    if not os.path.exists(target):
+        os.rename(new, target)
+        return None
+    old = _trash(target)
+    os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except BaseException:
+        os.rename(old, target)
+        raise
+    return old
+
+
+def _trash(path: Path) -> Path:
+    trash = path.with_name(f".trash-{path.name}")
+    _remove(trash)
+    return trash
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder, or whatever has its name: rmtree would wait for a pipe. Ignores errors."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        files.discard(path)
+
+
+def remove(path: Path) -> None:
+    """Removes a folder: renames it, then deletes it. Raises OSError.
+
+    The new name is flushed first: after a power failure, no half of it has the old one.
+    """
+    trash = _trash(path)
+    os.rename(path, trash)
+    files.sync_folder(path.parent)
+    _remove(trash)

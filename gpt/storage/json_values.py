@@ -1,0 +1,89 @@
+"""JSON that is not trusted: strictly read, of the declared types, with a checksum of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from gpt.config.fields import LARGEST, field_types
+from gpt.errors import CheckpointError
+
+
+def parsed(kind: Any, value: Any, name: str) -> Any:
+    """A value read from JSON, as the type that it must have: lists as tuples, objects as
+    dataclasses. Whole numbers must not be negative, and numbers must be finite.
+
+    Raises ValueError that names what is of another type, TypeError for a missing or unknown name.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for each in arguments:
+            with suppress(ValueError):
+                return parsed(each, value, name)
+    elif is_dataclass(kind) and isinstance(value, dict):
+        kinds = field_types(kind)  # type: ignore[arg-type]
+        values = {key: parsed(kinds.get(key, Any), each, key) for key, each in value.items()}
+        return kind(**values)  # type: ignore[operator]
+    elif origin is dict and isinstance(value, dict):
+        return {key: parsed(arguments[1], each, f"{name} {key!a}") for key, each in value.items()}
+    elif origin is tuple and isinstance(value, list | tuple):
+        items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(items) == len(value):
+            return tuple(parsed(*each, name) for each in zip(items, value, strict=True))
+    elif origin is Literal:
+        if type(value) is str and value in arguments:
+            return value
+    elif kind is int:
+        if type(value) is int and 0 <= value < 2**63:
+            return value
+    elif kind is float:
+        if type(value) in (int, float) and abs(value) < LARGEST:
+            return float(value)
+    elif kind in (Any, type(value)):
+        return value
+    raise ValueError(f"{name}: {value!a:.50} is not of the type {getattr(kind, '__name__', kind)}")
+
+
+_END = b"\n}"
+
+
+def sealed(body: bytes) -> bytes:
+    """Adds a line to a JSON object of several lines: the SHA-256 of all others."""
+    digest = hashlib.sha256(body).hexdigest()
+    return body.removesuffix(_END) + f',\n "sha256": "{digest}"'.encode() + _END
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether the checksum in the last line is that of the others."""
+    body, found, _ = data.rpartition(b',\n "sha256": ')
+    return bool(found) and sealed(body + _END) == data
+
+
+def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates.
+
+    Raises CheckpointError.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            raise ValueError("duplicate keys")
+        return dict(pairs)
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"damaged: {source} ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"damaged: {source} (not a JSON object)")
+    return value
