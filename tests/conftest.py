@@ -13,8 +13,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: threads would on
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode
-from gpt.corpus.digests import TODAY
 from gpt.corpus.sources import Source
+from gpt.corpus.text import TODAY
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed

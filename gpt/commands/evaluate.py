@@ -200,13 +200,12 @@ def _file(name: str, opened: Opened, unknown: str, trained_on: Ids | None) -> Sc
 
 def _is_corpus(name: str, characters: int, manifest: Manifest | None) -> bool:
     """Whether the file is the whole text that the run was trained and validated on."""
-    from gpt.corpus.digests import algorithm_of
     from gpt.corpus.sources import Source
-    from gpt.corpus.texts import measured, spans
+    from gpt.corpus.text import algorithm_of, measured, pieces_of
 
     if manifest is None or name == "-" or characters != manifest.corpus.characters:
         return False
-    pieces = spans([Source(Path(name), name)], manifest.train.between, [])
+    pieces = pieces_of([Source(Path(name), name)], manifest.train.between, [])
     algorithm = algorithm_of(manifest.corpus.digest)
     return measured(pieces, algorithm).digest == manifest.corpus.digest
 
@@ -335,7 +334,7 @@ def _compared(
 
 def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None:
     """Why another model may have learnt from the validation split of mine; None if it has not."""
-    from gpt.corpus.digests import algorithm_of
+    from gpt.corpus.text import algorithm_of
 
     text = mine.corpus.digest
     if its is None:

@@ -15,8 +15,8 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,8 @@ import numpy as np
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus.digests import TODAY, short
-from gpt.corpus.encode_task import bytes_of
-from gpt.corpus.encoding import Checked
 from gpt.corpus.sources import Source
+from gpt.corpus.text import TODAY, short
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
@@ -54,30 +52,25 @@ def _short(what: object) -> str:
     return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
 
 
-def write(path: Path, record: Record, ids: Iterable[Ids]) -> None:
-    """Both files, whole or not at all. Raises StorageError, and what reading the ids raises."""
-    checksum, count = blake3(), 0
-    with files.storage_errors(f"write {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path.parent)
-        with files.replacing(path) as append:
-            for part in ids:
-                append(bytes_of(part))
-                checksum.update(bytes_of(part))
-                count += part.nbytes
-        _vouch(path, record, [[count, checksum.hexdigest()]])
+@contextmanager
+def replacing(path: Path, record: Record) -> Iterator[Path]:
+    """A file beside for the ids; both files are there after the block, whole or not at all.
+
+    The block adds to the record the `parts` of the file. Raises StorageError.
+    """
+    draft = files.temporary(path.parent)
+    try:
+        yield draft
+        with files.storage_errors(f"write {path}"):
+            _sweep(path.parent)
+            files.keep(draft, path)
+            _vouch(path, record)
+    finally:
+        files.discard(draft)
 
 
-def keep(path: Path, record: Record, draft: Path, parts: list[Checked]) -> None:
-    """The same, where the ids are already in a file beside, with these checksums."""
-    with files.storage_errors(f"write {path}"):
-        _sweep(path.parent)
-        files.keep(draft, path)
-        _vouch(path, record, parts)
-
-
-def _vouch(path: Path, record: Record, parts: list[Checked]) -> None:
-    record = {**record, "parts": parts, "stamp": stamp(path)}
+def _vouch(path: Path, record: Record) -> None:
+    record = {**record, "stamp": stamp(path)}
     record["seal"] = _seal(record)
     files.replace(path.with_suffix(".json"), json.dumps(record).encode())
 
@@ -99,7 +92,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         if whole:
             if now != record.get("stamp"):  # copied, or moved here
                 with suppress(OSError):  # another's folder may be read but not written
-                    _vouch(path, record, parts)
+                    _vouch(path, {**record, "parts": parts})
             return ids, record
     return None
 
@@ -135,9 +128,9 @@ def _seal(record: Record) -> int:
     return zlib.crc32(json.dumps([record.get(name) for name in names]).encode())
 
 
-def _checksums(path: Path, parts: list[Checked]) -> list[Checked]:
+def _checksums(path: Path, parts: list[Any]) -> list[Any]:
     """The same of a file's parts of these sizes, and one more if it goes on after them."""
-    found: list[Checked] = []
+    found: list[Any] = []
     with open(path, "rb", buffering=0) as file:
         for size, _ in parts:
             checksum, left = blake3(), size
@@ -182,7 +175,8 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
         record = _record(path)
         if record.get("known_by") != known_by:
             parts = record.get("parts") or _checksums(path, [[stamp(path)[0], ""]])
-            _vouch(path, {**record, "known_by": known_by, "notes": notes}, parts)
+            told = {"known_by": known_by, "notes": notes, "parts": parts}
+            _vouch(path, {**record, **told})
 
 
 def recall(data: Path, known_by: str) -> Record | None:

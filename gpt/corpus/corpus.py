@@ -8,8 +8,7 @@ division.py's business; where it is kept, cache.py's; what a step sees of it, ba
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,20 +18,15 @@ import numpy.typing as npt
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
-from gpt.corpus.build_vocabulary import number
-from gpt.corpus.digests import TODAY
-from gpt.corpus.encode_task import write_down
-from gpt.corpus.encoding import PLENTY, Progress, draft, no_progress, worth_while
+from gpt.corpus.encode import build_vocabulary, write_ids
 from gpt.corpus.sources import Source
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide
-from gpt.corpus.texts import changed, measured, spans
-from gpt.corpus.workers import Workers
+from gpt.corpus.text import TODAY, Progress, measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
-MEASURED, DRAFTED = 0.2, 0.8  # of the time that an encoding takes
 
 
 @dataclass(frozen=True)
@@ -117,52 +111,40 @@ def encode(
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
-    progress = _rising(progress)
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
     if known_by and (found := cache.recall(data, known_by)):
         corpus = _open(cache.ids_path(data, _identity(found, 0, sources), config), sources)
         if corpus is not None and _is_by(corpus, known):
             return corpus
     notes: list[str] = []
-    pieces = spans(every, config.between, notes)
+    pieces = pieces_of(every, config.between, notes)
     if not pieces:
         raise TextError(f"corpus is empty: {', '.join(source.name for source in sources)}")
-    size = sum(span.size for span in pieces)
-    with Workers(worth_while(size), write_down.__module__) as workers:
-        stamps = _stamps(every)
-        text = measured(pieces, algorithm, _share(progress, 0.0, MEASURED, size))
-        division = divide(text.starts(len(every)), len(sources), config.every)
-        record: cache.Record = {
-            "text": text.digest,
-            "boundary": division.boundary,
-            "order": division.order,
-            "block": division.block,
-            "own": known is None,
+    first_half, second_half = (lambda share: progress(share / 2)), (lambda s: progress(0.5 + s / 2))
+    text = measured(pieces, algorithm, len(every), len(sources), first_half)
+    division = divide(text.starts, len(sources), config.every)
+    record: cache.Record = {
+        "text": text.digest,
+        "boundary": division.boundary,
+        "order": division.order,
+        "block": division.block,
+        "own": known is None,
+    }
+    path = cache.ids_path(data, _identity(record, 0, sources), config)
+    there, corpus = os.path.isfile(path), _open(path, sources)
+    damaged = there and corpus is None
+    if corpus is None or not _serves(corpus, record, known):
+        made = build_vocabulary(text.counts, known, config.min_count, config.replacement)
+        record |= {
+            "characters": made.vocabulary.characters,
+            "counts": made.counts.tolist(),
+            "folded": made.folded,
         }
-        path = cache.ids_path(data, _identity(record, 0, sources), config)
-        there, corpus = os.path.isfile(path), _open(path, sources)
-        damaged = there and corpus is None
-        if corpus is None or not _serves(corpus, record, known):
-            plenty = 0 if config.min_count > 1 else PLENTY  # what is folded is told exactly
-            told = _share(progress, MEASURED, DRAFTED, size)
-            with closing(draft(text, len(sources), data, workers, plenty, told)) as drafted:
-                if _stamps(every) != stamps and measured(pieces, algorithm) != text:
-                    raise changed(", ".join(source.name for source in every))
-                numbering = number(drafted, known, config.min_count, config.replacement)
-                record |= {
-                    "characters": numbering.vocabulary.characters,
-                    "counts": numbering.counts.tolist(),
-                    "folded": numbering.folded,
-                }
-                checked = drafted.rewritten(numbering.table, division.spans, workers)
-                if checked is not None:
-                    cache.keep(path, record, drafted.path, checked)
-                else:
-                    ids = drafted.looked_up(numbering.table, division.spans)
-                    cache.write(path, record, _watched(ids, text.characters, progress))
-            corpus = _open(path, sources)
-            if corpus is None:
-                raise StorageError(f"{path} is not what was written; check the disk")
+        with cache.replacing(path, record) as draft:
+            record["parts"] = write_ids(pieces, text, made.table, division, draft, second_half)
+        corpus = _open(path, sources)
+        if corpus is None:
+            raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
     if len(corpus.vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
@@ -171,30 +153,6 @@ def encode(
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(corpus, notes=tuple(notes))
-
-
-def _rising(progress: Progress) -> Progress:
-    """Never tells less than before: what had to be begun again was done."""
-    most = 0.0
-
-    def tell(share: float) -> None:
-        nonlocal most
-        most = max(most, share)
-        progress(most)
-
-    return tell
-
-
-def _stamps(sources: Sequence[Source]) -> list[list[int]]:
-    """What tells cheaply that no text has changed; nothing of one that is gone."""
-    with suppress(OSError):
-        return [cache.stamp(source.path) for source in sources]
-    return []
-
-
-def _share(progress: Progress, first: float, last: float, size: int) -> Callable[[int], object]:
-    """Tells the share that is done, where all of so many bytes take it from first to last."""
-    return lambda done: progress(first + (last - first) * done / size)
 
 
 def _serves(corpus: Corpus, record: cache.Record, known: Vocabulary | None) -> bool:
@@ -209,15 +167,6 @@ def _serves(corpus: Corpus, record: cache.Record, known: Vocabulary | None) -> b
 def _is_by(corpus: Corpus, known: Vocabulary | None) -> bool:
     """Whether the ids are those of a known vocabulary, or of the text's own if there is none."""
     return corpus.own if known is None else corpus.vocabulary == known
-
-
-def _watched(ids: Iterable[Ids], characters: int, progress: Progress) -> Iterator[Ids]:
-    """The same ids; progress is told."""
-    done = 0
-    for part in ids:
-        yield part
-        done += len(part)
-        progress(DRAFTED + (1 - DRAFTED) * done / characters)
 
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:

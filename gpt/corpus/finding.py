@@ -9,9 +9,8 @@ from typing import BinaryIO
 
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, encode, reopen
-from gpt.corpus.digests import TODAY, algorithm_of
-from gpt.corpus.encoding import Progress, no_progress
 from gpt.corpus.sources import Source, discard_spooled, find_sources
+from gpt.corpus.text import TODAY, Progress, algorithm_of, no_progress
 from gpt.errors import TextError
 from gpt.storage.manifest import Manifest
 from gpt.vocabulary import Vocabulary

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from gpt.errors import TextError
 
@@ -23,12 +24,14 @@ class Division:
 
     spans: first and last + 1 of each piece, in that order; boundary: how many characters come
     before those that validate, None where a share of the text says so; block: characters of each
-    piece of one text, 0 where whole texts validate.
+    piece of one text, 0 where whole texts validate; borders: the characters of the text at which
+    pieces that are moved behind the others begin and end, in turn.
     """
 
     spans: tuple[tuple[int, int], ...]
     boundary: int | None = None
     block: int = 0
+    borders: tuple[int, ...] = ()
 
     @property
     def order(self) -> str:
@@ -67,4 +70,5 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
         train.append((starts[first], starts[min(first + every - 1, texts)]))
     val = [(starts[last], starts[last + 1]) for last in range(every - 1, texts, every)]
     spans = tuple((first, last) for first, last in (*train, *val) if first < last)
-    return Division(spans, sum(last - first for first, last in train), block)
+    boundary = sum(last - first for first, last in train)
+    return Division(spans, boundary, block, tuple(chain.from_iterable(val)))

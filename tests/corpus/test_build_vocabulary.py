@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus.build_vocabulary import Numbering, number
-from gpt.corpus.encoding import Draft, draft
-from gpt.corpus.texts import Span, measured
-from gpt.corpus.workers import Workers
+from gpt.corpus.encode import Numbering, build_vocabulary
+from gpt.corpus.text import Piece, measured
 from gpt.errors import TextError
 from gpt.vocabulary import Vocabulary
 
+Counts = npt.NDArray[np.int64]
 
-def drafted(text: str, val: str = "") -> Draft:
-    """What was learnt of two texts, of which the second one validates; its ids are gone."""
-    parts = [
-        Span(n, "", "", 0, len(each.encode()), each) for n, each in enumerate((text, val)) if each
+
+def counted(text: str, val: str = "") -> Counts:
+    """(2, code points) how often each character comes in two texts, the second one validating."""
+    pieces = [
+        Piece(n, "", Path(), 0, len(each.encode()), each.encode())
+        for n, each in enumerate((text, val))
+        if each
     ]
-    with TemporaryDirectory() as folder, Workers() as workers:
-        return draft(measured(parts, "blake3"), 1, Path(folder), workers, plenty=0)
+    return measured(pieces, sources=2).counts
 
 
-def meaning(numbering: Numbering, made: Draft, text: str) -> str:
+def meaning(found: Numbering, text: str) -> str:
     """What is left of a text after its characters were looked up."""
-    assert numbering.table.dtype == numbering.vocabulary.dtype
-    meant = dict(zip(map(chr, made.points), numbering.table, strict=True))
-    return numbering.vocabulary.decode(np.array([meant[each] for each in text]))
+    assert found.table.dtype == found.vocabulary.dtype
+    return found.vocabulary.decode(found.table[[ord(each) for each in text]])
 
 
 @settings(deadline=None, max_examples=100)
@@ -40,34 +40,36 @@ def meaning(numbering: Numbering, made: Draft, text: str) -> str:
 def test_characters_that_come_too_seldom_become_one_and_the_rest_stays(
     text: str, min_count: int
 ) -> None:
-    made, counts = drafted(text), Counter(text)
-    found = number(made, None, min_count, "\ufffd")
+    counts = Counter(text)
+    found = build_vocabulary(counted(text), None, min_count, "\ufffd")
     rare = {each: n for each, n in counts.items() if n < min_count and min_count > 1}
     expected = "".join("\ufffd" if each in rare else each for each in text)
     assert found.folded == rare
-    assert meaning(found, made, text) == expected
+    assert meaning(found, text) == expected
     assert found.vocabulary == Vocabulary.from_text(expected)
     assert dict(zip(found.vocabulary.characters, found.counts, strict=True)) == Counter(expected)
 
 
 def test_a_replacement_that_the_text_has_would_hide_something() -> None:
     with pytest.raises(TextError, match=r"^'_' \(U\+005F\) was to stand .* has it itself \(3 ×\)"):
-        number(drafted("aaa___b"), None, 2, "_")
-    assert number(drafted("aaa__bb"), None, 2, "_").folded == {}  # nothing is rare: no harm
+        build_vocabulary(counted("aaa___b"), None, 2, "_")
+    assert (
+        build_vocabulary(counted("aaa__bb"), None, 2, "_").folded == {}
+    )  # nothing is rare: no harm
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.text("abé", min_size=1), st.text("aé東😀", min_size=1))
 def test_what_only_validates_cannot_be_learnt(text: str, val: str) -> None:
     new = set(val) - set(text)
-    made, counts = drafted(text, val), Counter(text + val)
+    made, counts = counted(text, val), Counter(text + val)
     if new:
         with pytest.raises(TextError, match="only in the text that validates") as caught:
-            number(made)
+            build_vocabulary(made)
         assert ascii(min(new)) in str(caught.value)
     else:
-        assert number(made).vocabulary == Vocabulary.from_text(text)
-    found = number(made, None, 2)
+        assert build_vocabulary(made).vocabulary == Vocabulary.from_text(text)
+    found = build_vocabulary(made, None, 2)
     assert set(found.folded) == new | {each for each, n in counts.items() if n < 2}
     assert new.isdisjoint(found.vocabulary.characters)
 
@@ -77,24 +79,24 @@ def test_what_only_validates_cannot_be_learnt(text: str, val: str) -> None:
 def test_a_known_vocabulary_is_taken_if_it_has_all_and_says_what_is_folded(
     before: str, text: str
 ) -> None:
-    first = number(drafted(before), None, 2)
-    made, known = drafted(text), first.vocabulary
-    found = number(made, known, 2)
+    first = build_vocabulary(counted(before), None, 2)
+    made, known = counted(text), first.vocabulary
+    found = build_vocabulary(made, known, 2)
     if first.folded:
         assert found.vocabulary == known
         expected = "".join(each if each in known.characters else "\ufffd" for each in text)
-        assert meaning(found, made, text) == expected
-    made = drafted(before)
-    assert number(made, known, 2).folded == first.folded
+        assert meaning(found, text) == expected
+    made = counted(before)
+    assert build_vocabulary(made, known, 2).folded == first.folded
 
 
 def test_a_known_vocabulary_without_the_replacement_keeps_what_has_become_rare() -> None:
-    known = number(drafted("aabbcc"), None, 2).vocabulary
-    found = number(drafted("aab"), known, 2)
+    known = build_vocabulary(counted("aabbcc"), None, 2).vocabulary
+    found = build_vocabulary(counted("aab"), known, 2)
     assert (found.vocabulary, found.folded) == (known, {})
 
 
 def test_without_folding_a_known_vocabulary_must_have_all() -> None:
     known = Vocabulary("abc")
-    assert number(drafted("ab"), known).vocabulary == known
-    assert number(drafted("abd"), known).vocabulary == Vocabulary("abd")
+    assert build_vocabulary(counted("ab"), known).vocabulary == known
+    assert build_vocabulary(counted("abd"), known).vocabulary == Vocabulary("abd")

@@ -18,8 +18,9 @@ import pytest
 from conftest import TEXT, corpus_of
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache, texts
+from gpt.corpus import cache
 from gpt.corpus import corpus as corpus_module
+from gpt.corpus import text as texts
 from gpt.corpus.cache import fingerprint, ids_path
 from gpt.corpus.corpus import encode, reopen
 from gpt.corpus.sources import Source, find_sources

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
-from gpt.corpus import encode_task as parts
-from gpt.corpus import texts
+from gpt.corpus import text as texts
 from gpt.corpus.corpus import Corpus, character_counts, encode, reopen
 from gpt.corpus.sources import Source
 from gpt.errors import TextError
@@ -156,7 +155,7 @@ def test_texts_follow_each_other_on_a_new_line(
 
 def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = corpus_of(TEXT, tmp_path)
-    monkeypatch.setattr(module, "draft", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
     again = corpus_of(TEXT, tmp_path)
     opened = reopen(first.identity, tmp_path / "data")
     assert (again.identity, again.notes) == (first.identity, ())
@@ -280,7 +279,7 @@ def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
 def test_the_share_that_is_done_is_told_and_never_falls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "SPAN", 100)
+    monkeypatch.setattr(texts, "CHUNK", 100)
     (tmp_path / "text").write_text(TEXT)
     told: list[float] = []
     encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=told.append)
@@ -299,8 +298,7 @@ def test_an_encoding_that_is_broken_off_leaves_nothing(
         if share >= at:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(parts, "AT_ONCE", 100)
-    monkeypatch.setattr(texts, "SPAN", 100)
+    monkeypatch.setattr(texts, "CHUNK", 100)
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(KeyboardInterrupt):
         encode(
@@ -312,17 +310,21 @@ def test_an_encoding_that_is_broken_off_leaves_nothing(
     assert list((tmp_path / "data").glob("*")) == []
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [TEXT.replace("cat", "rat"), TEXT[:-9], TEXT.replace("cat", "é"), TEXT[:-4] + "\U0010ffff"],
+)
 def test_a_text_that_is_another_one_when_it_has_been_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    real = module.draft
+    real = module.measured
 
     def meanwhile(*arguments: Any) -> Any:
         made = real(*arguments)
-        (tmp_path / "text").write_text(TEXT.replace("cat", "rat"))
+        (tmp_path / "text").write_text(changed)
         return made
 
-    monkeypatch.setattr(module, "draft", meanwhile)
+    monkeypatch.setattr(module, "measured", meanwhile)
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(TextError, match=r"^text was changed while it was read"):
         encode([Source(tmp_path / "text", "text")], tmp_path / "data")

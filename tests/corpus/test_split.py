@@ -44,6 +44,7 @@ def test_of_several_texts_every_nth_validates(lengths: list[int], every: int) ->
     val = [place for n, text in enumerate(texts) if (n + 1) % every == 0 for place in text]
     train = [place for n, text in enumerate(texts) if (n + 1) % every for place in text]
     assert places(division.spans) == train + val
+    assert places(tuple(zip(*[iter(division.borders)] * 2, strict=True))) == val
     assert (division.boundary, division.block) == (len(train), 0)
 
 
@@ -66,6 +67,7 @@ def test_of_a_single_text_every_nth_block_validates(
     val = [place for place in range(characters) if (place // block + 1) % every == 0]
     train = [place for place in range(characters) if (place // block + 1) % every]
     assert places(division.spans) == train + val
+    assert places(tuple(zip(*[iter(division.borders)] * 2, strict=True))) == val
     assert division.boundary == len(train)
 
 

@@ -12,7 +12,7 @@ from conftest import TEXT, corpus_of
 
 import gpt
 from gpt.commands.opened import Opened, tell_if_unvouched
-from gpt.corpus.digests import algorithm_of
+from gpt.corpus.text import algorithm_of
 from gpt.errors import CheckpointError
 from gpt.storage import model_file as stored_module
 from gpt.storage.checkpoint import MODEL, Checkpoint

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,16 @@ from blake3 import blake3
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus import texts as module
+from gpt.corpus import text as module
 from gpt.corpus.sources import Source
-from gpt.corpus.texts import Span, measured, spans, total_bytes
+from gpt.corpus.text import ALGORITHMS, TODAY, Piece, algorithm_of, measured, pieces_of, short
 from gpt.errors import TextError
+
+#: What BLAKE3's and SHA-2's authors publish for "abc".
+ABC = {
+    "blake3": "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+}
 
 
 def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
@@ -34,10 +40,10 @@ def joined(contents: Sequence[str], separator: str) -> str:
     return result
 
 
-def text_of(span: Span) -> str:
-    chunks = list(span.chunks())
-    assert all(chunks)
-    return "".join(each if isinstance(each, str) else each.decode("ascii") for each in chunks)
+def text_of(piece: Piece) -> str:
+    texts = [chunk.text for chunk in piece.chunks()]
+    assert all(isinstance(each, str) or each.isascii() for each in texts)
+    return "".join(each if isinstance(each, str) else each.decode("ascii") for each in texts)
 
 
 @settings(deadline=None, max_examples=200)
@@ -45,49 +51,40 @@ def text_of(span: Span) -> str:
     contents=st.lists(st.text("a\n-é東😀", max_size=12), max_size=5),
     separator=st.sampled_from(["\n", "\n\n", "", "--", "é", "\n-\n", "😀"]),
     chunk=st.integers(1, 9),
-    size=st.integers(1, 9),
+    training=st.integers(0, 6),
 )
-@example(contents=["a\n", "b"], separator="\n\n", chunk=1, size=4)
-@example(contents=["\n", "\n"], separator="\n\n", chunk=1, size=4)
-def test_texts_are_cut_between_characters_and_separated_unless_the_first_ends_so(
+@example(contents=["a\n", "b"], separator="\n\n", chunk=1, training=1)
+@example(contents=["\n", "\n"], separator="\n\n", chunk=1, training=2)
+def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
     tmp_path_factory: pytest.TempPathFactory,
     contents: list[str],
     separator: str,
     chunk: int,
-    size: int,
+    training: int,
 ) -> None:
     sources = sources_of(tmp_path_factory.mktemp("texts"), contents)
     whole = joined(contents, separator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        patch.setattr(module, "SPAN", size)
-        found = spans(sources, separator, [])
-        parts = [text_of(span) for span in found]
-        told: list[int] = []
-        text = measured(found, "blake3", told.append)
+        found = pieces_of(sources, separator, [])
+        parts = [text_of(piece) for piece in found]
+        told: list[float] = []
+        text = measured(found, TODAY, len(contents), training, told.append)
     assert "".join(parts) == whole
-    assert [len(part) for part in parts] == list(text.counts)
-    assert [len(part.encode()) for part in parts] == [span.size for span in found]
-    assert all(0 < span.size <= max(size, 4) + 3 for span in found)
+    assert [len(part.encode()) for part in parts] == [piece.size for piece in found]
     assert text.digest == f"blake3:{blake3(whole.encode()).hexdigest()}"
-    assert told == [*accumulate(span.size for span in found)]
-    places = [span.source for span in found]
+    assert told == sorted(told)
+    assert told[-1] == 1
+    places = [piece.source for piece in found]
     assert places == sorted(places)
-    starts = text.starts(len(contents))
-    assert starts[-1] == text.characters == len(whole)
+    assert (text.starts[0], text.starts[-1]) == (0, len(whole))
     for number, content in enumerate(contents):
-        of_source = whole[starts[number] : starts[number + 1]]
+        of_source = whole[text.starts[number] : text.starts[number + 1]]
         assert of_source in (content, content + separator)  # it ends a text, and belongs to it
         assert of_source == "".join(p for p, at in zip(parts, places, strict=True) if at == number)
-
-
-def test_a_long_text_has_no_more_spans_than_a_list_can_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SPAN", 10)
-    monkeypatch.setattr(module, "MOST_SPANS", 7)
-    found = spans(sources_of(tmp_path, ["x" * 1000]), "\n", [])
-    assert [span.size for span in found] == [143] * 6 + [142]
+    border = text.starts[min(training, len(contents))]
+    for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
+        assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
@@ -95,7 +92,7 @@ def test_a_file_that_the_system_makes_up_is_read_although_it_has_no_size(tmp_pat
     (tmp_path / "a").write_text("a")
     sources = [Source(Path("/proc/self/environ"), "p"), Source(tmp_path / "a", "a")]
     made_up = Path("/proc/self/environ").read_bytes()
-    whole = "".join(text_of(span) for span in spans(sources, "\n", []))
+    whole = "".join(text_of(piece) for piece in pieces_of(sources, "\n", []))
     assert whole.encode() in (made_up + b"\na", made_up + b"a")
 
 
@@ -105,8 +102,8 @@ SIZE_OF_A_PAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 @pytest.mark.skipif(not SIZE_OF_A_PAGE.exists(), reason="reads /sys")
 def test_a_file_whose_size_is_not_what_it_holds_is_read_to_its_end() -> None:
     assert SIZE_OF_A_PAGE.stat().st_size > len(SIZE_OF_A_PAGE.read_text())
-    (span,) = spans([Source(SIZE_OF_A_PAGE, "p")], "\n", [])
-    assert text_of(span) == SIZE_OF_A_PAGE.read_text()
+    (piece,) = pieces_of([Source(SIZE_OF_A_PAGE, "p")], "\n", [])
+    assert text_of(piece) == SIZE_OF_A_PAGE.read_text()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without an end")
@@ -114,17 +111,31 @@ def test_what_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEAD", 8)
     monkeypatch.setattr(module, "MOST_MADE_UP", 1000)
     with pytest.raises(TextError, match=r"^zero has no size; save it to a file first$"):
-        spans([Source(Path("/dev/zero"), "zero")], "\n", [])
+        pieces_of([Source(Path("/dev/zero"), "zero")], "\n", [])
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_said(tmp_path: Path) -> None:
-    (span,) = spans(sources_of(tmp_path, ["x" * 99]), "\n", [])
+    (piece,) = pieces_of(sources_of(tmp_path, ["x" * 99]), "\n", [])
     os.truncate(tmp_path / "0", 50)
-    for read in (lambda: list(span.chunks()), lambda: measured([span], "blake3")):
+    for read in (lambda: list(piece.chunks()), lambda: measured([piece])):
         with pytest.raises(TextError, match=r"^0 was changed while it was read; try again"):
             read()
 
 
-def test_what_there_is_to_read_is_known_as_far_as_it_can_be(tmp_path: Path) -> None:
-    sources = sources_of(tmp_path, ["abc", "é"])
-    assert total_bytes([*sources, Source(tmp_path / "missing", "missing")]) == 5
+def test_of_several_bytes_that_are_no_text_the_first_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"a" * 300 + b"\xff" + b"a" * 300 + b"\xff")
+    with pytest.raises(TextError, match=r"^x: invalid UTF-8 at byte 300;"):
+        measured(pieces_of([Source(tmp_path / "x", "x")], "", []))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_text_is_named_by_its_bytes_and_how_they_were_hashed(algorithm: str) -> None:
+    pieces = [Piece(0, "", Path(), 0, len(part), part) for part in (b"a", b"bc")]
+    digest = measured(pieces, algorithm).digest
+    assert digest == f"{algorithm}:{ABC[algorithm]}"
+    assert algorithm_of(digest) == algorithm
+    assert short(digest) == ABC[algorithm][:16]
+
+
+def test_what_no_release_has_written_is_named_todays_way() -> None:
+    assert algorithm_of("") == algorithm_of("md5:00") == TODAY

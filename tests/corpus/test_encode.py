@@ -1,0 +1,115 @@
+"""Ids on the disk: exactly the text's, in the order of its division; what a failure leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from blake3 import blake3
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gpt.corpus import text as texts
+from gpt.corpus.corpus import encode
+from gpt.corpus.encode import build_vocabulary, write_ids
+from gpt.corpus.sources import Source
+from gpt.corpus.split import divide
+from gpt.corpus.text import measured, no_progress, pieces_of
+from gpt.errors import StorageError, TextError
+from gpt.storage import files
+from gpt.vocabulary import Vocabulary
+
+MANY = "".join(chr(point) for point in range(0x3400, 0x3400 + 300))  # more than bytes can number
+MORE = "".join(chr(point) for point in range(0x10000, 0x10000 + 66_000))  # than two bytes can
+
+
+def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
+    folder.mkdir(exist_ok=True)
+    for number, content in enumerate(contents):
+        (folder / f"{number}").write_bytes(content.encode())
+    return [Source(folder / f"{number}", f"{number}") for number in range(len(contents))]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=60), min_size=1, max_size=6),
+    st.sampled_from([0, 2, 3]),
+    st.integers(1, 9),
+)
+def test_ids_lie_in_the_order_of_the_division_and_each_part_has_its_checksum(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
+) -> None:
+    folder, whole = tmp_path_factory.mktemp("ids"), "".join(contents)
+    assume(whole and len([each for each in contents if each]) not in range(2, every))
+    assume(len(whole) >= every)
+    assume(all(content.count("\0") < 9 for content in contents))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        pieces = pieces_of(sources_of(folder, contents), "", [])
+        text = measured(pieces, sources=len(contents), training=len(contents))
+        made = build_vocabulary(text.counts)
+        division = divide(text.starts, len(contents), every)
+        draft = files.temporary(folder)
+        parts = write_ids(pieces, text, made.table, division, draft, no_progress)
+    data = draft.read_bytes()
+    ids = np.frombuffer(data, made.vocabulary.dtype)
+    assert made.vocabulary == Vocabulary.from_text(whole)
+    assert made.vocabulary.decode(ids) == "".join(whole[slice(*span)] for span in division.spans)
+    for size, checksum in parts:
+        part, data = data[:size], data[size:]
+        assert blake3(part).hexdigest() == checksum
+    assert data == b""
+
+
+@pytest.mark.parametrize(("text", "size"), [("abc" * 50, 1), (MANY, 2), ("a" + MORE + "a", 4)])
+@pytest.mark.parametrize("chunk", [50, 2**18])
+def test_ids_are_as_wide_as_the_characters_ask_for(
+    tmp_path: Path, text: str, size: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "CHUNK", chunk if size < 4 else 2**18)
+    whole = "once upon a time " * 70 + text + "a time"
+    corpus = encode(sources_of(tmp_path, [whole]), tmp_path / "data")
+    assert corpus.ids.itemsize == size
+    assert corpus.vocabulary.decode(corpus.ids) == whole
+
+
+def test_many_short_texts_are_encoded_in_their_order(tmp_path: Path) -> None:
+    contents = [f"text {number}\n" for number in range(300)]
+    corpus = encode(sources_of(tmp_path, contents), tmp_path / "data")
+    assert corpus.vocabulary.decode(corpus.ids) == "".join(contents)
+
+
+def test_a_disk_that_cannot_take_the_ids_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    with pytest.raises(StorageError, match=r"^cannot write .*data: File exists$"):
+        encode(sources_of(tmp_path, ["a" * 99]), tmp_path / "data")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+def test_a_full_disk_is_a_storage_error_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = files.writing_at
+    monkeypatch.setattr(files, "writing_at", lambda _, at: real(Path("/dev/full"), at))
+    with pytest.raises(StorageError, match=r"^cannot write .*data: No space left on device$"):
+        encode(sources_of(tmp_path, ["a" * 99]), tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_text_that_stops_being_one_while_it_is_read_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = sources_of(tmp_path, ["a" * 99])
+    real = files.temporary
+
+    def meanwhile(folder: Path) -> Path:
+        sources[0].path.write_bytes(b"a" * 98 + b"\xff")
+        return real(folder)
+
+    monkeypatch.setattr(files, "temporary", meanwhile)
+    with pytest.raises(TextError, match=r"^0: invalid UTF-8 at byte 98;"):
+        encode(sources, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
