@@ -56,7 +56,7 @@ class Opened:
         Raises TextError if there is no run, or if its corpus has changed or cannot be found; the
         command adds what to do then.
         """
-        from gpt.corpus.finding import find_corpus
+        from gpt.corpus.corpus import find_corpus
 
         if self.manifest is None:
             raise TextError(

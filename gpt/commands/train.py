@@ -175,7 +175,7 @@ def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
 def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float | None) -> None:
     """A new run."""
     from gpt.commands.progress import working
-    from gpt.corpus.finding import read_corpus
+    from gpt.corpus.corpus import read_corpus
     from gpt.corpus.sources import corpus_name, printable
     from gpt.heads.proof import prove_tensors
     from gpt.storage.run import Run
@@ -237,7 +237,7 @@ def _go_on(
 ) -> None:
     """The interrupted run, or the named one, or the newest."""
     from gpt.commands.progress import working
-    from gpt.corpus.finding import find_corpus
+    from gpt.corpus.corpus import find_corpus
     from gpt.heads.proof import prove_tensors
     from gpt.training.plan import resume_plan, usable_device
     from gpt.training.sharing import shared_checkpoint, shared_corpus

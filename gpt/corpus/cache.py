@@ -44,12 +44,8 @@ def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
     """Where the ids of a text lie, in an order and folded as they were."""
     folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
     made = (identity.order, identity.boundary, folded)
-    suffix = "" if made == ("", None, ()) else f"-{_short(made)}"
-    return data / f"{short(identity.digest)}{suffix}.ids"
-
-
-def _short(what: object) -> str:
-    return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
+    suffix = "-" + hashlib.sha256(repr(made).encode()).hexdigest()[:8]
+    return data / f"{short(identity.digest)}{'' if made == ('', None, ()) else suffix}.ids"
 
 
 @contextmanager
@@ -179,13 +175,12 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
             _vouch(path, {**record, **told})
 
 
-def recall(data: Path, known_by: str) -> Record | None:
-    """The record of texts that were encoded before and have not changed since."""
+def recall(data: Path, known_by: str) -> Path | None:
+    """Where the ids of texts lie that were encoded before and have not changed since."""
     for path in sorted(data.glob("*.json")):
         with suppress(OSError, ValueError, AttributeError):
-            record = _record(path)
-            if record.get("known_by") == known_by:
-                return record
+            if _record(path).get("known_by") == known_by:
+                return path.with_suffix(".ids")
     return None
 
 

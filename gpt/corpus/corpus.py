@@ -1,17 +1,18 @@
-"""Text -> ids on disk -> two splits.
+"""The corpus of a command or a run: found, encoded once, divided into training and validation.
 
-The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run keeps its own. How a text is read, numbered and divided is encoding.py's, numbering.py's and
-division.py's business; where it is kept, cache.py's; what a step sees of it, batches.py's.
+Its ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
+run keeps its own. How a text is read is text.py's business; what its ids are, encode.py's; what
+validates, split.py's; where all that is kept, cache.py's; what a step sees of it, batches.py's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,11 @@ import numpy.typing as npt
 from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.encode import build_vocabulary, write_ids
-from gpt.corpus.sources import Source
+from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide
-from gpt.corpus.text import TODAY, Progress, measured, no_progress, pieces_of
+from gpt.corpus.text import TODAY, Progress, algorithm_of, measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
-from gpt.storage.manifest import CorpusId
+from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
@@ -35,7 +36,8 @@ class Corpus:
 
     The text to train on comes first: up to `boundary`, or, if that is None, up to a share that
     the run's options say. block: characters of the blocks that validate, 0 if they are no blocks.
-    folded: how often each character came that another one stands for.
+    folded: how often each character came that another one stands for. counted: how often each
+    character of the vocabulary comes, if that is known. own: the vocabulary is this text's.
     """
 
     ids: Ids
@@ -44,14 +46,16 @@ class Corpus:
     notes: tuple[str, ...] = ()
     boundary: int | None = None
     block: int = 0
-    folded: Mapping[str, int] | None = None
-    counted: tuple[int, ...] | None = None
-    own: bool = False  # whether the vocabulary was made of this text
+    folded: Mapping[str, int] = field(default_factory=dict)
+    counted: Sequence[int] = ()
+    own: bool = False
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """(vocabulary,) how often each character occurs; at least so often, if often."""
-        if self.counted is not None:
+        """(vocabulary,) how often each character comes; if an earlier release has counted, those
+        that come often come at least so often.
+        """
+        if self.counted:
             return np.array(self.counted, np.int64)
         return character_counts(self.ids, len(self.vocabulary))
 
@@ -92,6 +96,19 @@ class Corpus:
             )
         return train, val
 
+    def serves(self, known: Vocabulary | None) -> bool:
+        """Whether the ids are by a known vocabulary, or by the text's own if there is none."""
+        return self.own if known is None else self.vocabulary == known
+
+
+def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
+    """(vocab_size,) how often each character occurs."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for first in range(0, len(ids), COUNTED_AT_ONCE):
+        counts += np.bincount(ids[first : first + COUNTED_AT_ONCE], minlength=vocab_size)
+        cache.forget(ids)
+    return counts
+
 
 def encode(
     sources: Sequence[Source],
@@ -106,22 +123,21 @@ def encode(
 
     By their own vocabulary, or by a known one that has all of their characters. `config` says what
     separates them, what validates and what is folded; `validation`: texts that validate;
-    `algorithm`: what the text is named by.
+    `progress` is told the share that is done; `algorithm`: what the text is named by.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
-    if known_by and (found := cache.recall(data, known_by)):
-        corpus = _open(cache.ids_path(data, _identity(found, 0, sources), config), sources)
-        if corpus is not None and _is_by(corpus, known):
+    if known_by and (recalled := cache.recall(data, known_by)):
+        corpus = _open(recalled, sources)
+        if corpus is not None and corpus.serves(known):
             return corpus
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
         raise TextError(f"corpus is empty: {', '.join(source.name for source in sources)}")
-    first_half, second_half = (lambda share: progress(share / 2)), (lambda s: progress(0.5 + s / 2))
-    text = measured(pieces, algorithm, len(every), len(sources), first_half)
+    text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
     division = divide(text.starts, len(sources), config.every)
     record: cache.Record = {
         "text": text.digest,
@@ -130,10 +146,12 @@ def encode(
         "block": division.block,
         "own": known is None,
     }
-    path = cache.ids_path(data, _identity(record, 0, sources), config)
+    named = _identity(record, text.starts[-1], sources)
+    path = cache.ids_path(data, named, config)
     there, corpus = os.path.isfile(path), _open(path, sources)
     damaged = there and corpus is None
-    if corpus is None or not _serves(corpus, record, known):
+    its = replace(corpus.identity, folded="", folded_count=0) if corpus else None
+    if corpus is None or its != named or not corpus.serves(known):
         made = build_vocabulary(text.counts, known, config.min_count, config.replacement)
         record |= {
             "characters": made.vocabulary.characters,
@@ -141,7 +159,9 @@ def encode(
             "folded": made.folded,
         }
         with cache.replacing(path, record) as draft:
-            record["parts"] = write_ids(pieces, text, made.table, division, draft, second_half)
+            record["parts"] = write_ids(
+                pieces, text, made.table, division, draft, lambda it: progress(0.5 + it / 2)
+            )
         corpus = _open(path, sources)
         if corpus is None:
             raise StorageError(f"{path} is not what was written; check the disk")
@@ -153,20 +173,6 @@ def encode(
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(corpus, notes=tuple(notes))
-
-
-def _serves(corpus: Corpus, record: cache.Record, known: Vocabulary | None) -> bool:
-    """Whether an encoding is of this text, divided so, and by the vocabulary that is asked for."""
-    its = corpus.identity
-    same = (its.digest, its.boundary, its.order) == tuple(
-        record[name] for name in ("text", "boundary", "order")
-    )
-    return same and _is_by(corpus, known)
-
-
-def _is_by(corpus: Corpus, known: Vocabulary | None) -> bool:
-    """Whether the ids are those of a known vocabulary, or of the text's own if there is none."""
-    return corpus.own if known is None else corpus.vocabulary == known
 
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
@@ -183,17 +189,16 @@ def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
     if found is None:
         return None
     ids, record = found
-    counted = record.get("counts")
     return Corpus(
         ids,
         Vocabulary(record["characters"]),
         _identity(record, len(ids), sources),
         notes=tuple(record.get("notes", ())),
-        own=record.get("own", False),
         boundary=record.get("boundary"),
         block=record.get("block", 0),
         folded=record.get("folded") or {},
-        counted=None if counted is None else tuple(counted),
+        counted=record.get("counts") or (),
+        own=record.get("own", False),
     )
 
 
@@ -211,11 +216,77 @@ def _identity(record: cache.Record, characters: int, sources: Sequence[Source]) 
     )
 
 
-def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
-    """(vocab_size,) how often each character occurs."""
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for first in range(0, len(ids), COUNTED_AT_ONCE):
-        part = ids[first : first + COUNTED_AT_ONCE]
-        counts += np.bincount(part, minlength=vocab_size)
-        cache.forget(ids)
-    return counts
+def read_corpus(
+    names: Sequence[str],
+    data: Path,
+    stdin: BinaryIO,
+    known: Vocabulary | None = None,
+    config: TrainConfig | None = None,
+    progress: Progress = no_progress,
+    algorithm: str = TODAY,
+) -> Corpus:
+    """Finds and encodes the texts, and the one that validates if `config` names it; see `encode`.
+
+    Raises TextError, StorageError.
+    """
+    sources = find_sources(names, data, stdin)
+    validation: list[Source] = []
+    try:
+        if config is not None and config.validation is not None:
+            try:
+                validation = find_sources([config.validation], data, stdin)
+            except TextError as error:
+                raise TextError(f"--split takes last, every:N or a file; {error}") from None
+        corpus = encode(sources, data, known, config, validation, progress, algorithm)
+        return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
+    finally:
+        discard_spooled([*sources, *validation])
+
+
+def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
+    """What is worth telling of files that come more than once."""
+    seen: set[Path] = set()
+    for source in sources:
+        if (place := source.path.resolve()) in seen:
+            yield f"{source.name} is read twice"
+        seen.add(place)
+    for source in validation:
+        if source.path.resolve() in seen:
+            yield f"{source.name} trains and validates: its loss says nothing of new texts"
+
+
+def find_corpus(
+    manifest: Manifest,
+    names: Sequence[str],
+    data: Path,
+    stdin: BinaryIO,
+    changed: bool = False,
+    progress: Progress = no_progress,
+    remedy: str = "; restore it, train a new run, or go on with it: --changed-corpus",
+) -> Corpus:
+    """The text that a run was trained on: encoded in `data`, or read again from its sources.
+
+    Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
+    run's vocabulary has all of its characters. `remedy`: what to do if it has changed.
+    """
+    identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
+    if not names and not changed:
+        corpus = reopen(identity, data, config)
+        if corpus is not None and corpus.vocabulary == known:
+            return corpus
+        if "-" in identity.sources:
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
+    algorithm = algorithm_of(identity.digest)
+    names = names or identity.sources
+    corpus = read_corpus(names, data, stdin, known, config, progress, algorithm)
+    if corpus.identity.digest != identity.digest and not changed:
+        raise TextError(
+            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
+            f"was trained on{remedy}"
+        )
+    if unknown := known.unknown(corpus.vocabulary.characters):
+        raise TextError(
+            f"{unknown[0]!a} (U+{ord(unknown[0]):04X}) is not in this run's vocabulary, which "
+            "cannot grow; leave it out of the text, or train a new run"
+        )
+    return corpus

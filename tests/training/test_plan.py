@@ -21,8 +21,7 @@ from gpt.config.presets import preset
 from gpt.config.schedule import evaluations_left
 from gpt.corpus import baseline as counting
 from gpt.corpus.baseline import count_baseline
-from gpt.corpus.corpus import Corpus, encode
-from gpt.corpus.finding import find_corpus, read_corpus
+from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.errors import ConfigError, TextError
 from gpt.storage.checkpoint import Checkpoint
