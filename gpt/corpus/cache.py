@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,9 @@ def read(path: Path) -> tuple[Ids, Record] | None:
             whole = record["seal"] == _seal(record) and _checksums(path, parts) == parts
         else:  # written by gptx 0.2 or before
             parts = _checksums(path, [[now[0], ""]])
-            whole = _sha256(record, path) == record["sha256"]
+            begun = partial(hashlib.sha256, record["characters"].encode())
+            with open(path, "rb") as file:
+                whole = hashlib.file_digest(file, begun).hexdigest() == record["sha256"]
         if whole:
             if now != record.get("stamp"):  # copied, or moved here
                 with suppress(OSError):  # another's folder may be read but not written
@@ -137,14 +140,6 @@ def _checksums(path: Path, parts: list[Any]) -> list[Any]:
         return [*found, []] if file.read(1) else found
 
 
-def _sha256(record: Record, path: Path) -> str:
-    digest = hashlib.sha256(record["characters"].encode())
-    with open(path, "rb") as file:
-        while part := file.read(BLOCK):
-            digest.update(part)
-    return digest.hexdigest()
-
-
 def fingerprint(
     sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
 ) -> str | None:
@@ -170,9 +165,7 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
     with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
-            parts = record.get("parts") or _checksums(path, [[stamp(path)[0], ""]])
-            told = {"known_by": known_by, "notes": notes, "parts": parts}
-            _vouch(path, {**record, **told})
+            _vouch(path, {**record, "known_by": known_by, "notes": notes})
 
 
 def recall(data: Path, known_by: str) -> Path | None:

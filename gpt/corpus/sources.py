@@ -1,6 +1,6 @@
 """Which texts are the corpus: files, folders, a pipe, a known name, or nothing at all.
 
-Answers with files to read and what to call them; what is in them is corpus.py's business.
+Answers with files to read and what to call them; what is in them is text.py's business.
 """
 
 from __future__ import annotations
@@ -24,11 +24,23 @@ from gpt.storage import files
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 SHOWN = 60  # most characters of a name that an error shows
+PASTED = (
+    "this is a text, not the name of a file; save it in a file, or pipe it: "
+    "printf '%s' 'TEXT' | gptx train -"
+)
+
+
+def python_reference() -> bytes:
+    """The Python language reference that every CPython carries."""
+    from pydoc_data import topics
+
+    text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
+    return text.encode()
 
 
 @dataclass(frozen=True)
 class KnownCorpus:
-    """A text that is downloaded once from `url`, or generated; `sha256` is of its content.
+    """A text that `make` gives, or that is downloaded once from `url` and has this `sha256`.
 
     recipe: options to train on it that replace the default preset's.
     """
@@ -41,6 +53,7 @@ class KnownCorpus:
 
 LARGEST_DOWNLOAD = 2**24  # bytes
 KNOWN = {
+    EMBEDDED: KnownCorpus("", "", python_reference),
     "shakespeare": KnownCorpus(
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
@@ -68,7 +81,7 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
         for name in corpus or (EMBEDDED,):
             if name == "-" and any(source.name == "-" for source in found):
                 raise TextError("cannot read corpus '-' twice; give standard input once")
-            found += [_spool(stdin, data, name)] if name == "-" else _named(name, data)
+            found += [_spool(stdin, data)] if name == "-" else _named(name, data)
     except BaseException:
         discard_spooled(found)
         raise
@@ -79,18 +92,18 @@ def _named(name: str, data: Path) -> list[Source]:
     """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
-        return [_spool_pipe(Path(name), data)]
+        try:
+            with open(name, "rb") as stream:
+                return [_spool(stream, data)]
+        except OSError as error:
+            raise TextError(f"cannot read corpus {name}: {error.strerror or error}") from error
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
     if mode:
         return [Source(Path(name), printable(name))]
-    if name == EMBEDDED:
-        return [_embedded(data)]
     if name in KNOWN:
-        known = KNOWN[name]
-        return [_written(name, known.make(), data) if known.make else _fetch(name, data)]
-    names = ", ".join((EMBEDDED, *KNOWN))
-    raise _unreadable(name, f"no such file or folder (known names: {names})")
+        return [_known(name, data)]
+    raise _unreadable(name, f"no such file or folder (known names: {', '.join(KNOWN)})")
 
 
 def _mode(name: str) -> int:
@@ -103,11 +116,11 @@ def _mode(name: str) -> int:
         return os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):
         if "\n" in name or (len(name.split()) > 2 and not Path(name).suffix):
-            raise _is_a_text(name) from None
+            raise _unreadable(name, PASTED) from None
         return 0
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise _is_a_text(name) from None
+            raise _unreadable(name, PASTED) from None
         raise _unreadable(name, error.strerror or str(error)) from None
     except ValueError:  # "embedded null byte"
         raise _unreadable(name, "the name has a NUL character") from None
@@ -116,15 +129,6 @@ def _mode(name: str) -> int:
 def _unreadable(name: str, why: str) -> TextError:
     shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
     return TextError(f"cannot read corpus {shown!a}: {why}")
-
-
-def _is_a_text(name: str) -> TextError:
-    """The error for a text that was pasted instead of the name of a file."""
-    return _unreadable(
-        name,
-        "this is a text, not the name of a file; save it in a file, or pipe it: "
-        "printf '%s' 'TEXT' | gptx train -",
-    )
 
 
 def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
@@ -167,45 +171,19 @@ def _folder(folder: Path) -> list[Source]:
     return [Source(path, printable(str(path))) for path in paths]
 
 
-def _embedded(data: Path) -> Source:
-    """The Python language reference that every CPython carries, as a text file in `data`."""
-    from pydoc_data import topics
-
-    text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
-    return _written(EMBEDDED, text.encode(), data)
-
-
-def _written(name: str, encoded: bytes, data: Path) -> Source:
-    """Writes a generated or embedded text to a file in `data`."""
-    path = data / f"{name}.txt"
-    with files.storage_errors(f"write {path}"):
-        data.mkdir(parents=True, exist_ok=True)
-        if not os.path.isfile(path) or path.read_bytes() != encoded:
-            files.replace(path, encoded)
-    return Source(path, name)
-
-
-def _spool_pipe(pipe: Path, data: Path) -> Source:
-    try:
-        with open(pipe, "rb") as stream:
-            return _spool(stream, data, "-")
-    except OSError as error:
-        raise TextError(f"cannot read corpus {pipe}: {error.strerror or error}") from error
-
-
-def _spool(stdin: BinaryIO, data: Path, name: str) -> Source:
-    """Copies a pipe to a file, since a corpus is read twice."""
+def _spool(pipe: BinaryIO, data: Path) -> Source:
+    """Copies a pipe to a file, since a corpus is read twice. Raises StorageError."""
     path = data / f".spool-{uuid.uuid4().hex}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
         try:
             with files.created(path) as append:
-                while chunk := stdin.read(2**20):
+                while chunk := pipe.read(2**20):
                     append(chunk)
         except BaseException:
             files.discard(path)
             raise
-    return Source(path, name, spooled=True)
+    return Source(path, "-", spooled=True)
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
@@ -216,16 +194,29 @@ def discard_spooled(sources: Sequence[Source]) -> None:
                 source.path.unlink()
 
 
-def _fetch(name: str, data: Path) -> Source:
-    """A known corpus from `data`, or once from the network. Raises TextError when offline."""
-    known = KNOWN[name]
-    path = data / f"{name}.txt"
-    with suppress(OSError):
-        if hashlib.sha256(path.read_bytes()).hexdigest() == known.sha256:
-            return Source(path, name)
+def _known(name: str, data: Path) -> Source:
+    """A known text in a file in `data`: made, there already, or downloaded.
 
+    Raises TextError when offline, StorageError.
+    """
+    known, path, there = KNOWN[name], data / f"{name}.txt", b""
+    with suppress(OSError):
+        there = path.read_bytes()
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
+        if known.make is not None:
+            text = known.make()
+        elif hashlib.sha256(there).hexdigest() == known.sha256:
+            text = there
+        else:
+            text = _fetched(name, known)
+        if text != there:
+            files.replace(path, text)
+    return Source(path, name)
+
+
+def _fetched(name: str, known: KnownCorpus) -> bytes:
+    """A known text from the network. Raises TextError."""
     try:
         text = _download(known.url)
         if hashlib.sha256(text).hexdigest() != known.sha256:
@@ -235,7 +226,7 @@ def _fetch(name: str, data: Path) -> Source:
             f"cannot fetch {name!r} ({error}). Offline? Download {known.url} elsewhere and pass "
             "the file, or run: gptx train (the embedded corpus needs no network)"
         ) from error
-    return _written(name, text, data)
+    return text
 
 
 def _download(url: str) -> bytes:

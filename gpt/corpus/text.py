@@ -85,19 +85,17 @@ class Piece:
         at, pending = self.start, b""
         for raw in self._read():
             data = pending + raw
-            text, used = data, len(data)
+            text: str | bytes = data
+            used = len(data)
             if not data.isascii():
-                last = at + len(data) == self.stop
                 try:
-                    decoded, used = codecs.utf_8_decode(data, "strict", last)
+                    text, used = codecs.utf_8_decode(data, "strict", at + used == self.stop)
                 except UnicodeDecodeError as error:
                     raise TextError(
                         f"{self.name}: invalid UTF-8 at byte {at + error.start}; convert it, for "
                         "example: iconv -f LATIN1 -t UTF-8 FILE"
                     ) from None
-                yield Chunk(self.source, raw, decoded)
-            else:
-                yield Chunk(self.source, raw, text)
+            yield Chunk(self.source, raw, text)
             at, pending = at + used, data[used:]
 
     def _read(self) -> Iterator[bytes]:
