@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 DEVICE, QUICK = "cuda", False
 TINY = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --eval-chars 500"
-GPTX = [sys.executable, "-c", "import cli; cli.main()"]
+GPTX = [sys.executable, "-m", "gpt"]
 Row = dict[str, Any]
 
 

@@ -45,8 +45,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a forked child cannot use its parent's th
 import typer.main
 from typer.main import get_command
 
-import cli
 import gpt
+from gpt import commands
 from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.json_values import sealed
 from gpt.storage.run import Run
@@ -54,7 +54,7 @@ from gpt.storage.run import Run
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
 SECONDS = 30.0  # that an input may take; a training of a few steps takes one
 MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
-COMMAND = get_command(cli.app)
+COMMAND = get_command(commands.app)
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
 TRAIN += "--ngram-rows 64".split()
@@ -277,7 +277,7 @@ def run_child(line: list[str], home: Path) -> tuple[int, str, int]:
                 setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115
             webbrowser.open = lambda *_, **__: True
             sys.argv = ["gptx", *line]
-            cli.main()
+            commands.main()
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
         except BaseException:

@@ -23,7 +23,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a forked child cannot use its parent's th
 
 import torch  # noqa: F401  # once, for all children
 
-import cli
+from gpt import commands
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
@@ -45,7 +45,7 @@ def start(arguments: list[str]) -> int:
         sys.argv = ["gptx", *arguments]
         status = 1
         try:
-            cli.main()
+            commands.main()
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         finally:

@@ -10,11 +10,11 @@ import pytest
 from program import Gptx
 from typer.main import get_command
 
-import cli
+from gpt import commands
 from gpt.commands.options import use_config_file
 from gpt.errors import ConfigError
 
-PROGRAM = get_command(cli.app)
+PROGRAM = get_command(commands.app)
 EXAMPLES = {"a whole number": "3", "a number": "0.5", "true or false": "true", "a text": "'a'"}
 EXAMPLES["a list of texts"] = "['a']"
 

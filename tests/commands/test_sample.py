@@ -15,7 +15,6 @@ import pytest
 import torch
 from program import TINY, Gptx
 
-import cli
 from gpt.model.decoder import TorchDecoder
 from gpt.reading.decode import CachedDecoder, Integers
 from gpt.reading.gpt import Array
@@ -208,9 +207,9 @@ GPU += "gpt.devices.cuda_devices = lambda: 1; "
 def test_a_driver_without_a_torch_that_uses_it_is_one_line_and_numpys_text(home: Path) -> None:
     texts = []
     for extra in ("", GPU):
-        code = f"{extra}import cli; cli.main()"
+        code = f"{extra}from gpt.commands import main; main()"
         command = [sys.executable, "-W", "error", "-c", code, "sample", "the cat"]
-        place = {"cwd": home, "env": {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent)}}
+        place = {"cwd": home, "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}}
         texts.append(subprocess.run(command, capture_output=True, text=True, **place))
     plain, fell_back = texts
     assert (fell_back.returncode, fell_back.stdout) == (0, plain.stdout)
