@@ -204,7 +204,7 @@ def _lines(
     from rich.text import Text
 
     from gpt.view.terminal.attention import compare, render
-    from gpt.view.terminal.logit_lens import lens_lines
+    from gpt.view.terminal.next_character import lens_lines
 
     if view == "lens":
         lines = []
@@ -229,7 +229,7 @@ def _written(
 ) -> bytes:
     """What a file gets. Raises ConfigError where two checkpoints do not go into the form."""
     from gpt.view.files import exports
-    from gpt.view.terminal.logit_lens import lens_record
+    from gpt.view.terminal.next_character import lens_record
 
     if form == "npz":
         return exports.to_npz([look.attention for look in looks])

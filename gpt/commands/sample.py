@@ -163,7 +163,7 @@ def _copied(
 ) -> list[tuple[str, dict[str, Any]]]:
     """How new each text is, as a line and for programs: positions after `start` characters more."""
     from gpt.reading.novelty import MOST, MOST_USUAL, novelty
-    from gpt.view.terminal.novelty import novelty_line, novelty_record
+    from gpt.view.terminal.surprise import novelty_line, novelty_record
 
     if len(train) > MOST:
         console.say(f"note: copies are looked for in the first {MOST:,} characters")

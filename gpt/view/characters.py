@@ -20,7 +20,7 @@ _NAMELESS = re.compile(
 )
 
 # What could move the cursor, recolour the terminal or reorder the line: C0 without tab and
-# newline, DEL, C1, the bidirectional controls; and the byte order mark, which nobody sees.
+# newline, DEL, C1, the bidirectional controls; and the byte order mark, which is invisible.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 )

@@ -1,4 +1,4 @@
-"""Numbers and checks for programs: what JSON and the page have in common."""
+"""Numbers, checks and measures for programs: what JSON and the page have in common."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gpt.checks import Check
+from gpt.heads.measures import Measure
 
 
 def rounded(values: Any) -> Any:
@@ -24,3 +25,15 @@ def check_record(check: Check) -> dict[str, Any]:
     """One check; error is None where it is not finite."""
     error = rounded(check.error)
     return {"name": check.name, "error": error, "bound": check.bound, "passed": check.passed}
+
+
+def measure_record(measure: Measure) -> dict[str, Any]:
+    """A measure of every head: values and standard errors are (layers, heads)."""
+    return {
+        "name": measure.name,
+        "explained": measure.explained,
+        "uniform": rounded(measure.uniform),
+        "windows": measure.windows,
+        "values": rounded(measure.values.tolist()),
+        "errors": rounded(measure.errors.tolist()),
+    }

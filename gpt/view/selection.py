@@ -1,4 +1,4 @@
-"""Which part of an attention map is asked for."""
+"""Which part of an attention map to show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 
 @dataclass(frozen=True)
 class Panel:
-    """One matrix to show: (queries, keys or dimensions) values and what they are of."""
+    """One matrix to show: its layer and head, and (queries, keys or dimensions) values."""
 
     layer: int
     head: HeadName
@@ -74,10 +74,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Look:
-    """One checkpoint's map of a text, what of it is asked for, and what the checkpoint is called.
-
-    Several looks compare checkpoints.
-    """
+    """One checkpoint's name, its map of a text, and the selected part of it."""
 
     name: str
     attention: AttentionMap

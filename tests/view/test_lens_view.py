@@ -8,7 +8,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.selection import Look, select
 from gpt.view.terminal.lines import Page
-from gpt.view.terminal.logit_lens import lens_lines, lens_record
+from gpt.view.terminal.next_character import lens_lines, lens_record
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,22 +21,18 @@ from gpt.config.show import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Array
-from gpt.view.characters import cut
-from gpt.view.figure.fonts import SPACE, files_for, warning
-from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, plan_of, points, sides
+from gpt.view.figure.fonts import warning
+from gpt.view.figure.layout import DPI, plan_of, points, sides
+from gpt.view.figure.sheet import GREY, Sheet
+from gpt.view.files.exports import Figure as Form
 from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import Page, number
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-Form = Literal["svg", "png", "pdf"]
-
 NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their numbers
-MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
-_INK, _GREY, _MASKED = "#202020", "#707070", "#d0d0d0"
+_INK, _MASKED = "#202020", "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
 # so that a small weight differs from a masked one. Signed values have two colours, as on the
 # page (assets/colours.js): orange is negative, blue-green is positive.
@@ -112,14 +108,14 @@ def draw(
         numbers = _numbers(selection, panels)
         plan = plan_of(selection, panels, numbers)
         query, key, explained, missing = sides(attention, selection, plan, ascii_only)
-        sheet = _Sheet(plan, query, key, explained)
+        sheet = Sheet(plan, query, key, explained)
         shades = [_shades(selection, panel, scale) for panel in panels]
         paint = _paint(selection, shades, scale)
         for place, panel in enumerate(panels):
             axes = sheet.panel(place)
             image = axes.imshow(shades[place], **paint)
             if selection.stage in ("weights", "masked") and plan.cell[0] >= points(1.2):
-                axes.plot(*_staircase(selection), color=_GREY, lw=0.4, scalex=False, scaley=False)
+                axes.plot(*_staircase(selection), color=GREY, lw=0.4, scalex=False, scaley=False)
             if len(panels) > 1:
                 axes.set_title(panel.where(" · "), size=6.5, pad=2.5)
             for row, texts in enumerate(numbers):
@@ -132,107 +128,6 @@ def draw(
         facts = f"T={len(attention.text)} · head_size={size}"
         sheet.words(_title(selection, panels), f"{run} · {facts}" if run else facts, explained)
         return sheet.figure, [warning(missing)] if missing else []
-
-
-class _Sheet:
-    """The figure, and where things lie on it, in pixels from its upper left corner."""
-
-    def __init__(self, plan: Plan, query: Side, key: Side, explained: str) -> None:
-        """Raises ConfigError for a figure that would be too large."""
-        from matplotlib.figure import Figure
-
-        self.plan, self.query, self.key = plan, query, key
-        (rows, columns), (high, wide) = plan.shape, plan.cell
-        self.size = columns * wide, rows * high
-        head, gap = points(10) if plan.panels > 1 else 0, points(8)
-        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + gap
-        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - gap
-        left, top, right = query.longest + points(18), points(29), points(54)
-        self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
-        self.width = max(COLUMN, left + inner[0] + right)
-        self.height = top + self.middle + key.deepest + points(26 if explained else 17)
-        if self.width * self.height > MOST or max(self.width, self.height) >= 2**16:
-            raise ConfigError(
-                f"a figure of {self.width} x {self.height} pixels is too large; choose fewer "
-                "matrices with --layer and --head, or a part with --query and --key"
-            )
-        left += (self.width - left - inner[0] - right) // 2
-        self.corner = left, top + head + (self.middle - inner[1]) // 2
-        self.bar_corner = left + inner[0] + points(9), top
-        self.figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
-
-    def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
-        """Axes in a frame two pixels wide that lies just outside: it hides no cell."""
-        from matplotlib.patches import Rectangle
-
-        below, whole = self.height - y - down, np.array([self.width, self.height])
-        # A hair inside the pixels: matplotlib before 3.11 rounds the least excess up to one more.
-        corner = np.array([x + 1e-5, below + 1e-5]) / whole
-        size = np.array([across - 2e-5, down - 2e-5]) / whole
-        axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))
-        axes.tick_params(width=0.4, length=1.5, pad=2, color=_GREY, labelsize=6)
-        axes.spines[:].set_visible(False)
-        low, (wide, high) = corner - 1 / whole, size + 2 / whole
-        frame = Rectangle((low[0], low[1]), wide, high, fill=False, ec=_GREY, lw=2 * 72 / DPI)
-        self.figure.add_artist(frame)
-        return axes
-
-    def panel(self, place: int) -> Axes:
-        """The axes of the n-th panel; only the outer ones have labels."""
-        row, column = divmod(place, self.plan.across)
-        x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
-        axes = self._axes(x, y, *self.size)
-        _label(axes.yaxis, self.query, outer=column == 0)
-        _label(axes.xaxis, self.key, outer=place + self.plan.across >= self.plan.panels)
-        return axes
-
-    def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
-        """The colours with their values: an image, since 256 rectangles show seams."""
-        low, high = paint["vmin"], paint["vmax"]
-        axes = self._axes(*self.bar_corner, points(7), self.middle)
-        ramp = np.linspace(low, high, 256)[:, None]
-        extent = (0, 1, low, high)
-        axes.imshow(ramp, origin="lower", extent=extent, **paint)
-        axes.set_xticks([])
-        axes.yaxis.tick_right()
-        axes.yaxis.set_label_position("right")
-        axes.yaxis.set_offset_position("right")
-        axes.yaxis.get_offset_text().set_fontsize(6)
-        room = 72 * self.middle / DPI / (0.55 * len(meaning))
-        axes.set_ylabel(meaning, size=min(7.0, room))
-
-    def words(self, title: str, facts: str, explained: str) -> None:
-        """Above everything and, for the symbols, below."""
-        self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
-        self._line(facts, 1 - points(16) / self.height, "top")
-        self._line(explained, points(3) / self.height, "bottom")
-
-    def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
-        from matplotlib.font_manager import FontProperties
-
-        fonts = files_for(frozenset({text}))
-        font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
-        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
-        self.figure.text(0.5, y, text, fontproperties=font, color=_GREY, ha="center", va=side)
-
-
-def _label(axis: Axis, side: Side, outer: bool) -> None:
-    """Marks and, at an outer panel, what they mean; each label in a font that has it."""
-    from matplotlib.axis import XAxis
-    from matplotlib.font_manager import FontProperties
-
-    below = isinstance(axis, XAxis)
-    axis.set_ticks(side.places, side.texts if outer else [""] * len(side.texts))
-    axis.set_tick_params(length=0 if side.fonts else 1.5, labelsize=side.size)
-    if not outer:
-        return
-    axis.set_label_text(side.name, size=7)
-    for tick, text, font in zip(axis.get_ticklabels(), side.texts, side.fonts, strict=False):
-        tick.set_fontproperties(FontProperties(fname=font, size=side.size))
-        if below and side.turned(text):
-            tick.set_rotation(90)
-        if not below and text == SPACE:  # lies so low that it seems a row further on
-            tick.set_verticalalignment("baseline")
 
 
 def _title(selection: Selection, panels: Sequence[Panel]) -> str:
@@ -251,7 +146,7 @@ def _meaning(selection: Selection, scale: Scale) -> str:
 
 
 def _shades(selection: Selection, panel: Panel, scale: Scale) -> Array:
-    """(rows, columns) float64 as they are coloured; NaN where the mask forbids."""
+    """(rows, columns) float64 values to colour; NaN where the mask forbids."""
     shades = panel.values.astype(np.float64)
     if selection.stage in ("weights", "masked"):
         shades[~selection.allowed] = np.nan
@@ -280,7 +175,7 @@ def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[
 
 
 def _staircase(selection: Selection) -> tuple[list[float], list[float]]:
-    """The edge of what the mask allows, as x and y of a line."""
+    """The edge of the allowed keys, as x and y of a line."""
     allowed = selection.allowed.sum(axis=1)
     x = [float(count) - 0.5 for count in allowed for _ in range(2)]
     y = [row + side for row in range(len(allowed)) for side in (-0.5, 0.5)]
@@ -309,11 +204,11 @@ def _ink(colour: Any) -> str:
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """matplotlib as it comes, whatever its user has set, and silent; all is as before afterwards.
+    """matplotlib with its default settings and without log messages; afterwards the user's again.
 
     Raises ConfigError where matplotlib is not installed.
     """
-    logger = logging.getLogger("matplotlib")  # tells on stderr that it lists fonts
+    logger = logging.getLogger("matplotlib")  # it reports that it builds a list of fonts
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
@@ -324,7 +219,7 @@ def _style() -> Iterator[None]:
                 "figures need matplotlib, which is not installed: pip install matplotlib"
             ) from None
         with matplotlib.rc_context(), warnings.catch_warnings():
-            # Before 3.11 it measures a line by the letters l and p, in fonts that have neither.
+            # Before 3.11 it measures lines by the letters l and p, which some of the fonts lack.
             warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
             matplotlib.rcdefaults()
             settings: Any = matplotlib.rcParams

@@ -1,4 +1,4 @@
-"""Fonts that have the characters of a figure, and which to install for those that none has.
+"""Which installed fonts draw the characters of a figure, and which to install for the others.
 
 Knows names of characters and matplotlib's list of fonts; draws nothing.
 """
@@ -32,10 +32,10 @@ def drawable(character: str, ascii_only: bool) -> str:
 
 @cache
 def files_for(names: frozenset[str]) -> Mapping[str, str]:
-    """The file of a font that draws it, for every name that has one; for "", our own font.
+    """Name -> the file of a font that draws it, for every name that has one; "" -> our own font.
 
-    Matplotlib's own font first. Only if that lacks something, all that are installed are looked
-    at: the one that has most, then the one that has most of the rest, and so on.
+    Tries matplotlib's own font first. If it lacks some, tries all installed fonts: the one that
+    has most of them, then the one that has most of the rest, and so on.
     """
     from matplotlib import font_manager
 
@@ -43,7 +43,7 @@ def files_for(names: frozenset[str]) -> Mapping[str, str]:
     found = dict.fromkeys(["", *_drawn_by(ours, names)], ours)
     missing = names - found.keys()
     if missing:
-        # Matplotlib's list is as old as its cache: a font installed since is not in it.
+        # Matplotlib caches its list: a font that was installed later is not in it.
         folders = font_manager.OSXFontDirectories if sys.platform == "darwin" else None
         files = {entry.fname for entry in font_manager.fontManager.ttflist}
         files.update(font_manager.findSystemFonts(folders))
@@ -58,14 +58,14 @@ def files_for(names: frozenset[str]) -> Mapping[str, str]:
 
 
 def _plain(file: str) -> tuple[bool, bool]:
-    """How well a font's style goes with ours."""
+    """Sort key: plain fonts without serifs are preferred."""
     name = Path(file).stem.lower()
     styled = re.search("bold|black|heavy|light|thin|medium|italic|oblique|condensed", name)
     return not styled, not re.search("serif|mincho|song|ming|mono|math", name.replace("sans", ""))
 
 
 def _drawn_by(file: str, names: Iterable[str]) -> frozenset[str]:
-    """Those of the names for whose every character the font has an outline."""
+    """The names of which the font can draw every character."""
     from matplotlib.ft2font import FT2Font
 
     if "lastresort" in Path(file).stem.lower():  # it draws boxes for everything

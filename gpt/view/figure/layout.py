@@ -1,4 +1,4 @@
-"""How a figure lies on paper: its panels, the size of their cells, and what stands beside them.
+"""The layout of a figure on paper: its panels, the size of their cells, the labels beside them.
 
 Lengths are pixels of 300 an inch, sizes of fonts are points. Draws nothing.
 """
@@ -50,8 +50,8 @@ class Plan:
 def plan_of(selection: Selection, panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
     """One head of T ≤ 16 is a column of a paper wide, and grows with T up to the page.
 
-    A cell has a pixel at least, even if the page becomes too small: a cell that is left out may be
-    the strongest.
+    A cell is at least one pixel large, even where the figure becomes larger than the page: a cell
+    that is left out could be the strongest.
     """
     rows, columns = panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
@@ -69,7 +69,7 @@ def plan_of(selection: Selection, panels: Sequence[Panel], numbers: list[list[st
     high = max(smallest, min(largest, round(height / rows)))
     if selection.square:
         wide = high = min(wide, high)
-    else:  # of dimensions there are many: their cells need not be square
+    else:  # there are many dimensions: their cells need not be square
         high, wide = min(high, max(wide, points(8))), min(wide, max(high, points(16)))
     digits = min(8.0, (wide * 72 / DPI - 2.2) / widest) if numbers else 0.0
     return Plan((rows, columns), count, across, (high, wide), digits)
@@ -91,7 +91,7 @@ def _across(count: int, layers: int, wide: bool) -> int:
 
 @dataclass(frozen=True)
 class Side:
-    """What is written along one side of the panels."""
+    """The labels along one side of the panels."""
 
     name: str
     places: Sequence[int]  # cells
@@ -105,7 +105,7 @@ class Side:
         return bool(self.fonts) and self.length(text) > points(self.pitch + 1)
 
     def length(self, text: str) -> int:
-        """Pixels, nearly."""
+        """Approximate length in pixels."""
         return points(cell_len(text) * GLYPH * self.size)
 
     @property

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,21 +20,11 @@ from gpt.view.selection import Look, Selection
 
 SCHEMA = 1
 
-
 Figure = Literal["svg", "png", "pdf"]
-Form = Literal[Figure, "text", "json", "csv", "npz", "html"]
+Form = Literal["text", "json", "csv", "npz", "html", Figure]
 #: Ending of a file -> what is written into it.
-FORMS: dict[str, Form] = {
-    "": "text",
-    ".txt": "text",
-    ".json": "json",
-    ".csv": "csv",
-    ".npz": "npz",
-    ".html": "html",
-    ".svg": "svg",
-    ".png": "png",
-    ".pdf": "pdf",
-}
+FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
+FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 
 def form_of(output: Path | None) -> Form:

@@ -113,5 +113,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Words that Markdown takes as they are."""
+    """Text in which Markdown's special characters are escaped."""
     return "".join(f"\\{each}" if each in "|*_<[\\" else each for each in escape(text))

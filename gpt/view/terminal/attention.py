@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 from rich.text import Text
@@ -47,35 +48,20 @@ def overview(
 ) -> list[Text]:
     """Small pictures of every head side by side, each cell the largest of what it covers."""
     title = [f"{selection.stage} of every head", axes(selection), f"T={len(attention.text)}"]
-    step = _thinned(panels[0])
+    step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
     title.append(ROW_SCALE if page.scale == "row" else each)
     lines = [*styled(title, page, BOLD), Text()]
-    pictures = [_thumbnail(selection, panel, page) for panel in panels]
+    pictures = [_thumbnail(selection, panel, step, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
     for first in range(0, len(pictures), across):
-        group = pictures[first : first + across]
-        for row in range(max(map(len, group))):
-            line = Text()
-            for nth, picture in enumerate(group):
-                line.append_text(picture[row])
-                if nth < len(group) - 1:
-                    line.append(" " * (width - picture[row].cell_len + 2))
-            lines.append(line)
-        lines.append(Text())
+        lines += [*_beside(pictures[first : first + across], width, Text("  ")), Text()]
     return lines
 
 
-def _thinned(panel: Panel) -> int:
-    """How many rows and columns of a matrix a cell of its small picture covers."""
-    longest: int = max(panel.values.shape)
-    return -(-longest // THUMBNAIL)
-
-
-def _thumbnail(selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    step = _thinned(panel)
+def _thumbnail(selection: Selection, panel: Panel, step: int, page: Page) -> list[Text]:
     shades = shades_of(selection, panel, page.scale)
     rows, columns = (range(0, size, step) for size in shades.shape)
     lines = [Text(panel.where(), DIM)]
@@ -138,7 +124,11 @@ def _pair(
             [*styled([side.name], half, BOLD), *picture]
             for side, picture in zip(sides, pictures, strict=True)
         ]
-        lines += [*_beside(headed, page), Text()]
+        between = Text(" | " if page.ascii_only else " │ ", DIM)
+        for line in _beside(headed, max(line.cell_len for line in headed[0]), between):
+            line.rstrip()
+            lines.append(line)
+        lines.append(Text())
     change = _change(sides[0], panels, page)
     return [*lines, *styled(change, page, DIM), Text()]
 
@@ -152,16 +142,16 @@ def _widest(both: Sequence[tuple[Look, Panel]], view: Drawing, page: Page) -> st
     return view if fits <= order.index(view) and fits < 2 else None
 
 
-def _beside(pictures: Sequence[list[Text]], page: Page) -> list[Text]:
-    left, right = pictures
-    width = max(line.cell_len for line in left)
-    between = " | " if page.ascii_only else " │ "
+def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[Text]:
+    """Pictures side by side, each but the last filled up to `width` cells."""
     lines = []
-    for row in range(max(len(left), len(right))):
-        line = left[row].copy() if row < len(left) else Text()
-        line.append(" " * (width - line.cell_len)).append(between, DIM)
-        lines.append(line.append_text(right[row]) if row < len(right) else line)
-        lines[-1].rstrip()
+    for parts in zip_longest(*pictures, fillvalue=Text()):
+        line = Text()
+        for nth, part in enumerate(parts):
+            if nth:
+                line.append(" " * (width - parts[nth - 1].cell_len)).append_text(between)
+            line.append_text(part)
+        lines.append(line)
     return lines
 
 

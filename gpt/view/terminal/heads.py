@@ -1,4 +1,4 @@
-"""Every head in a line: its measures with their errors, beside those of looking evenly."""
+"""A table of all heads: their measures with errors, beside those of uniform attention."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure, kinds, strengths
 from gpt.heads.survey import Survey
 from gpt.view.characters import pad
-from gpt.view.records import rounded
+from gpt.view.records import measure_record
 from gpt.view.terminal.lines import BOLD, DIM, Page, in_ascii, number, styled
 
 SCHEMA = 1
-#: Measures that everybody sees; the others with --all.
+#: Measures that are shown without --all.
 FIRST = (
     *("previous", "duplicate", "induction", "induction_synthetic"),
     *("sink", "entropy", "distance", "ablation"),
@@ -30,8 +30,8 @@ CAVEAT = "weights show where a head looks, not what that causes"
 def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
     """(layer, head) of every head, the largest of a measure first.
 
-    Without a name: by what its absence costs, if that was measured, else the nearest to a kind.
-    Raises ConfigError for a measure that there is not.
+    Without a name: by the loss that ablation costs, if it was measured, else by how near the head
+    is to a named kind. Raises ConfigError for an unknown measure.
     """
     known = {measure.name: measure.values for measure in survey.measures}
     if by is not None and by not in known:
@@ -45,7 +45,7 @@ def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
 def heads_table(
     survey: Survey, order: Sequence[tuple[int, int]], page: Page, every: bool = False
 ) -> list[Text]:
-    """A line a head in the given order, a last one for uniform attention, and what it all means."""
+    """A row for each head in the given order, one for uniform attention, and explanations."""
     shown = [measure for measure in survey.measures if every or measure.name in FIRST]
     if every:  # each measure followed by its parts
         shown = [each for measure in shown for each in (measure, *measure.parts)]
@@ -74,18 +74,18 @@ def heads_table(
         "±: standard error" if survey.windows > 1 else "one window: little evidence",
         RULE,
         *[NO_INDUCTION] * (not any("induction" in row for row in named)),
-        CAVEAT + (": --ablate mean tells" * (not ablated)),
+        CAVEAT + ("; --ablate mean measures the effect" * (not ablated)),
     ]
     return [*lines, Text(), *(line for text in texts for line in styled([text], page, DIM))]
 
 
 def title(survey: Survey, page: Page) -> list[Text]:
-    """What was measured, on what."""
+    """Heading: the text on which the heads were measured."""
     return [*styled(["heads", survey.measured], page, BOLD), Text()]
 
 
 def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
-    """For programs: every measure of every head, null for what is not known."""
+    """For programs: every measure of every head, null for unknown values."""
     return {
         "schema": SCHEMA,
         **origin,
@@ -99,15 +99,8 @@ def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(measure: Measure) -> dict[str, Any]:
-    record = {
-        "name": measure.name,
-        "explained": measure.explained,
-        "uniform": rounded(measure.uniform),
-        "windows": measure.windows,
-        "values": rounded(measure.values.tolist()),
-        "errors": rounded(measure.errors.tolist()),
-    }
-    return record | ({"parts": [_record(part) for part in measure.parts]} if measure.parts else {})
+    parts = {"parts": [_record(part) for part in measure.parts]} if measure.parts else {}
+    return measure_record(measure) | parts
 
 
 def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pieces of which text views are made: numbers, coloured cells, blocks and lines that fit a page.
+"""Building blocks of text views: numbers, coloured cells, cards, lines that fit a page.
 
 Knows nothing of what is drawn.
 """
@@ -40,6 +40,7 @@ class Page:
 
 
 def number(value: float, page: Page) -> str:
+    """ ".25", "−1.50", "−inf": without a leading zero, with the page's digits and minus sign."""
     if math.isinf(value):
         return "-inf" if page.ascii_only else "−inf"
     text = f"{value:.{page.precision}f}"
@@ -62,7 +63,7 @@ def card(rows: Mapping[str, str]) -> Table:
 
 
 def painted(values: Array, width: int) -> Text:
-    """A cell a value: a glyph that grows with it, on a colour that does too; NaN stays bare."""
+    """A cell for each value: denser and brighter for larger ones, blank for NaN."""
     line = Text()
     seen = np.flatnonzero(~np.isnan(values))
     for value in values[: seen[-1] + 1 if seen.size else 0].tolist():
@@ -75,7 +76,7 @@ def painted(values: Array, width: int) -> Text:
 
 
 def shade(value: float) -> Style:
-    """The colour of a value in 0 … 1; what is larger looks like 1."""
+    """The colour of a value in 0 … 1; larger values look like 1."""
     return _HEAT_STYLES[min(99, int(value * 100))]
 
 
@@ -158,6 +159,6 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
         for check, before in zip(results, ["", *(each.group for each in results[:-1])], strict=True)
     ]
     items[-1] = f"{items[-1]} {good if passed else bad}"
-    items[0] = f"checks: {items[0]}"  # after the last: there may be only one
+    items[0] = f"checks: {items[0]}"  # set after the last item: it may be the same one
     style = DIM if passed else Style(color="red", bold=True)
     return styled(items, page, style)

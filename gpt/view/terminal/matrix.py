@@ -67,7 +67,9 @@ def fitting(
 def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
     """Every value in digits; what the mask forbids is blank (−inf in the masked stage)."""
     rows = row_labels(attention, selection, page)
-    columns = _column_labels(attention, selection, panel, page)
+    positions = selection.keys if selection.square else range(panel.values.shape[1])
+    columns = [[str(at) for at in positions]]
+    columns += [_key_labels(attention, selection, page)] if selection.square else []
     cells = [
         [number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
         for values, seen in zip(panel.values.tolist(), _shown(selection, panel), strict=True)
@@ -93,13 +95,13 @@ def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: P
 
 
 def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """A coloured glyph for every key; darker and emptier is less."""
+    """A coloured glyph for every value; a larger value is brighter and denser."""
     rows = row_labels(attention, selection, page)
     gutter, count = cell_len(rows[0]), panel.values.shape[1]
     doubled = page.width is None or gutter + 2 * count <= page.width
     width = 2 if doubled else 1
     shades = shades_of(selection, panel, page.scale)
-    characters = _key_labels(attention, selection, panel, page)
+    characters = _key_labels(attention, selection, page)
     lines: list[Text] = []
     for first, last in blocks(count, width, gutter, page.width):
         if first:
@@ -135,16 +137,15 @@ def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page)
             name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
             items.append(f"{key}{name} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
-            items.append(
-                f"rest {number(max(0.0, float(values.sum() - values[order].sum())), page)}"
-            )
+            rest = max(0.0, float(values.sum() - values[order].sum()))
+            items.append(f"rest {number(rest, page)}")
         head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        flowed = flow(
-            items, page.width and page.width - cell_len(head) - cell_len(arrow) - 2, separator
-        )
-        for nth, part in enumerate(flowed or ["masked"]):
-            start = f"{head} {arrow} " if not nth else " " * (cell_len(head) + cell_len(arrow) + 2)
-            lines.append(Text(start, DIM).append(part, Style(dim=False)))
+        start = f"{head} {arrow} "
+        gutter = cell_len(start)
+        flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
+        for nth, part in enumerate(flowed):
+            line = Text(" " * gutter if nth else start, DIM)
+            lines.append(line.append(part, Style(dim=False)))
     return lines
 
 
@@ -164,21 +165,10 @@ def row_labels(attention: AttentionMap, selection: Selection, page: Page) -> lis
     ]
 
 
-def _key_labels(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[str]:
+def _key_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
     """The characters of the columns, if the columns are characters."""
     keys = selection.keys if selection.square else ()
     return [label(attention.text[key], page.ascii_only) for key in keys]
-
-
-def _column_labels(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[list[str]]:
-    """Heading rows: positions, and characters where the columns are characters."""
-    columns = selection.keys if selection.square else range(panel.values.shape[1])
-    characters = _key_labels(attention, selection, panel, page)
-    return [[str(column) for column in columns], *([characters] if characters else [])]
 
 
 def _strongest(

@@ -1,19 +1,27 @@
-"""The next character's distribution as bars, before and after temperature and filters."""
+"""The next character: its distribution as bars, and the logit lens at every depth.
+
+Bars show it before and after temperature and filters.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.text import Text
 
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
+from gpt.heads.logit_lens import Lens
 from gpt.heads.next_character import Following
 from gpt.view.characters import label, pad
 from gpt.view.records import rounded
-from gpt.view.terminal.lines import BOLD, DIM, Page, number, styled
+from gpt.view.selection import Look
+from gpt.view.terminal.attention import meanings
+from gpt.view.terminal.lines import BOLD, DIM, Page, blocks, checks, number, styled
+from gpt.view.terminal.matrix import row_labels
 from gpt.view.words import counted
 
 SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
@@ -32,7 +40,7 @@ def bars(
     order = np.argsort(-found.expected, kind="stable")
     shown = order[:most].tolist()
     names = [label(characters[token], page.ascii_only) for token in shown]
-    widest = max(map(_cells, names))
+    widest = max(map(cell_len, names))
     changed = found.changed
     notes = [_note(found, token, page) if changed else "" for token in shown]
     aside = max(map(len, [*notes, "after" * changed]))
@@ -57,13 +65,13 @@ def bars(
         left_over = number(float(found.expected[rest].sum()), page)
         text = f"rest: {counted(rest.size, 'character')} {left_over} expected"
         kept = f"{number(float(found.filtered[rest].sum()), page)} after"
-        lines += _dim([text, *([kept] if changed else [])], page)
+        lines += styled([text, *([kept] if changed else [])], page, DIM)
     before, after = found.entropies
     left = int((found.filtered > 0).sum())
     facts = [f"the longest bar is {number(largest, page)}", f"{before:.2f} bits expected"]
     if changed:
         facts += [f"{after:.2f} bits after", f"{left} of {len(characters)} characters left"]
-    return lines + _dim(facts, page)
+    return lines + styled(facts, page, DIM)
 
 
 def following_record(
@@ -104,18 +112,60 @@ def _note(found: Following, token: int, page: Page) -> str:
 
 
 def _bar(share: float, longest: int, page: Page) -> str:
-    """As many cells as the share of the longest, in eighths where the page allows."""
+    """A bar of `share` (0 … 1) of the longest, in eighths of a cell; in ASCII in whole cells."""
     if page.ascii_only:
         return pad("#" * round(share * longest), longest)
     eighths = round(share * longest * 8)
     return pad("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), longest)
 
 
-def _cells(text: str) -> int:
-    from rich.cells import cell_len
+def lens_lines(look: Look, lens: Lens, characters: str, page: Page) -> list[Text]:
+    """A row for each position, a column for each depth: the likeliest next character there.
 
-    return cell_len(text)
+    Bold where the text does continue with it.
+    """
+    attention, queries = look.attention, look.selection.queries
+    title = ["logit lens", "rows = position, columns = depth", "each its likeliest next character"]
+    words = [*title, "a heuristic; the last column is the model"]
+    lines = [*styled(words, page, BOLD), Text()]
+    rows = row_labels(attention, look.selection, page)
+    depths, following = len(lens.ids), [*attention.ids[1:], -1]
+    headings = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
+    cells = [
+        [_cell(lens, depth, query, characters, page) for depth in range(depths)]
+        for query in queries
+    ]
+    width = max(cell_len(text) for texts in (headings, *cells) for text in texts) + 2
+    gutter = cell_len(rows[0])
+    for first, last in blocks(depths, width, gutter, page.width):
+        if first:
+            lines.append(Text())
+        heading = "".join(pad(text, width, right=True) for text in headings[first:last])
+        lines.append(Text(" " * gutter + heading, DIM))
+        for row, query, texts in zip(rows, queries, cells, strict=True):
+            line = Text(row, DIM)
+            for depth in range(first, last):
+                comes = lens.ids[depth, query, 0] == following[query]
+                line.append(pad(texts[depth], width, right=True), BOLD if comes else DIM)
+            lines.append(line)
+    signs = meanings(attention.text, page)
+    return [*lines, Text(), *signs, *checks(attention.checks, page)]
 
 
-def _dim(words: list[str], page: Page) -> list[Text]:
-    return styled(words, page, DIM)
+def lens_record(lens: Lens, characters: str) -> list[list[list[dict[str, Any]]]]:
+    """For programs: [depth][position][rank] of character and probability."""
+    return [
+        [
+            [
+                {"character": characters[token], "probability": rounded(chance)}
+                for token, chance in zip(*pair, strict=True)
+            ]
+            for pair in zip(ids, chances, strict=True)
+        ]
+        for ids, chances in zip(lens.ids.tolist(), lens.probabilities.tolist(), strict=True)
+    ]
+
+
+def _cell(lens: Lens, depth: int, query: int, characters: str, page: Page) -> str:
+    name = label(characters[lens.ids[depth, query, 0]], page.ascii_only)
+    return f"{name} {number(float(lens.probabilities[depth, query, 0]), page)}"

@@ -22,14 +22,14 @@ NATS = (
 
 
 def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -> str:
-    """Where the text is from, how much there is of it, and a vocabulary that costs too much."""
+    """The text's sources and size, and the vocabulary's share of the parameters if it is large."""
     facts = f"{some(sources, 3, ', ')}: {characters:,} characters, {config.vocab_size:,} distinct"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
 
 
 def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:
-    """Which characters the model can hardly learn, or cannot."""
+    """Characters that are rare in the training text, and those that only validation has."""
     facts = {"rare": rare, "only in validation": only_in_val}
     return " · ".join(f"{what}: {_quoted(them, most)}" for what, them in facts.items() if them)
 
@@ -39,7 +39,7 @@ def _quoted(characters: str, most: int) -> str:
 
 
 def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
-    """Which rare characters became one, and how much of the text they were."""
+    """Which rare characters one replacement stands for, and their share of the text."""
     if not corpus.folded:
         return ""
     kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
@@ -60,7 +60,7 @@ def split_facts(
 ) -> str:
     """The sizes of both splits, the validation rule, and how much of that split evaluations read.
 
-    read, read_last: characters that each evaluation and the last one predict, of all but the first.
+    read: characters that each evaluation predicts; read_last: those that the last one predicts.
     """
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
@@ -93,7 +93,7 @@ def model_facts(config: ModelConfig) -> str:
 
 
 def heads_facts(config: ModelConfig) -> str:
-    """What n-gram embeddings do instead of heads, and what to train to study heads."""
+    """For n-gram embeddings: what they take over from heads, and what to train to study heads."""
     if config.ngram == 1:
         return ""
     return (
@@ -121,9 +121,10 @@ def training_facts(
     timed: bool = False,
     since: int = 0,
 ) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; timed: about so many.
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …".
 
-    since: the step after which training on this text began.
+    timed: the number of steps is an estimate. since: the step after which training on this text
+    began.
     """
     steps = config.steps - since
     epochs = steps * step_characters / train_characters
@@ -152,8 +153,8 @@ def time_facts(
 ) -> str:
     """ "62 ms/step, 33,000 characters/s: about 2 min 10 s with evaluations and saves".
 
-    last: seconds of the last evaluation, if it comes after that time. timed: the number of steps
-    adapts so that the run ends on time.
+    last: seconds of an evaluation that comes after the `total` seconds. timed: the number of
+    steps adapts so that the run ends on time.
     """
     speed = step_characters / seconds_per_step
     facts = f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "

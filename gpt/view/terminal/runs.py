@@ -30,7 +30,7 @@ AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
 def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
-    """The runs whose newest manifest can be read, and what is wrong with the others."""
+    """The runs whose newest manifest can be read, and the errors of the others."""
     rows, problems = [], []
     for run in runs:
         try:
@@ -41,9 +41,9 @@ def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]
 
 
 def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -> Table:
-    """A line a run, the most recently saved last; fewer columns where `width` cells hold no more.
+    """A row for each run, the most recently saved last; a narrow table has fewer columns.
 
-    No number is broken into two lines.
+    Numbers are never broken into two lines.
     """
     kept = set(NARROW) if width and width < MEDIUM else {*NARROW, "step", "of", "corpus"}
     kept |= {"parameters"} if not width or width >= WIDE else set()
@@ -75,7 +75,7 @@ def story(
     metrics: Sequence[Mapping[str, Any]],
     samples: Sequence[Mapping[str, Any]],
 ) -> Group:
-    """One run: its facts and options, the loss at each evaluation, from noise to language."""
+    """One run: its facts and options, the loss at each evaluation, and the samples."""
     config, train = manifest.model, manifest.train
     facts = {
         "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, {time_of(manifest)}",
@@ -116,12 +116,11 @@ def config_table(values: Mapping[str, Any]) -> Table:
 def loss_curve(
     metrics: Sequence[Mapping[str, Any]], after: str = "", on: str = ""
 ) -> tuple[Text, Table]:
-    """The meaning of the marks, and a line per evaluation: both losses, a mark at the second.
+    """A heading, and a row for each evaluation: both losses, and a mark for the validation loss.
 
-    after: which evaluations these are, if not all. on: see `measured_on`.
-
-    The axis goes from the lowest to the highest validation loss, and the heading states both: on an
-    axis from 0, small improvements would not be visible.
+    after: which evaluations these are, if not all. on: see `measured_on`. The axis goes from the
+    lowest to the highest validation loss, because on an axis from 0 small improvements would not
+    be visible; the heading states both ends.
     """
     values = [record["val_loss"] for record in metrics]
     lowest, highest = min(values), max(values)
@@ -142,7 +141,7 @@ def loss_curve(
 
 
 class _Spread:
-    """A text at `share` (0 … 1) of the width; with a second text, that one ends at the right."""
+    """A text that begins at `share` (0 … 1) of the width; a second text ends at the right."""
 
     def __init__(self, share: float, texts: Sequence[str], style: str) -> None:
         self.share, self.texts, self.style = share, texts, style

@@ -10,7 +10,7 @@ from gpt.reading.score import Score
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.view.words import counted, losses
 
-LEAST_COMPARED = 100  # characters that a loss is a mean of, if it is compared with the baseline
+LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
 
 
 def score_line(score: Score, in_context: Score | None = None) -> str:
@@ -32,16 +32,11 @@ def score_line(score: Score, in_context: Score | None = None) -> str:
 
 def score_record(score: Score) -> dict[str, float]:
     """A score's numbers, for programs."""
-    return {
-        "nats": score.nats,
-        "bits": score.bits,
-        "perplexity": score.perplexity,
-        "characters": score.characters,
-    }
+    return {name: getattr(score, name) for name in ("nats", "bits", "perplexity", "characters")}
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
-    """Both means, the 95 % interval of their difference, and what the interval does not cover."""
+    """Two models' means, the 95 % interval of their difference, and which model is better."""
     if found.interval is None:
         rests, verdict = " (the text is too short for an interval)", "too close to tell"
     else:
@@ -76,9 +71,9 @@ def comparison(
     baseline: Baseline | None,
     manifest: Manifest | None = None,
 ) -> str:
-    """Compares a model's loss, a mean over so many characters, with the baseline.
+    """Compares a model's loss, the mean over `characters` characters, with the baseline.
 
-    manifest: the run's, which says what a worse model lacks.
+    manifest: the run's; with it, the advice for a worse model follows from the run.
     """
     if baseline is None:
         return "–"
@@ -138,7 +133,7 @@ def evaluated_characters(manifest: Manifest) -> int:
     """The number of validation characters that the shown loss was measured on."""
     if manifest.val_characters:
         return manifest.shown_loss[1]
-    corpus, train = manifest.corpus, manifest.train  # of a run that did not record it
+    corpus, train = manifest.corpus, manifest.train  # a run that did not record it
     boundary = corpus.boundary
     if boundary is None:
         boundary = int(corpus.characters * (1 - train.val_fraction))

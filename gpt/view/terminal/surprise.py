@@ -1,4 +1,4 @@
-"""A text whose every character shows how much it surprised the model, and where it did most."""
+"""Texts beside the model: how much each character surprised it, and what a sample copied."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from gpt.reading.novelty import Novelty
 from gpt.reading.score import Surprises
-from gpt.view.characters import label, pad, quoted
+from gpt.view.characters import cut, escape, label, pad, quoted
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words, shade, styled
 from gpt.view.words import bits
 
-FULL = 8.0  # bits that have the ramp's last colour
+FULL = 8.0  # bits from which on all have the ramp's last colour
 BEFORE, AFTER = 20, 8  # characters of context beside a surprise
-PLAIN = {" ": " "}  # what reads better as itself than by its label
+LONGEST = 60  # cells of a copied piece that are shown
+PLAIN = {" ": " "}  # shown as it is, without a label
 
 
 def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text]:
     """The text in lines that fit; `digits`: under each line the whole bits of its characters.
 
-    The first character is context, of which the model said nothing. A newline is shown and ends the
-    line; 9 means nine bits or more.
+    The model does not predict the first character. A newline is shown and ends the line; 9 means
+    nine bits or more.
     """
     surprises = [math.nan, *bits(found.nats).tolist()]
     width = math.inf if page.width is None else max(2, page.width)
@@ -63,9 +65,9 @@ def worst(
     page: Page,
     places: Sequence[int] | None = None,
 ) -> list[Text]:
-    """The largest surprises: bits, character, position, what was expected, what stands around.
+    """The largest surprises: bits, character, position, expected character, context.
 
-    places: where each character of the text stands in its file, if some were left out.
+    places: the position of each character in its file, if some characters were left out.
     """
     order = np.argsort(-found.nats, kind="stable")[:most].tolist()
     lines = styled(["most surprising"], page, BOLD) if order else []
@@ -87,6 +89,7 @@ def surprise_record(
     text: str, characters: str, found: Surprises, places: Sequence[int] | None = None
 ) -> list[dict[str, Any]]:
     """For programs: every character after the first. places: as for `worst`."""
+    columns = (found.nats, found.likeliest, found.chances)
     return [
         {
             "position": at if places is None else places[at],
@@ -96,14 +99,7 @@ def surprise_record(
             "probability": rounded(chance),
         }
         for at, (character, nats, likeliest, chance) in enumerate(
-            zip(
-                text[1:],
-                found.nats.tolist(),
-                found.likeliest.tolist(),
-                found.chances.tolist(),
-                strict=True,
-            ),
-            start=1,
+            zip(text[1:], *(each.tolist() for each in columns), strict=True), start=1
         )
     ]
 
@@ -115,3 +111,34 @@ def _finished(line: Text, below: str, digits: bool) -> list[Text]:
 def _flat(text: str, page: Page) -> str:
     """A piece of the text on one line."""
     return "".join(PLAIN.get(each) or label(each, page.ascii_only) for each in text)
+
+
+def novelty_line(found: Novelty) -> str:
+    """Longest copy, where it stands, and the baseline."""
+    copy = found.longest
+    shown = "".join(label(each) if each in "\n\t\r" else each for each in copy.text)
+    times = "once" if copy.times == 1 else f"{copy.times:,} times"
+    where = (
+        f" ({times}, first at {copy.at:,}): “{cut(escape(shown), LONGEST)}”" if copy.text else ""
+    )
+    return (
+        f"novelty: {len(copy)} of {found.characters} characters in one piece from the training text"
+        f"{where} · the validation text copies {found.median} at a time, {found.largest} at most"
+    )
+
+
+def novelty_record(found: Novelty, prompt: int = 0) -> dict[str, Any]:
+    """For programs; positions in characters.
+
+    start: of the copy in prompt and sample together, as JSON gives them; at: in the training text.
+    """
+    copy = found.longest
+    return {
+        "characters": found.characters,
+        "copied": len(copy),
+        "text": copy.text,
+        "start": prompt + copy.start,
+        "at": copy.at,
+        "times": copy.times,
+        "validation": {"median": found.median, "largest": found.largest},
+    }

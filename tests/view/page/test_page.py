@@ -19,7 +19,8 @@ from gpt.heads.measures import Measure, kinds
 from gpt.heads.survey import survey
 from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
-from gpt.view.page.page import ASSETS, DETAILS, SCRIPTS, Start, Subject, build_page, opening
+from gpt.view.page.packing import DETAILS
+from gpt.view.page.page import ASSETS, SCRIPTS, Start, Subject, build_page, opening
 
 TEXT = "the cat sat"
 T = len(TEXT)

@@ -56,7 +56,7 @@ def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> N
     assert lines[last].split()[:2] == ["uniform", f"{uniform:.2f}"[1:]]
     assert lines[-1] == "weights show where a head looks, not what that causes"
     looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
-    assert drawn(looks, Page())[-1].endswith("not what that causes: --ablate mean tells")
+    assert drawn(looks, Page())[-1].endswith("; --ablate mean measures the effect")
 
 
 def test_the_table_says_what_earns_a_name_and_what_to_train_where_no_head_has_one(

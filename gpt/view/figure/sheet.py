@@ -1,0 +1,124 @@
+"""The sheet of a figure: where panels, colour bar and words lie, in pixels from the upper left.
+
+Knows matplotlib and the plan, and nothing of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpt.errors import ConfigError
+from gpt.view.characters import cut
+from gpt.view.figure.fonts import SPACE, files_for
+from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
+GREY = "#707070"
+
+
+class Sheet:
+    """A figure to which panels, the colour bar and words are added."""
+
+    def __init__(self, plan: Plan, query: Side, key: Side, explained: str) -> None:
+        """Raises ConfigError for a figure that would be too large."""
+        from matplotlib.figure import Figure
+
+        self.plan, self.query, self.key = plan, query, key
+        (rows, columns), (high, wide) = plan.shape, plan.cell
+        self.size = columns * wide, rows * high
+        head, gap = points(10) if plan.panels > 1 else 0, points(8)
+        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + gap
+        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - gap
+        left, top, right = query.longest + points(18), points(29), points(54)
+        self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
+        self.width = max(COLUMN, left + inner[0] + right)
+        self.height = top + self.middle + key.deepest + points(26 if explained else 17)
+        if self.width * self.height > MOST or max(self.width, self.height) >= 2**16:
+            raise ConfigError(
+                f"a figure of {self.width} x {self.height} pixels is too large; choose fewer "
+                "matrices with --layer and --head, or a part with --query and --key"
+            )
+        left += (self.width - left - inner[0] - right) // 2
+        self.corner = left, top + head + (self.middle - inner[1]) // 2
+        self.bar_corner = left + inner[0] + points(9), top
+        self.figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
+
+    def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
+        """Axes in a frame two pixels wide, which lies outside them so that it hides no cell."""
+        from matplotlib.patches import Rectangle
+
+        below, whole = self.height - y - down, np.array([self.width, self.height])
+        # Slightly inside: matplotlib before 3.11 rounds the smallest excess up to one more pixel.
+        corner = np.array([x + 1e-5, below + 1e-5]) / whole
+        size = np.array([across - 2e-5, down - 2e-5]) / whole
+        axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))
+        axes.tick_params(width=0.4, length=1.5, pad=2, color=GREY, labelsize=6)
+        axes.spines[:].set_visible(False)
+        low, (wide, high) = corner - 1 / whole, size + 2 / whole
+        frame = Rectangle((low[0], low[1]), wide, high, fill=False, ec=GREY, lw=2 * 72 / DPI)
+        self.figure.add_artist(frame)
+        return axes
+
+    def panel(self, place: int) -> Axes:
+        """The axes of the n-th panel; only the outer ones have labels."""
+        row, column = divmod(place, self.plan.across)
+        x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
+        axes = self._axes(x, y, *self.size)
+        _label(axes.yaxis, self.query, outer=column == 0)
+        _label(axes.xaxis, self.key, outer=place + self.plan.across >= self.plan.panels)
+        return axes
+
+    def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
+        """The colours with their values: an image, since 256 rectangles show seams."""
+        low, high = paint["vmin"], paint["vmax"]
+        axes = self._axes(*self.bar_corner, points(7), self.middle)
+        ramp = np.linspace(low, high, 256)[:, None]
+        extent = (0, 1, low, high)
+        axes.imshow(ramp, origin="lower", extent=extent, **paint)
+        axes.set_xticks([])
+        axes.yaxis.tick_right()
+        axes.yaxis.set_label_position("right")
+        axes.yaxis.set_offset_position("right")
+        axes.yaxis.get_offset_text().set_fontsize(6)
+        room = 72 * self.middle / DPI / (0.55 * len(meaning))
+        axes.set_ylabel(meaning, size=min(7.0, room))
+
+    def words(self, title: str, facts: str, explained: str) -> None:
+        """Above everything and, for the symbols, below."""
+        self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
+        self._line(facts, 1 - points(16) / self.height, "top")
+        self._line(explained, points(3) / self.height, "bottom")
+
+    def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
+        from matplotlib.font_manager import FontProperties
+
+        fonts = files_for(frozenset({text}))
+        font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
+        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
+        self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
+
+
+def _label(axis: Axis, side: Side, outer: bool) -> None:
+    """Tick marks; at an outer panel also labels and a name, each label in a font that has it."""
+    from matplotlib.axis import XAxis
+    from matplotlib.font_manager import FontProperties
+
+    below = isinstance(axis, XAxis)
+    axis.set_ticks(side.places, side.texts if outer else [""] * len(side.texts))
+    axis.set_tick_params(length=0 if side.fonts else 1.5, labelsize=side.size)
+    if not outer:
+        return
+    axis.set_label_text(side.name, size=7)
+    for tick, text, font in zip(axis.get_ticklabels(), side.texts, side.fonts, strict=False):
+        tick.set_fontproperties(FontProperties(fname=font, size=side.size))
+        if below and side.turned(text):
+            tick.set_rotation(90)
+        if not below and text == SPACE:  # drawn so low that it seems a row further on
+            tick.set_verticalalignment("baseline")

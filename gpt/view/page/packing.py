@@ -1,0 +1,83 @@
+"""Arrays in the page's data: base64 of float32 or float16, and what fits into a limit of bytes."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Array, Stages
+
+#: What a layer has beyond its weights. All other stages follow from these: scores from q and k,
+#: context and concat from weights and v, residual = stream + proj, to the last bit; masked scores
+#: from the bias of positions, too, which all layers share.
+DETAILS = ("q", "k", "v", "stream", "proj")
+
+Bits = Literal[16, 32]
+_KEYS = 64  # characters that an array takes in JSON besides its numbers, at most
+
+
+def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
+    """Bits of a number, and the layers that have DETAILS, to fit into `room` bytes.
+
+    first: the layer that always has its details.
+    """
+    deepest = max(len(attention.layers) for attention in maps)
+
+    def weights(bits: Bits) -> int:
+        return sum(
+            _size(math.prod(layer.q.shape[:2]) * (layer.q.shape[1] + 1) // 2, bits)
+            for attention in maps
+            for layer in attention.layers
+        )
+
+    def details(n: int, bits: Bits) -> int:
+        layers: list[Stages] = [a.layers[n] for a in maps if n < len(a.layers)]
+        return sum(_size(getattr(layer, name).size, bits) for layer in layers for name in DETAILS)
+
+    everything = set(range(deepest))
+    if weights(32) + sum(details(n, 32) for n in everything) <= room:
+        return 32, everything
+    detailed, room = {first}, room - weights(16) - details(first, 16)
+    for n in sorted(everything - detailed):
+        room -= details(n, 16)
+        if room < 0:
+            break
+        detailed.add(n)
+    return 16, detailed
+
+
+def pack(values: Array, bits: Bits) -> dict[str, Any]:
+    """Little-endian; float32 where a number is too large for float16."""
+    if bits == 16 and np.abs(values).max() > np.finfo(np.float16).max:
+        bits = 32
+    return {"bits": bits, "base64": in_base64(values.astype(f"<f{bits // 8}"))}
+
+
+def lower(weights: Array) -> Array:
+    """(H, T, T) -> (H, T(T+1)/2): each row up to the diagonal, one after the other."""
+    T = weights.shape[-1]
+    lower: Array = weights.reshape(len(weights), T * T).take(_triangle(T), axis=1)
+    return lower
+
+
+def in_base64(array: npt.NDArray[Any]) -> str:
+    """The array's bytes, row by row."""
+    return base64.b64encode(np.ascontiguousarray(array).data).decode()
+
+
+def _size(count: int, bits: Bits) -> int:
+    """Characters that `count` numbers take in the document."""
+    return 4 * math.ceil(count * bits / 24) + _KEYS
+
+
+@cache
+def _triangle(T: int) -> npt.NDArray[np.intp]:
+    """Where the lower triangle lies in a flattened (T, T)."""
+    return np.flatnonzero(np.tri(T, dtype=bool))
