@@ -145,12 +145,11 @@ def _widest(both: Sequence[tuple[Look, Panel]], view: Drawing, page: Page) -> st
 def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[Text]:
     """Pictures side by side, each but the last filled up to `width` cells."""
     lines = []
-    for parts in zip_longest(*pictures, fillvalue=Text()):
-        line = Text()
-        for nth, part in enumerate(parts):
-            if nth:
-                line.append(" " * (width - parts[nth - 1].cell_len)).append_text(between)
-            line.append_text(part)
+    for first, *others in zip_longest(*pictures, fillvalue=Text()):
+        line, before = first.copy(), first
+        for part in others:
+            line.append(" " * (width - before.cell_len)).append_text(between).append_text(part)
+            before = part
         lines.append(line)
     return lines
 
