@@ -36,7 +36,7 @@ HELP = {
     "/show": "shows the whole text",
     "/save FILE": "writes it into a new file; /save! FILE also over another",
     "/length 100": f"changes a setting; so do {', '.join(OTHERS[:-1])} and {OTHERS[-1]}; "
-    "none takes a filter away, and without a value the present one is shown",
+    "none removes a filter, and without a value the present one is shown",
     "/stop TEXT": "ends turns before this text; none: no more",
     "/set": "shows all settings",
     "/quit": "ends; so does Ctrl-D",

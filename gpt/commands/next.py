@@ -28,7 +28,7 @@ from gpt.config.sample import SHAPING
 def following(
     text: Annotated[
         str | None,
-        typer.Argument(help="What comes before; - reads stdin.", show_default="from validation"),
+        typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
     ] = None,
     file: Annotated[Path | None, typer.Option(help="File with the text.")] = None,
     run: RunName = None,
@@ -43,7 +43,7 @@ def following(
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Show what may come next, and what temperature and filters make of it."""
+    """Show what the model expects next, and what temperature and filters change."""
     from gpt.view.terminal.lines import Page
     from gpt.view.terminal.next_character import bars, following_record
 

@@ -1,4 +1,4 @@
-"""`gptx next`: what may come, and what the filters take."""
+"""`gptx next`: the distribution, and what the filters remove."""
 
 from __future__ import annotations
 

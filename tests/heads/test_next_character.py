@@ -1,4 +1,4 @@
-"""The next character: the model's chances, and which filter took what."""
+"""The next character: the model's probabilities, and which filter removed which character."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def removed_by(found: Following, name: str) -> set[int]:
     return set(np.flatnonzero(found.removed == SHAPING.index(name)).tolist())
 
 
-def test_each_filter_is_named_for_what_it_took(trained: TrainedGPT) -> None:
+def test_each_removed_character_names_its_filter(trained: TrainedGPT) -> None:
     options = {"temperature": 2.0, "top_k": 9, "top_p": 0.8, "min_p": 0.95}
     found = trained.following("the c", **options)
     drawn = probabilities(logits_of(trained, "the c"), SampleConfig(**options))[0]

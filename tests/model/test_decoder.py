@@ -1,4 +1,4 @@
-"""torch behind the reader's interface writes what numpy writes."""
+"""The torch decoder writes the same text as numpy's."""
 
 from __future__ import annotations
 

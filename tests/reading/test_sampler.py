@@ -218,7 +218,7 @@ def test_filters_keep_the_likeliest_in_proportion_and_never_none(
 
 @fast
 @given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=shares)
-def test_each_filter_keeps_exactly_what_it_says(
+def test_each_filter_keeps_exactly_what_its_definition_says(
     logits: Logits, temperature: float, k: int, p: float
 ) -> None:
     plain, kept = ranked(logits, temperature=temperature, top_k=k)
@@ -350,7 +350,7 @@ def test_each_sample_stops_by_itself_and_all_are_awaited() -> None:
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
 
 
-def test_it_is_told_where_each_sample_stopped() -> None:
+def test_samples_report_which_stop_ended_each() -> None:
     decoding, vocabulary = nullcontext(CachedDecoder(reader_of(8))), Vocabulary("\nabcdef")
     config = SampleConfig(length=60, n=4, temperature=4.0)
     free = [

@@ -44,7 +44,7 @@ def test_without_ablation_what_stands_out_comes_first(found: Survey) -> None:
     assert set(ranked(without)[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
 
 
-def test_a_line_a_head_with_errors_and_the_uniform_head_last(found: Survey) -> None:
+def test_a_row_for_each_head_with_errors_and_the_uniform_head_last(found: Survey) -> None:
     lines = drawn(found, Page(), "previous")
     shown = [measure.title for measure in found.measures if measure.name in FIRST]
     assert lines[0].split() == " ".join(shown).split()
@@ -97,7 +97,7 @@ def test_lines_fit_the_page(found: Survey, width: int) -> None:
         assert any(measure.title.replace("Δ", "d") in line for line in lines)
 
 
-def test_programs_get_every_number_and_null_for_none(found: Survey) -> None:
+def test_programs_get_every_number_and_null_for_unknown_ones(found: Survey) -> None:
     record = heads_record(found, {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
     assert read["kinds"][1][0] == "induction"

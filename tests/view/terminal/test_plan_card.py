@@ -64,7 +64,7 @@ def test_the_facts_of_the_card() -> None:
     )
 
 
-def test_a_model_with_ngrams_says_what_they_take_and_whom_it_is_not_for() -> None:
+def test_the_card_of_an_ngram_model_has_their_share_and_what_to_train_instead() -> None:
     config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
     facts = model_facts(config)
     assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
@@ -91,7 +91,7 @@ def test_characters_are_named_visibly_and_not_all_of_many() -> None:
     assert character_facts("abcde", "", most=3) == "rare: 'a' 'b' 'c' and 2 more"
 
 
-def test_what_was_folded_is_told_in_full_numbers() -> None:
+def test_folded_characters_are_listed_with_exact_numbers() -> None:
     corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
     assert folded_facts(corpus, "\ufffd", most=2) == (
         "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
@@ -132,7 +132,7 @@ def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_what_is_to_beat_reads_well_in_a_narrow_card(width: int) -> None:
+def test_the_loss_to_beat_fits_a_narrow_card_and_no_number_is_broken(width: int) -> None:
     baseline = Baseline((3.238, 2.317, 1.694, 1.344, 1.205, 1.159, 1.14, 1.1213), 9, 9)
     facts = baseline_facts(4.635, baseline)
     lines = shown(card({"to beat": facts}), width).splitlines()

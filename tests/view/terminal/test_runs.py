@@ -103,7 +103,7 @@ def test_a_story_shows_the_losses_on_each_text_apart() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_tables_fit_and_show_names_as_they_are_but_harmless(width: int) -> None:
+def test_tables_fit_and_escape_names(width: int) -> None:
     run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
     samples = [{"step": 12, "text": f"\n{NASTY}\n"}]
     for renderable in (
@@ -121,7 +121,7 @@ def test_tables_fit_and_show_names_as_they_are_but_harmless(width: int) -> None:
     assert all(name in told for name in (*vars(named.model), *vars(named.train)))
 
 
-def test_a_damaged_run_is_told_beside_the_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
+def test_a_damaged_run_is_reported_beside_the_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
     torn = Run(tmp_path / "checkpoints" / "torn")
     (torn.path / "step-00000001").mkdir(parents=True)
     (torn.path / "step-00000001" / "manifest.json").write_text("{")

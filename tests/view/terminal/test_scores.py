@@ -81,7 +81,7 @@ def test_the_remedy_for_a_loss_above_the_baseline_follows_from_the_run() -> None
     )
 
 
-def test_a_comparison_shows_its_interval_and_what_it_does_not_say() -> None:
+def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     random = np.random.default_rng(1)
     a = random.random(1000)
     recipes = " · this compares two models; to compare recipes, train several seeds of each"

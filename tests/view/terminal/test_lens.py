@@ -34,7 +34,7 @@ def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) ->
             assert float(chance) == pytest.approx(lens.probabilities[depth, query, 0], abs=0.0051)
 
 
-def test_what_comes_is_bold(trained: TrainedGPT) -> None:
+def test_the_character_that_follows_is_bold(trained: TrainedGPT) -> None:
     chosen = look(trained, "the cat sat on")
     lens = trained.lens(chosen.attention)
     lines = lens_lines(chosen, lens, trained.vocabulary.characters, Page())[3:17]
