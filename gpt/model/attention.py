@@ -4,7 +4,10 @@ Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) �
 concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
 the same packed checkpoint layout: `qkv` holds the rows of all heads' queries, then keys, then
 values.
-Tensor names: B batch, T time, C n_embd, H heads, D head_size.
+Other kinds of attention are arguments. memory: (B, S, C), what keys and values come from, instead
+of x; it has no positions. allowed: (T, S), True where a query may look at a key; if None, at itself
+and what came before it, or at all of a memory. bias: (H, T, S), added to the scaled scores.
+Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout, rms_norm
 
+#: Queries and keys -> the same with their positions in them.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: The keys and values of new positions -> those of all positions so far, and room for more.
+Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Head(nn.Module):
@@ -38,18 +44,28 @@ class Head(nn.Module):
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
-        """bias: (T, T), added to this head's scaled scores."""
-        T = x.shape[1]
-        queries, keys, values = self.query(x), self.key(x), self.value(x)  # three (B, T, D)
+    def forward(
+        self,
+        x: Tensor,
+        rotate: Rotate,
+        bias: Tensor | None = None,
+        memory: Tensor | None = None,
+        allowed: Tensor | None = None,
+    ) -> Tensor:
+        """bias: (T, S), of this head."""
+        T, seen = x.shape[1], x if memory is None else memory
+        queries, keys, values = self.query(x), self.key(seen), self.value(seen)  # (B, T or S, D)
         if self.qk_norm:
             queries, keys = rms_norm(queries), rms_norm(keys)
-        queries, keys = rotate(queries, keys)
-        scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, T)
+        if memory is None:
+            queries, keys = rotate(queries, keys)
+            allowed = self.tril[:T, :T] if allowed is None else allowed
+        scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, S)
         if bias is not None:
             scores = scores + bias
-        scores = scores.masked_fill(~self.tril[:T, :T], float("-inf"))
-        weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, T)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, S)
         return weights @ values  # type: ignore[no-any-return]  # (B, T, D)
 
 
@@ -64,11 +80,18 @@ class MultiHeadAttention(nn.Module):
         self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
-    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
-        """bias: (H, T, T), added to the heads' scaled scores."""
-        each = [None] * len(self.heads) if bias is None else bias
-        heads = zip(self.heads, each, strict=True)
-        x = torch.cat([head(x, rotate, own) for head, own in heads], dim=-1)  # (B, T, C)
+    def forward(
+        self,
+        x: Tensor,
+        rotate: Rotate,
+        bias: Tensor | None = None,
+        memory: Tensor | None = None,
+        allowed: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        each = zip(self.heads, [None] * len(self.heads) if bias is None else bias, strict=True)
+        contexts = [head(x, rotate, own, memory, allowed) for head, own in each]
+        x = torch.cat(contexts, dim=-1)  # (B, T, C)
         return self.dropout(self.proj(x))  # type: ignore[no-any-return]
 
 
@@ -83,25 +106,48 @@ class FusedAttention(nn.Module):
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
-        """bias: (H, T, T), added to the heads' scaled scores."""
+    def forward(
+        self,
+        x: Tensor,
+        rotate: Rotate,
+        bias: Tensor | None = None,
+        memory: Tensor | None = None,
+        allowed: Tensor | None = None,
+        store: Store | None = None,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C). store: puts new keys and values into a cache; needs `allowed`."""
         B, T, C = x.shape
         queries, keys, values = (
-            part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
-            for part in self.qkv(x).chunk(3, dim=-1)
+            part.view(B, -1, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T or S, D)
+            for part in self._project(x, memory)
         )
         if self.qk_norm:
             queries, keys = rms_norm(queries), rms_norm(keys)
-        queries, keys = rotate(queries, keys)
+        if memory is None:
+            queries, keys = rotate(queries, keys)
+        if store is not None:
+            keys, values = store(keys, values)  # (B, H, S, D)
         dropout = self.attention_dropout if self.training else 0.0
-        mask = None
+        causal = allowed is None and memory is None
         if bias is not None:
-            future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-            mask = bias.masked_fill(future, float("-inf")).type_as(queries)[None]  # (1, H, T, T)
+            allowed = _biased(bias, keys.new_ones(T, T).tril().bool() if causal else allowed)
+            allowed, causal = allowed.type_as(queries), False
         x = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
+            queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal
         )
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
+
+    def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
+        """(B, T, C) queries, and the keys and values of x or of the memory, (B, T or S, C)."""
+        if memory is None:
+            return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
+        query, key, value = self.qkv.weight.chunk(3)
+        return F.linear(x, query), F.linear(memory, key), F.linear(memory, value)
+
+
+def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
+    """(1, H, T, S) what is added to scores: the bias, and −inf where a query may not look."""
+    return (bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))[None]
 
 
 ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}

@@ -4,9 +4,8 @@ A cache of fixed size, a step that a CUDA graph repeats, and drawing on the devi
 characters need one copy to the host. It raises whatever torch raises; the caller then continues
 with numpy (gpt/reading/fallback.py).
 
-numpy in, numpy out, like the reader's decoder, and held to it by tests. Of the attention, only what
-a cache changes is written here; everything else is the model's own modules.
-Tensor names: B batch, T new positions, C n_embd, H heads, D head_size, S block_size.
+numpy in, numpy out, like the reader's decoder, and held to it by tests. The forward is the model's
+own, with a cache. Tensor names: B batch.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from gpt.config import SampleConfig
-from gpt.model.gpt import GPT
-from gpt.model.layers import rms_norm
+from gpt.model.gpt import GPT, Cache
 from gpt.model.sampler import draw
 
 AHEAD = 64  # most characters drawn before they are copied to the host
@@ -34,14 +30,8 @@ class TorchDecoder:
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config = model.config
-        self._model = model.to(device).eval()
+        self._model = _fused(model).to(device).eval()
         self._device = torch.device(device)
-        stored = model.stored_parameters()
-        self._qkv = [
-            stored[f"blocks.{layer}.attention.qkv.weight"] for layer in range(self.config.n_layer)
-        ]
-        lower = torch.ones(self.config.block_size, self.config.block_size, dtype=torch.bool)
-        self._mask = lower.tril().to(device)  # (S, S): what each position may see
         self._length = 0
         self._state: _State | None = None
         self._steps: Callable[[], None] = self._step
@@ -62,7 +52,7 @@ class TorchDecoder:
         self._length = ids.shape[1]
         at = torch.arange(self._length, device=self._device)
         tokens = torch.from_numpy(ids.astype(np.int64)).to(self._device)
-        self._state.logits.copy_(self._forward(tokens, at))
+        self._state.logits.copy_(self._model(tokens, self._state.cache.move(at))[:, 0])
         self._state.at.fill_(self._length)
         return self._read()
 
@@ -111,7 +101,7 @@ class TorchDecoder:
         """The state's next ids -> its logits; what a CUDA graph repeats."""
         assert self._state is not None
         state = self._state
-        state.logits.copy_(self._forward(state.ids[:, None], state.at))
+        state.logits.copy_(self._model(state.ids[:, None], state.cache.move(state.at))[:, 0])
         state.at.add_(1)
 
     def _draw(self, config: SampleConfig) -> None:
@@ -122,49 +112,6 @@ class TorchDecoder:
         state.ids.copy_(chosen)
         state.drawn.index_copy_(0, state.count, chosen[None])
         state.count.add_(1)
-
-    def _forward(self, ids: Tensor, at: Tensor) -> Tensor:
-        """(B, T) ids at the positions (T,) -> (B, vocab_size) logits after the last."""
-        model: Any = self._model
-        position = model.position
-        x = position.embed(self._embed(ids, at), at)
-        mask = self._mask.index_select(0, at)  # (T, S)
-        bias = position.bias(self.config.block_size, at)
-        if bias is not None:
-            mask = bias.masked_fill(~mask, float("-inf"))[None]  # (1, H, T, S)
-        for layer, block in enumerate(model.blocks):
-            x = x + self._attend(block.norm1(x), layer, block, at, mask)
-            x = x + block.feed_forward(block.norm2(x))
-        return model.lm_head(model.norm(x[:, -1:]))[:, 0].float()  # type: ignore[no-any-return]
-
-    def _embed(self, ids: Tensor, at: Tensor) -> Tensor:
-        """(B, T) ids at (T,) -> (B, T, C): characters and the n-grams that end with them."""
-        model = self._model
-        x: Tensor = model.token_embedding(ids)
-        if model.ngram_embedding is not None and self._state is not None:
-            known, reach = self._state.known, self.config.ngram
-            known.index_copy_(1, at + reach - 1, ids)
-            window = known[:, at[:, None] + torch.arange(reach, device=at.device)]  # (B, T, N)
-            rows = model.ngram_embedding.rows(window.flatten(0, 1))[:, -1]  # (B·T, N − 1)
-            x = x + model.ngram_embedding.weight[rows].sum(dim=1).view_as(x)
-        return x
-
-    def _attend(self, x: Tensor, layer: int, block: Any, at: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C): new queries on all keys so far; mask: as torch's attn_mask."""
-        assert self._state is not None
-        B, T, C = x.shape
-        queries, keys, values = (
-            part.view(B, T, self.config.n_head, -1).transpose(1, 2)  # (B, H, T, D)
-            for part in F.linear(x, self._qkv[layer]).chunk(3, dim=-1)
-        )
-        if self.config.qk_norm:
-            queries, keys = rms_norm(queries), rms_norm(keys)
-        queries, keys = self._model.position.rotate(queries, keys, at)
-        all_keys, all_values = self._state.keys[layer], self._state.values[layer]
-        all_keys.index_copy_(2, at, keys)
-        all_values.index_copy_(2, at, values)
-        context = F.scaled_dot_product_attention(queries, all_keys, all_values, attn_mask=mask)
-        return block.attention.proj(context.transpose(1, 2).reshape(B, T, C))  # type: ignore[no-any-return]
 
     def _read(self) -> npt.NDArray[np.float32]:
         """The state's logits. Raises FloatingPointError if one is not finite."""
@@ -189,20 +136,24 @@ class TorchDecoder:
         return graph.replay
 
 
+def _fused(model: GPT) -> GPT:
+    """The model if its attention takes a cache, else a copy with the attention that does."""
+    if model.config.attention == "fused":
+        return model
+    fused = GPT(replace(model.config, attention="fused"))
+    fused.load_parameters(model.stored_parameters())
+    return fused
+
+
 class _State:
     """What a step reads and writes, at addresses that stay: a graph knows nothing else."""
 
     def __init__(self, decoder: TorchDecoder, batch: int) -> None:
         config, device = decoder.config, decoder._device
-        cache = (config.n_layer, batch, config.n_head, config.block_size, config.head_size)
         self.batch = batch
-        self.keys = torch.zeros(cache, device=device)
-        self.values = torch.zeros(cache, device=device)
+        self.cache = Cache(config, batch, device)
         self.ids = torch.zeros(batch, dtype=torch.int64, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)  # where they go
-        # The text so far, after as many −1 as an n-gram may reach back before it.
-        known = (batch, config.ngram - 1 + config.block_size)
-        self.known = torch.full(known, -1, dtype=torch.int64, device=device)
         self.logits = torch.zeros(batch, config.vocab_size, device=device)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)  # drawn so far
         self.drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +28,50 @@ class Block(nn.Module):
         self.norm2 = NORMS[config.norm](config)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None) -> Tensor:
-        x = x + self.attention(self.norm1(x), rotate, bias)
+    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None, **more: Any) -> Tensor:
+        """more: what else the attention takes."""
+        x = x + self.attention(self.norm1(x), rotate, bias, **more)
         return x + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
+
+
+class Cache:
+    """Keys and values of the positions so far, at addresses that stay: a CUDA graph knows no other.
+
+    (L, B, H, S, D), S = block_size; and the text, which n-grams reach back into. at: (T,), the
+    positions of the ids that a forward is given with the cache.
+    """
+
+    at: Tensor
+
+    def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:
+        size, self._reach = config.block_size, config.ngram
+        shape = (config.n_layer, batch, config.n_head, size, config.head_size)
+        self.keys, self.values = (torch.zeros(shape, device=device) for _ in range(2))
+        # The text so far, after as many −1 as an n-gram may reach back before it.
+        before = (batch, self._reach - 1 + size)
+        self._text = torch.full(before, -1, dtype=torch.int64, device=device)
+        self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
+
+    def move(self, at: Tensor) -> Cache:
+        """Itself, for ids at these positions."""
+        self.at = at
+        return self
+
+    def windows(self, ids: Tensor) -> Tensor:
+        """(B, T) new ids -> (B, T, N): each after the N − 1 before it; −1 is before the text."""
+        self._text.index_copy_(1, self.at + self._reach - 1, ids)
+        return self._text[:, self.at[:, None] + torch.arange(self._reach, device=ids.device)]
+
+    def layers(self) -> list[dict[str, Any]]:
+        """What each layer's attention takes so that new queries look at all keys so far."""
+        allowed = self._past.index_select(0, self.at)  # (T, S)
+        stores = [partial(self._store, layer) for layer in range(len(self.keys))]
+        return [{"allowed": allowed, "store": store} for store in stores]
+
+    def _store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys[layer].index_copy_(2, self.at, keys)
+        self.values[layer].index_copy_(2, self.at, values)
+        return self.keys[layer], self.values[layer]
 
 
 class GPT(nn.Module):
@@ -47,14 +90,20 @@ class GPT(nn.Module):
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+        """With a cache, the ids stand at its positions `at`, and only the logits after the last of
+        them are computed: (B, 1, vocab_size). That takes fused attention.
+        """
+        at, keys = (None, ids.shape[1]) if cache is None else (cache.at, self.config.block_size)
         x = self.token_embedding(ids)  # (B, T, C)
-        if self.ngram_embedding is not None:
-            x = x + self.ngram_embedding(ids)
-        x = self.dropout(self.position.embed(x))
-        bias = self.position.bias(ids.shape[1])  # (H, T, T), or None
-        for block in self.blocks:
-            x = block(x, self.position.rotate, bias)
+        if (ngrams := self.ngram_embedding) is not None:
+            x = x + (ngrams(ids) if cache is None else ngrams.after(cache.windows(ids)))
+        x = self.dropout(self.position.embed(x, at))
+        rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
+        layers = [{}] * len(self.blocks) if cache is None else cache.layers()
+        for block, cached in zip(self.blocks, layers, strict=True):
+            x = block(x, rotate, bias, **cached)
+        x = x if cache is None else x[:, -1:]
         return self.lm_head(self.norm(x))  # type: ignore[no-any-return]  # (B, T, vocab_size)
 
     def stored_parameters(self) -> dict[str, Tensor]:

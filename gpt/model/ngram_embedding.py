@@ -49,6 +49,11 @@ class NgramEmbedding(nn.Module):
             per_sample_weights=shares,
         ).view(*ids.shape, -1)  # (B, T, C)
 
+    def after(self, windows: Tensor) -> Tensor:
+        """(B, T, N) a character with those before it, −1 before the text -> (B, T, C)."""
+        rows = self.rows(windows.flatten(0, 1))[:, -1]  # (B·T, N − 1)
+        return self.weight[rows].sum(dim=1).view(*windows.shape[:2], -1)
+
     def rows(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, N) rows of the table."""
         T, first, rows = ids.shape[1], 0, []

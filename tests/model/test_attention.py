@@ -82,6 +82,35 @@ def test_dropout_drops_weights_and_output_while_training_only(kind: str) -> None
     assert not torch.equal(by_head[:, 0], by_head[:, 1])
 
 
+@both
+def test_what_is_allowed_by_default_is_the_past(kind: str) -> None:
+    x, attention = torch.randn(2, 5, 4), attention_of(kind)
+    past = torch.ones(5, 5, dtype=torch.bool).tril()
+    torch.testing.assert_close(attention(x, unturned, allowed=past), attention(x, unturned))
+    whole = attention(x, unturned, allowed=torch.ones(5, 5, dtype=torch.bool))
+    torch.testing.assert_close(whole, attention(x, unturned, memory=x))
+    assert not torch.allclose(whole, attention(x, unturned))
+
+
+def test_both_attentions_look_at_a_memory_alike() -> None:
+    random = torch.Generator().manual_seed(4)
+    x, memory = torch.randn(2, 3, 4, generator=random), torch.randn(2, 7, 4, generator=random)
+    allowed = torch.rand(3, 7, generator=random) < 0.6
+    allowed[:, 0] = True
+    bias = torch.randn(2, 3, 7, generator=random)
+    heads, fused = attention_of("heads"), attention_of("fused")
+    for options in ({}, {"allowed": allowed}, {"bias": bias}, {"allowed": allowed, "bias": bias}):
+        found = fused(x, unturned, memory=memory, **options)
+        assert found.shape == (2, 3, 4)
+        torch.testing.assert_close(found, heads(x, unturned, memory=memory, **options))
+    hidden = memory.clone()
+    hidden[:, ~allowed.any(dim=0)] += 1
+    hidden[:, 1] += 5
+    changed = heads(x, unturned, memory=hidden, allowed=allowed)
+    same = (changed == heads(x, unturned, memory=memory, allowed=allowed)).all(dim=-1)  # (B, T)
+    assert torch.equal(same[0], ~allowed[:, 1])
+
+
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_position_adds_to_the_stream_or_turns_or_adds_to_scores(position: Position) -> None:
     config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, position=position)
