@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from functools import partial
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from gpt.devices import usable
-from gpt.errors import CheckpointError, ConfigError, GptxError
+from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.sampler import DrawingDecoder
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
@@ -17,6 +18,7 @@ from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import Run
 from gpt.storage.runs import find_run
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,48 @@ class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
     name: the run's name. A model file without its run has its path as name, and no manifest.
+    device: what `model` writes with.
     """
 
     name: str
     stored: StoredModel
     manifest: Manifest | None
+    device: str = "cpu"
+
+    @cached_property
+    def model(self) -> TrainedGPT:
+        """The model, opened and proven when first used. Raises as `open_model`."""
+        return open_model(self.stored, self.device)
+
+    @property
+    def title(self) -> str:
+        """Name and step."""
+        return f"{self.name} step {self.stored.step:,}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Which checkpoint an answer came from, for programs. vouched: its digest was checked."""
+        stored = self.stored
+        return {
+            "run": self.name,
+            "step": stored.step,
+            "checkpoint": stored.sha256,
+            "vouched": stored.vouched,
+        }
+
+    def splits(self, data: Path) -> tuple[Ids, Ids]:
+        """The ids that the run was trained and validated on.
+
+        Raises TextError if there is no run, or if its corpus has changed or cannot be found.
+        """
+        from gpt.corpus.corpus import find_corpus
+
+        if self.manifest is None:
+            raise TextError(
+                f"{self.name} is a model file without its run, so its corpus is unknown"
+            )
+        corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
+        return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
 
 
 def load(
@@ -40,7 +79,7 @@ def load(
     "cuda" and "mps" write with torch if it reproduces the probe; "auto" uses CUDA if there is any.
     Raises CheckpointError, ConfigError.
     """
-    return open_model(read(path, step).stored, device)
+    return replace(read(path, step), device=device).model
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:

@@ -24,9 +24,12 @@ if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is 
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
     from gpt.heads.logit_lens import Lens
+    from gpt.heads.measures import Measure
     from gpt.heads.next_character import Following
     from gpt.heads.survey import Survey
+    from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
+    from gpt.vocabulary import Ids
 
 STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its text
 
@@ -200,13 +203,20 @@ class TrainedGPT:
         return following(self.reader, ids, config)
 
     def heads(
-        self, text: str | None = None, *, windows: int = 32, ablation: Ablation | None = None
+        self,
+        text: str | Ids | None = None,
+        *,
+        windows: int = 32,
+        ablation: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
     ) -> Survey:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
         Without a text: on the start of the validation split, which the model file contains; `gptx
-        heads` reads the whole split if it finds the corpus. The survey names its text. Raises
-        TextError if the text is too short or has unknown characters, and ValueError otherwise.
+        heads` reads the whole split if it finds the corpus. name: what the survey calls the text.
+        done is called with the share of the work that is done. Raises TextError if the text is too
+        short or has unknown characters, and ValueError otherwise.
         """
         from gpt.heads.survey import survey
 
@@ -214,9 +224,16 @@ class TrainedGPT:
             raise ValueError(f"windows: {windows} is less than 1")
         if ablation not in (None, "mean", "zero"):
             raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
-        name = self.excerpt_name if text is None else f"a text of {len(text):,} characters"
-        ids = self.vocabulary.encode(self.stored.excerpt if text is None else text)
-        return survey(self.reader, ids, windows, ablation, text=name)
+        if text is None:
+            text, name = self.stored.excerpt, name or self.excerpt_name
+        name = name or f"a text of {len(text):,} characters"
+        return survey(self.reader, self._ids(text), windows, ablation, done, name)
+
+    def measures(self, attention: AttentionMap) -> list[Measure]:
+        """What each head does with the one text of an attention map."""
+        from gpt.heads.measures import measure
+
+        return measure(self.reader, [attention])
 
     @property
     def excerpt_name(self) -> str:
@@ -260,19 +277,29 @@ class TrainedGPT:
             cut = cut[: cut.rindex(" ")]
         return cut.rstrip() or line[:longest]
 
-    def score(self, text: str, *, unknown: str = "error") -> Score:
+    def score(self, text: str | Ids, *, unknown: str = "error") -> Score:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
         from gpt.reading.score import score
 
-        return score(self.reader, self.vocabulary.encode(text, unknown))
+        return score(self.reader, self._ids(text, unknown))
 
     def surprises(
-        self, text: str, *, unknown: str = "error", overlapping: bool = True
+        self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
     ) -> Surprises:
         """What the model made of every character after the first, with at least half of block_size
         before it where the text has it; else in the windows of `score`. Raises TextError as that.
         """
         from gpt.reading.score import surprise_of_each
 
-        ids = self.vocabulary.encode(text, unknown)
-        return surprise_of_each(self.reader, ids, overlapping=overlapping)
+        return surprise_of_each(self.reader, self._ids(text, unknown), overlapping=overlapping)
+
+    def compare(self, other: TrainedGPT, text: str) -> Paired:
+        """How both models predict the same text, character by character. Raises TextError."""
+        from gpt.reading.paired import paired
+
+        mine, its = (each.surprises(text, overlapping=False) for each in (self, other))
+        return paired(mine.nats, its.nats)
+
+    def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
+        """A text's ids; of what is given as ids, these."""
+        return self.vocabulary.encode(text, unknown) if isinstance(text, str) else text

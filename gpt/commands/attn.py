@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,14 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import Opened, known_text, open_run, subject_of, text_or_example
-from gpt.commands.options import Checkpoints, ConfigFile, Json, RunName, Unknown
+from gpt.commands.options import (
+    Ascii,
+    Checkpoints,
+    Color,
+    ConfigFile,
+    Digits,
+    Json,
+    RunName,
+    TextFile,
+    Unknown,
+    known_text,
+    open_run,
+    output_option,
+    text_or_example,
+)
 from gpt.config.show import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gpt.heads.attention_map import AttentionMap
+    from gpt.heads.measures import Measure
+    from gpt.loading import Saved
     from gpt.view.files.exports import Figure
     from gpt.view.page.page import Subject
     from gpt.view.selection import Look
@@ -34,7 +51,7 @@ def attn(
         str | None,
         typer.Argument(help="What to look at; - reads stdin.", show_default="from validation"),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="File with the text.")] = None,
+    file: TextFile = None,
     run: RunName = None,
     step: Annotated[
         str, typer.Option(help="best, last, a kept step's number; A:B compares two.")
@@ -60,7 +77,7 @@ def attn(
     ] = None,
     view: Annotated[View, typer.Option(help="heads: all of them, small.")] = "auto",
     top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3,
-    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 2,
+    digits: Digits = 2,
     scale: Annotated[Scale, typer.Option(help="row: each row's largest is full.")] = "fixed",
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
@@ -70,7 +87,7 @@ def attn(
             show_default="by the ending of -o, else text",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file.")] = None,
+    output: Annotated[Path | None, output_option("A file.")] = None,
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False,
@@ -78,8 +95,8 @@ def attn(
         bool, typer.Option("--truncate", help="Of a text longer than the context, use the end.")
     ] = False,
     unknown: Unknown = "error",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
-    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    ascii_only: Ascii = False,
+    color: Color = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     config: ConfigFile = None,
     as_json: Json = False,
@@ -87,9 +104,7 @@ def attn(
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view.files import exports
     from gpt.view.selection import Look, select
-    from gpt.view.terminal.lines import Page
 
-    output = None if output == Path("-") else output
     if show and output is None:
         output = _own_page()
     if as_json and format not in (None, "json"):
@@ -116,14 +131,9 @@ def attn(
         selection = select(attention, layer or default, head or default, stage, query, key)
         looks.append(Look(name, attention, selection))
     if form == "text":
-        page = Page(
-            width=None if output else console.page_width(),
-            ascii_only=ascii_only or not (output or console.speaks_utf8()),
-            precision=digits,
-            scale=scale,
-            top=top,
-        )
-        console.deliver_lines(_lines(opened, looks, drawing, page), output, color)
+        answer = console.Output(output, ascii_only, color)
+        page = answer.page(precision=digits, scale=scale, top=top)
+        answer.lines(_lines(opened, looks, drawing, page))
     else:
         asked = (layer, head)
         console.deliver(_written(opened, looks, form, asked, view, scale, ascii_only), output)
@@ -174,7 +184,7 @@ def _say_what_is_ignored(view: View, form: str, given: dict[str, str | None]) ->
         console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
 
 
-def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[Opened]:
+def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[Saved]:
     """One checkpoint, or the two to compare."""
     first, colon, second = step.partition(":")
     if not colon and diff is None:
@@ -183,22 +193,22 @@ def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> 
     opened = [open_run(checkpoints, run, first)]
     against = diff or run or opened[0].name  # the newest run may have changed since
     opened.append(open_run(checkpoints, against, (second or "best") if colon else first))
-    one, other = (each.model.stored for each in opened)
+    one, other = (each.stored for each in opened)
     if one.source.resolve() == other.source.resolve():
         option = "--step" if diff is None else "--diff"
         raise ConfigError(f"{option}: both are step {one.step:,} of the same run")
     return opened
 
 
-def _names(opened: list[Opened]) -> list[str]:
+def _names(opened: list[Saved]) -> list[str]:
     """What tells the checkpoints apart: their steps within a run, else runs and steps."""
     if len({each.name for each in opened}) == 1 < len(opened):
-        return [f"step {each.model.stored.step:,}" for each in opened]
+        return [f"step {each.stored.step:,}" for each in opened]
     return [each.title for each in opened]
 
 
 def _lines(
-    opened: list[Opened], looks: list[Look], view: Drawing | Literal["lens"], page: Page
+    opened: list[Saved], looks: list[Look], view: Drawing | Literal["lens"], page: Page
 ) -> list[Text]:
     """What the terminal shows."""
     from rich.text import Text
@@ -219,7 +229,7 @@ def _lines(
 
 
 def _written(
-    opened: list[Opened],
+    opened: list[Saved],
     looks: list[Look],
     form: Literal["json", "csv", "npz", "html"] | Figure,
     asked: tuple[str | None, str | None],
@@ -248,13 +258,12 @@ def _written(
     return _figure(looks, form, scale, ascii_only)
 
 
-def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str | None) -> str:
+def _page(opened: list[Saved], looks: list[Look], layer: str | None, head: str | None) -> str:
     """layer and head: as the user gave them; without them, `opening` chooses."""
-    from gpt.heads.measures import measure
     from gpt.view.page.page import Start, build_page, opening
 
     subjects = [
-        subject_of(each, look.name, look.attention, measure(each.model.reader, [look.attention]))
+        subject_of(each, look.name, look.attention, each.model.measures(look.attention))
         for each, look in zip(opened, looks, strict=True)
     ]
     chosen = looks[0].selection
@@ -271,6 +280,17 @@ def _page(opened: list[Opened], looks: list[Look], layer: str | None, head: str 
     title = " and ".join(look.name for look in looks)
     run = opened[0].name
     return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
+
+
+def subject_of(
+    opened: Saved, name: str, attention: AttentionMap, measures: Sequence[Measure]
+) -> Subject:
+    """What the HTML page shows of a checkpoint."""
+    from gpt.view.page.page import Subject
+
+    model = opened.model
+    characters = model.vocabulary.characters
+    return Subject(name, attention, model.lens(attention), characters, measures, opened.origin)
 
 
 def _count_heads(subject: Subject) -> int:

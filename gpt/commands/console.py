@@ -10,8 +10,9 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -23,6 +24,8 @@ from gpt.storage import files
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+    from gpt.view.terminal.lines import Page
 
 CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line that no terminal limits
@@ -103,10 +106,7 @@ def writing() -> Iterator[None]:
 
 def write(text: str) -> None:
     """Raw UTF-8 text to stdout, at once. Raises StorageError."""
-    with writing():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
-        sys.stdout.buffer.flush()
+    deliver(text.encode("utf-8", "surrogatepass"))
 
 
 def speaks_utf8() -> bool:
@@ -148,7 +148,7 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
     write("\n" * (last != "\n"))
 
 
-def deliver(data: bytes, output: Path | None) -> None:
+def deliver(data: bytes, output: Path | None = None) -> None:
     """Bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
     A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
@@ -157,9 +157,10 @@ def deliver(data: bytes, output: Path | None) -> None:
         with files.storage_errors(f"write {output}"):
             files.output(output, data)
         return
-    if sys.stdout.isatty() and b"\0" in data:
+    if b"\0" in data and sys.stdout.isatty():
         raise ConfigError("--format: this one is binary; give it a file with -o")
     with writing():
+        sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
@@ -168,6 +169,40 @@ def _is_stdout(path: Path) -> bool:
     with suppress(OSError, ValueError):  # no such file, or stdout is not a file
         return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
     return False
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command's answer goes, and how text is drawn. path: a file; None is stdout."""
+
+    path: Path | None = None
+    ascii_only: bool = False
+    color: str = "auto"
+
+    def page(self, **drawing: Any) -> Page:
+        """A page as wide as the terminal, in ASCII if the terminal needs it; files need neither."""
+        from gpt.view.terminal.lines import Page
+
+        signs = self.ascii_only or not (self.path or speaks_utf8())
+        return Page(None if self.path else page_width(), signs, **drawing)
+
+    def lines(self, lines: Iterable[Text]) -> None:
+        deliver_lines(lines, self.path, self.color)
+
+    def json(self, *records: Mapping[str, Any]) -> None:
+        """A line of JSON for each record."""
+        import json
+
+        lines = (json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records)
+        self.text("".join(f"{line}\n" for line in lines))
+
+    def text(self, text: str) -> None:
+        deliver(text.encode("utf-8", "surrogatepass"), self.path)
+
+
+def write_json(*records: Mapping[str, Any]) -> None:
+    """A line of JSON on stdout for each record. Raises StorageError."""
+    Output().json(*records)
 
 
 def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:

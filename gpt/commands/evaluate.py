@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import Opened, known_text, open_run
-from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
+from gpt.commands.options import (
+    Ascii,
+    Checkpoints,
+    Color,
+    ConfigFile,
+    Data,
+    Json,
+    RunName,
+    Step,
+    Unknown,
+    known_text,
+    open_run,
+)
 from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
+    from gpt.loading import Saved
     from gpt.storage.manifest import Baseline, Manifest
     from gpt.trained import TrainedGPT
-    from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
 
 SCHEMA = 2
@@ -81,8 +91,8 @@ def evaluate(
         ),
     ] = False,
     unknown: Unknown = "error",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
-    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    ascii_only: Ascii = False,
+    color: Color = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     data: Data = Path("data"),
     config: ConfigFile = None,
@@ -92,9 +102,7 @@ def evaluate(
 
     By training's windows, side by side; --chars gives each character half a window or more.
     """
-    from gpt.reading.score import score
     from gpt.view.terminal import scores
-    from gpt.view.terminal.lines import Page
 
     if chars and against is not None:
         raise ConfigError("--chars and --against: give one of them")
@@ -109,7 +117,7 @@ def evaluate(
         if not files and opened.manifest:
             may_have_seen = earlier_sight(opened.manifest, other.manifest, other.name)
     trained_on = _counted_text(opened, data) if counting else None
-    page = Page(console.page_width(), ascii_only or not console.speaks_utf8())
+    output = console.Output(None, ascii_only, color)
 
     def tell(text: Scored) -> None:
         record = {"schema": SCHEMA, "scored": text.label, **text.facts, **opened.origin}
@@ -118,15 +126,15 @@ def evaluate(
             told = _compared(opened, other, text, record, unknown)
         elif chars:
             listed = WORST if worst is None else worst
-            told = _characters(model, text, record, page, listed, color, as_json)
+            told = _characters(model, text, record, output, listed, as_json)
         else:
-            found = score(model.reader, text.ids)
+            found = model.score(text.ids)
             record |= scores.score_record(found)
             told = scores.score_line(found)
         if other is None:
             told += _beside_counting(text, record, trained_on, opened)
         if as_json:
-            console.write(json.dumps(record, ensure_ascii=False) + "\n")
+            console.write_json(record)
         else:
             console.tell(f"{text.label}: {told}")
 
@@ -181,7 +189,7 @@ def _label(name: str) -> str:
     return "standard input" if name == "-" else name
 
 
-def _file(name: str, opened: Opened, unknown: str, trained_on: Ids | None) -> Scored:
+def _file(name: str, opened: Saved, unknown: str, trained_on: Ids | None) -> Scored:
     """A file's characters that the model knows. Raises TextError."""
     model, label, text = opened.model, _label(name), console.read_text(name)
     ids = model.vocabulary.encode(known_text(model, text, unknown, label))
@@ -239,7 +247,7 @@ def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None)
     return Scored(label, {"file": None, "split": "validation"}, ids, baseline=baseline)
 
 
-def _counted_text(opened: Opened, data: Path) -> Ids:
+def _counted_text(opened: Saved, data: Path) -> Ids:
     """The training text that --counting counts. Raises TextError."""
     from gpt.corpus.baseline import MOST_TRAIN
 
@@ -254,7 +262,7 @@ def _counted_text(opened: Opened, data: Path) -> Ids:
 
 
 def _beside_counting(
-    text: Scored, record: dict[str, Any], trained_on: Ids | None, opened: Opened
+    text: Scored, record: dict[str, Any], trained_on: Ids | None, opened: Saved
 ) -> str:
     """Adds the comparison with the baseline to the record; its line, or "" without a baseline.
 
@@ -284,46 +292,41 @@ def _characters(
     model: TrainedGPT,
     text: Scored,
     record: dict[str, Any],
-    page: Page,
+    output: console.Output,
     worst: int,
-    color: str,
     as_json: bool,
 ) -> str:
     """Shows every character's surprise, or puts it into the record."""
-    from gpt.reading.score import score, surprise_of_each
     from gpt.view.terminal import scores, surprise
 
-    whole = score(model.reader, text.ids)
-    found = surprise_of_each(model.reader, text.ids, overlapping=True)
+    whole, found = model.score(text.ids), model.surprises(text.ids)
     plain, characters = model.vocabulary.decode(text.ids), model.vocabulary.characters
     record |= {**scores.score_record(whole), "in_context": scores.score_record(found.score)}
     if as_json:
         each = surprise.surprise_record(plain, characters, found, text.places)
         record["per_character"] = each
         return ""
-    digits = not console.colours(color)
+    page, digits = output.page(), not console.colours(output.color)
     lines = [
         *surprise.coloured(plain, found, page, digits),
         *surprise.scale(page, digits),
         *surprise.worst(plain, characters, found, worst, page, text.places),
     ]
-    console.deliver_lines(lines, None, color)
+    output.lines(lines)
     one_window = len(text.ids) - 1 <= model.config.block_size
     return scores.score_line(whole, None if one_window else found.score)
 
 
 def _compared(
-    opened: Opened, against: Opened, scored: Scored, record: dict[str, Any], unknown: str
+    opened: Saved, against: Saved, scored: Scored, record: dict[str, Any], unknown: str
 ) -> str:
     """How two models differ on the characters that both know."""
-    from gpt.reading.paired import paired
     from gpt.view.terminal import scores
 
     model, other = opened.model, against.model
     whole = model.vocabulary.decode(scored.ids)
     text = known_text(other, whole, unknown, f"{scored.label} for {against.name}")
-    first, second = (each.surprises(text, overlapping=False) for each in (model, other))
-    found = paired(first.nats, second.nats)
+    found = model.compare(other, text)
     names = [opened.name, against.name]
     if names[0] == names[1]:
         names = [f"step {each.stored.step:,}" for each in (model, other)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,13 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import Opened, known_text, open_run, text_or_example
-from gpt.commands.options import Checkpoints, ConfigFile, RunName, Step, Unknown, typed
+from gpt.commands.options import (
+    Ascii,
+    Checkpoints,
+    Color,
+    ConfigFile,
+    RunName,
+    Step,
+    Unknown,
+    known_text,
+    open_run,
+    output_option,
+    text_or_example,
+    typed,
+)
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
 if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson
+    from gpt.loading import Saved
     from gpt.storage.model_file import StoredModel
 
 Chosen = Literal[LessonName, "mine", "all"]
@@ -83,11 +95,9 @@ def explain(
         bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
     ] = False,
     digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 4,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .md, a page.")
-    ] = None,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Signs in ASCII.")] = False,
-    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    output: Annotated[Path | None, output_option("A file: .txt, .json, or .md, a page.")] = None,
+    ascii_only: Ascii = False,
+    color: Color = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     config: ConfigFile = None,
     as_json: Annotated[
@@ -95,28 +105,26 @@ def explain(
     ] = False,
 ) -> None:
     """Attention one idea at a time: worked examples, every number shown and checked."""
-    output = None if output == Path("-") else output
     form = "json" if as_json else _form_of(output)
+    answer = console.Output(output, ascii_only, color)
     if seed is not None and seed > LAST_SEED:
         raise ConfigError(f"--seed: {seed} is not in [0, 2^63)")
     name = None if lesson is None else chosen_lesson(lesson)
     _refuse_what_would_be_ignored(typed(context), name, text, form)
     if name is None:
-        _list(form, output, ascii_only, color)
+        _list(form, answer)
         if form == "text":
             console.say("next   gptx explain simple")
         return
-    told: list[Lesson]
     made_by: dict[str, Any] = {}
     if name == "mine":
         opened, chosen = _opened(checkpoints, run, step, text, layer, head, unknown)
-        told = [opened.model.explain(chosen, layer, head)]
+        lessons = [opened.model.explain(chosen, layer, head)]
         made_by = {"text": chosen, "layer": layer, "head": head, **opened.origin}
     else:
-        told = list(_played(name, text, embeddings, seed))
-    shown = (digits, ascii_only, full)
-    _write(told, made_by, form, output, *shown, color, whole=name == "all")
-    if failed := {check for each in told for check in each.failed}:
+        lessons = list(_played(name, text, embeddings, seed))
+    _write(lessons, made_by, form, answer, digits, full, whole=name == "all")
+    if failed := {check for each in lessons for check in each.failed}:
         raise NumericsError(
             f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
         )
@@ -161,7 +169,7 @@ def _opened(
     layer: int,
     head: int,
     unknown: str,
-) -> tuple[Opened, str]:
+) -> tuple[Saved, str]:
     """The model and what of the text it knows. What can be refused is, before the run is told of.
 
     Raises GptxError.
@@ -207,55 +215,41 @@ def _played(
         yield catalogue.lesson(name, catalogue.material(name, words, rows, seed))
 
 
-def _list(form: str, output: Path | None, ascii_only: bool, color: str) -> None:
+def _list(form: str, answer: console.Output) -> None:
     """The lessons, a line each."""
     about: dict[str, str] = {name: ABOUT[name] for name in LESSONS} | {"mine": ABOUT_MINE}
     if form == "json":
-        lines = (
-            json.dumps({"lesson": n, "about": a}, ensure_ascii=False) for n, a in about.items()
-        )
-        console.deliver("".join(f"{line}\n" for line in lines).encode(), output)
+        answer.json(*({"lesson": name, "about": text} for name, text in about.items()))
         return
     from gpt.view.terminal.lesson import list_lines
 
-    console.deliver_lines(list_lines(about, _page(output, ascii_only, 4)), output, color)
+    answer.lines(list_lines(about, answer.page()))
 
 
 def _write(
-    told: list[Lesson],
+    lessons: list[Lesson],
     made_by: dict[str, Any],
     form: str,
-    output: Path | None,
+    answer: console.Output,
     digits: int,
-    ascii_only: bool,
     full: bool,
-    color: str,
     whole: bool,
 ) -> None:
-    """Lessons in the wanted form."""
+    """The lessons in a form; whole: all of them, so that Markdown is one page with a title."""
     if form == "text":
         from rich.text import Text
 
         from gpt.view.terminal.lesson import lesson_lines
 
-        page = _page(output, ascii_only, digits)
-        lines = [line for each in told for line in (*lesson_lines(each, page, full), Text())]
-        console.deliver_lines(lines[:-1], output, color)
+        page = answer.page(precision=digits)
+        lines = [line for each in lessons for line in (*lesson_lines(each, page, full), Text())]
+        answer.lines(lines[:-1])
         return
     from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
 
-    if form == "md":
-        written = page_of(told, digits, full) if whole else lesson_markdown(told[0], digits, full)
+    if form == "json":
+        answer.json(*(lesson_record(each, made_by) for each in lessons))
+    elif whole:
+        answer.text(page_of(lessons, digits, full))
     else:
-        records = (lesson_record(each, made_by) for each in told)
-        written = "".join(
-            f"{json.dumps(each, ensure_ascii=False, allow_nan=False)}\n" for each in records
-        )
-    console.deliver(written.encode(), output)
-
-
-def _page(output: Path | None, ascii_only: bool, digits: int) -> Any:
-    from gpt.view.terminal.lines import Page
-
-    signs = ascii_only or not (output or console.speaks_utf8())
-    return Page(None if output else console.page_width(), signs, digits)
+        answer.text(lesson_markdown(lessons[0], digits, full))

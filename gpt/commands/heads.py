@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import known_text, open_run, subject_of
-from gpt.commands.options import Checkpoints, ConfigFile, Data, Json, RunName, Step, Unknown
+from gpt.commands.attn import subject_of
+from gpt.commands.options import (
+    Ascii,
+    Checkpoints,
+    Color,
+    ConfigFile,
+    Data,
+    Digits,
+    Json,
+    RunName,
+    Step,
+    Unknown,
+    known_text,
+    open_run,
+    output_option,
+)
 from gpt.errors import ConfigError, TextError
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows
@@ -39,13 +52,11 @@ def heads(
     every: Annotated[
         bool, typer.Option("--all", help="All measures; the synthetic one for each period, too.")
     ] = False,
-    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 2,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A file: .txt, .json, or .html, a page.")
-    ] = None,
+    digits: Digits = 2,
+    output: Annotated[Path | None, output_option("A file: .txt, .json, or .html, a page.")] = None,
     unknown: Unknown = "error",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Signs in ASCII.")] = False,
-    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    ascii_only: Ascii = False,
+    color: Color = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     data: Data = Path("data"),
     config: ConfigFile = None,
@@ -54,13 +65,10 @@ def heads(
     """Rank every head by what it does, beside a head that looks evenly."""
     from gpt.commands.progress import working
     from gpt.heads.measures import RULE
-    from gpt.heads.survey import survey
     from gpt.view.files.exports import form_of
     from gpt.view.page.page import Start, build_page, opening
     from gpt.view.terminal import heads as view
-    from gpt.view.terminal.lines import Page
 
-    output = None if output == Path("-") else output
     opened = open_run(checkpoints, run, step)
     model = opened.model
     if file is not None:
@@ -81,18 +89,15 @@ def heads(
         raise ConfigError(f"--output: heads are told as text, JSON or a page, not as {form}")
     with working() as done:
         how = None if ablate == "no" else ablate
-        found = survey(model.reader, ids, windows, how, done, source)
+        found = model.heads(ids, windows=windows, ablation=how, name=source, done=done)
     order = view.ranked(found, sort)[:top]
+    answer = console.Output(output, ascii_only, color)
     if form == "text":
-        signs = ascii_only or not (output or console.speaks_utf8())
-        page = Page(None if output else console.page_width(), signs, digits)
-        lines = [*view.title(found, page), *view.heads_table(found, order, page, every)]
-        console.deliver_lines(lines, output, color)
-        return
-    if form == "json":
+        page = answer.page(precision=digits)
+        answer.lines([*view.title(found, page), *view.heads_table(found, order, page, every)])
+    elif form == "json":
         record = view.heads_record(found, opened.origin)
-        record["ranking"] = [list(place) for place in order]
-        written = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+        answer.json(record | {"ranking": [list(place) for place in order]})
     else:
         text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         name = opened.title
@@ -101,5 +106,4 @@ def heads(
         told = f"{found.measured} · {RULE}"
         by_rank = sort is not None or ablate != "no"
         start = Start(*order[0]) if by_rank else opening(measures)
-        written = build_page([subject], start, name, measured=told)
-    console.deliver(written.encode(), output)
+        answer.text(build_page([subject], start, name, measured=told))

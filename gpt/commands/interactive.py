@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt.commands import console
-from gpt.commands.opened import checked_stops, known_text
+from gpt.commands.options import checked_stops, known_text
 from gpt.commands.program import explained
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of

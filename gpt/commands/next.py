@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import known_text, open_run, text_or_example
 from gpt.commands.options import (
+    Ascii,
     Checkpoints,
+    Color,
     ConfigFile,
     Json,
     RunName,
     Step,
+    TextFile,
     Unknown,
+    known_text,
     only_given,
+    open_run,
     options_from,
+    text_or_example,
 )
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
@@ -30,21 +34,20 @@ def following(
         str | None,
         typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="File with the text.")] = None,
+    file: TextFile = None,
     run: RunName = None,
     step: Step = "best",
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12,
     digits: Annotated[int, typer.Option(help="Digits after the point.", min=1, max=9)] = 3,
     unknown: Unknown = "error",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels in ASCII.")] = False,
-    color: Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")] = "auto",
+    ascii_only: Ascii = False,
+    color: Color = "auto",
     checkpoints: Checkpoints = Path("checkpoints"),
     config: ConfigFile = None,
     as_json: Json = False,
     **given: Any,
 ) -> None:
     """Show what the model expects next, and what temperature and filters change."""
-    from gpt.view.terminal.lines import Page
     from gpt.view.terminal.next_character import bars, following_record
 
     settings = SampleConfig(**only_given(given))
@@ -55,8 +58,7 @@ def following(
     characters = model.vocabulary.characters
     if as_json:
         made_by = {"text": chosen, **opened.origin}
-        record = following_record(found, characters, settings, made_by)
-        console.write(json.dumps(record, ensure_ascii=False) + "\n")
+        console.write_json(following_record(found, characters, settings, made_by))
         return
-    page = Page(console.page_width(), ascii_only or not console.speaks_utf8(), digits)
-    console.deliver_lines(bars(found, characters, settings, most, page), None, color)
+    output = console.Output(None, ascii_only, color)
+    output.lines(bars(found, characters, settings, most, output.page(precision=digits)))

@@ -1,21 +1,40 @@
-"""The options of the commands: those that several share, and those that the dataclasses give."""
+"""What several commands share: options, --config files, the checkpoint and the text to work on.
+
+Importing this imports neither numpy nor torch.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
-from gpt.commands.console import read_text
+from gpt.commands import console
 from gpt.config.fields import field_help, field_types, flag_of
 from gpt.devices import Device
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml
+
+if TYPE_CHECKING:
+    from gpt.loading import Saved
+    from gpt.storage.model_file import StoredModel
+    from gpt.trained import TrainedGPT
+
+TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 #: Former name -> name of an option. Config files may have the former one.
 RENAMED = {
@@ -152,9 +171,15 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return from_toml(read_text(os.path.abspath(path)), str(path))
+        return from_toml(console.read_text(os.path.abspath(path)), str(path))
     except TextError as error:
         raise ConfigError(f"--config: {error}") from None
+
+
+def output_option(help: str) -> Any:
+    """-o, --output: a file; "-" is stdout, as is no file."""
+    chosen = lambda path: None if path == Path("-") else path  # noqa: E731
+    return typer.Option("-o", "--output", help=help, callback=chosen)
 
 
 Checkpoints = Annotated[
@@ -173,6 +198,10 @@ OnDevice = Annotated[Device, typer.Option(help="Where to compute.")]
 Unknown = Annotated[
     Literal["error", "skip"], typer.Option(help="Characters that the model does not know.")
 ]
+TextFile = Annotated[Path | None, typer.Option("--file", help="File with the text.")]
+Digits = Annotated[int, typer.Option("--digits", help="Digits after the point.", min=0, max=9)]
+Ascii = Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")]
+Color = Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -182,3 +211,95 @@ ConfigFile = Annotated[
         help="TOML file with values for any of these options.",
     ),
 ]
+
+
+def open_run(
+    checkpoints: Path,
+    run: str | None,
+    step: str,
+    device: str = "cpu",
+    characters: int = 0,
+    check: Callable[[StoredModel], None] | None = None,
+) -> Saved:
+    """The chosen checkpoint. "auto" takes a GPU only for work longer than importing torch.
+
+    check: may raise a GptxError for input that does not fit the model, before any note is printed.
+    """
+    from gpt.loading import find
+    from gpt.storage.runs import all_runs
+
+    saved = find(checkpoints, run, step)
+    if check:
+        check(saved.stored)
+    if run is None and len(all_runs(checkpoints)) > 1:
+        console.say(f"run: {saved.name}, the newest (--run takes another)")
+    tell_if_unvouched(saved.stored)
+    if device == "auto" and saved.stored.config.parameters() * characters < TORCH_PAYS:
+        device = "cpu"
+    return replace(saved, device=device)
+
+
+def tell_if_unvouched(stored: StoredModel) -> None:
+    """Prints a note about a model file without a digest, in which damage may go unnoticed."""
+    if not stored.vouched:
+        console.say(
+            f"note: {stored.source} was written by an older gptx and has no digest, so gptx cannot "
+            "detect every change in it; if its run still exists, open that: the run has a digest"
+        )
+
+
+def one_text(given: Mapping[str, str | Path | None]) -> str | None:
+    """The text that was given in one of several ways, read if it is a file or stdin.
+
+    given: option -> its value. Raises ConfigError for two of them, TextError.
+    """
+    sources = {name: value for name, value in given.items() if value is not None}
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)}: give the text once")
+    for value in sources.values():
+        is_file = isinstance(value, Path) or value == "-"
+        return console.read_text(str(value)) if is_file else str(value)
+    return None
+
+
+def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> str:
+    """The text without the characters that the model does not know; a note on stderr counts them.
+
+    name: names the text in the note, where there are several. Raises TextError if unknown="error".
+    """
+    known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
+    if len(known) < len(text):
+        from gpt.view.characters import quoted
+
+        names = [quoted(each, not console.speaks_utf8()) for each in model.vocabulary.unknown(text)]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        of = f"{name}: " if name else ""
+        console.say(
+            f"note: {of}left out {len(text) - len(known):,} of {len(text):,} characters, which the "
+            f"model does not know: {' '.join(names[:8])}{more}"
+        )
+    return known
+
+
+def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
+    """The stop texts; a note names one that the model can never write.
+
+    Raises ConfigError for an empty one.
+    """
+    for stop in stops:
+        if not stop:
+            raise ConfigError(f"{name}: an empty text would stop before anything is written")
+        if missing := model.vocabulary.unknown(stop):
+            console.say(
+                f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
+            )
+    return tuple(stops)
+
+
+def text_or_example(model: TrainedGPT, given: Mapping[str, str | Path | None]) -> str:
+    """The given text, or else the validation split's first line, which a note then quotes."""
+    text = one_text(given)
+    if text is None:
+        text = model.example()
+        console.say(f'no TEXT given; from the validation split: "{text}"')
+    return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +40,7 @@ def runs(
             console.say(f"warning: {problem}")
         if as_json:
             for run, manifest in rows:
-                console.write(json.dumps(result(run.name, manifest, "")) + "\n")
+                console.write_json(result(run.name, manifest, ""))
         else:
             console.show(view.runs_table(rows, console.page_width()))
         return
@@ -56,7 +55,7 @@ def runs(
     metrics, samples = logs["metrics"], logs["samples"]
     if as_json:
         story = {**result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
-        console.write(json.dumps(story, ensure_ascii=False) + "\n")
+        console.write_json(story)
         return
     console.show(view.story(run, manifest, metrics, samples))
 
@@ -79,7 +78,7 @@ def _verify(runs: list[Run], as_json: bool) -> None:
             found, damaged = found + 1, damaged + bool(problem)
             if as_json:
                 record = {"run": run.name, "step": step, "whole": not problem, "problem": problem}
-                console.write(json.dumps(record, ensure_ascii=False) + "\n")
+                console.write_json(record)
             else:
                 console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
     if damaged:

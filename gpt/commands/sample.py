@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from io import StringIO
@@ -12,13 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console
-from gpt.commands.opened import (
-    Opened,
-    checked_stops,
-    known_text,
-    one_text,
-    open_run,
-)
 from gpt.commands.options import (
     Checkpoints,
     ConfigFile,
@@ -27,14 +19,20 @@ from gpt.commands.options import (
     OnDevice,
     RunName,
     Step,
+    TextFile,
     Unknown,
+    checked_stops,
+    known_text,
+    one_text,
     only_given,
+    open_run,
     options_from,
 )
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, GptxError, TextError
 
 if TYPE_CHECKING:
+    from gpt.loading import Saved
     from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
@@ -47,7 +45,7 @@ def sample(
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="The same as an option.")] = None,
-    file: Annotated[Path | None, typer.Option(help="File with the prompt.")] = None,
+    file: TextFile = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End before this text; repeatable. A newline is $'\\n' in most shells."),
@@ -130,7 +128,7 @@ def sample(
             record["ended"] = ended[number]
             if copied:
                 _, record["novelty"] = copied[number]
-            console.write(json.dumps(record, ensure_ascii=False) + "\n")
+            console.write_json(record)
     else:
         for number, (line, _) in enumerate(copied):
             console.say(f"sample {number}: {line}" if options.n > 1 else line)
@@ -149,7 +147,7 @@ def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None
         raise ConfigError("-i: needs a terminal; without one, give the text as --prompt")
 
 
-def _corpus(opened: Opened, data: Path) -> tuple[Ids, Ids]:
+def _corpus(opened: Saved, data: Path) -> tuple[Ids, Ids]:
     """What --novelty searches. Raises TextError."""
     try:
         return opened.splits(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -297,7 +296,7 @@ def _go_on(
 def _tell_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
     """What --dry-run writes for programs, if they asked."""
     if order.as_json and ranks.first:
-        console.write(json.dumps(plan_record(plan), ensure_ascii=False) + "\n")
+        console.write_json(plan_record(plan))
 
 
 def _named_run(order: _Order) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -102,7 +101,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
         run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
         console.show_aside(lines.card(training_lines.farewell(run, manifest, reason, shard)))
         if as_json:
-            console.write(json.dumps(training_lines.result(run.name, manifest, reason)) + "\n")
+            console.write_json(training_lines.result(run.name, manifest, reason))
     if reason in signal.Signals.__members__:
         trainer.ranks.leave()
         if not trainer.ranks.launch.comes_again:  # else torchrun would start all again

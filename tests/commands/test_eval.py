@@ -262,7 +262,7 @@ def test_counting_scores_a_file_only_when_it_is_asked_to(
     cut = gptx("eval", "end.txt", "--counting", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
-    monkeypatch.setattr("gpt.commands.opened.Opened.splits", None)  # nothing else needs the corpus
+    monkeypatch.setattr("gpt.loading.Saved.splits", None)  # nothing else needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out
 

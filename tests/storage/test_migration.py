@@ -11,9 +11,10 @@ import pytest
 from conftest import TEXT, corpus_of
 
 import gpt
-from gpt.commands.opened import Opened, tell_if_unvouched
+from gpt.commands.options import tell_if_unvouched
 from gpt.corpus.text import algorithm_of
 from gpt.errors import CheckpointError
+from gpt.loading import Saved
 from gpt.storage import model_file as stored_module
 from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.migration import SCHEMA, migrate, migrate_model
@@ -53,7 +54,7 @@ def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it
         assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
         assert not model.stored.vouched
         assert repr(model).endswith("15 characters, without a digest>")
-        assert Opened("alone", model, None).origin["vouched"] is False
+        assert Saved("alone", model.stored, None).origin["vouched"] is False
         tell_if_unvouched(model.stored)
         told = capsys.readouterr().err
         assert f"note: {alone} was written by an older gptx and has no digest" in " ".join(
@@ -61,7 +62,7 @@ def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it
         )
         in_its_run = Checkpoint.open(golden(schema)).model()
         assert in_its_run.vouched
-        assert Opened("run", TrainedGPT(in_its_run), None).origin["vouched"] is True
+        assert Saved("run", in_its_run, None).origin["vouched"] is True
         tell_if_unvouched(in_its_run)
         assert capsys.readouterr().err == ""
 
