@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import (
-    Ascii,
-    Checkpoints,
-    Color,
-    ConfigFile,
-    Digits,
-    Json,
-    RunName,
-    TextFile,
-    Unknown,
-    known_text,
-    open_run,
-    output_option,
-    text_or_example,
-)
+from gpt.commands import console, shared
 from gpt.config.show import Drawing, Scale, Stage, View
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.measures import Measure
     from gpt.loading import Saved
     from gpt.view.files.exports import Figure
     from gpt.view.page.page import Subject
@@ -51,8 +33,8 @@ def attn(
         str | None,
         typer.Argument(help="What to look at; - reads stdin.", show_default="from validation"),
     ] = None,
-    file: TextFile = None,
-    run: RunName = None,
+    file: shared.TextFile = None,
+    run: shared.RunName = None,
     step: Annotated[
         str, typer.Option(help="best, last, a kept step's number; A:B compares two.")
     ] = "best",
@@ -77,7 +59,7 @@ def attn(
     ] = None,
     view: Annotated[View, typer.Option(help="heads: all of them, small.")] = "auto",
     top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3,
-    digits: Digits = 2,
+    digits: shared.Digits = 2,
     scale: Annotated[Scale, typer.Option(help="row: each row's largest is full.")] = "fixed",
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
@@ -87,19 +69,19 @@ def attn(
             show_default="by the ending of -o, else text",
         ),
     ] = None,
-    output: Annotated[Path | None, output_option("A file.")] = None,
+    output: Annotated[Path | None, shared.output_option("A file.")] = None,
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Of a text longer than the context, use the end.")
     ] = False,
-    unknown: Unknown = "error",
-    ascii_only: Ascii = False,
-    color: Color = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    config: ConfigFile = None,
-    as_json: Json = False,
+    unknown: shared.Unknown = "error",
+    ascii_only: shared.Ascii = False,
+    color: shared.Color = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    config: shared.ConfigFile = None,
+    as_json: shared.Json = False,
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view.files import exports
@@ -118,9 +100,9 @@ def attn(
     )
     opened = _opened(checkpoints, run, diff, step)
     first = opened[0].model
-    chosen = text_or_example(first, {"TEXT": text, "--file": file})
+    chosen = shared.text_or_example(first, {"TEXT": text, "--file": file})
     if unknown == "skip":
-        chosen = known_text(first, chosen, unknown)
+        chosen = shared.known_text(first, chosen, unknown)
     drawing: Drawing | Literal["lens"] = "auto" if view == "rollout" else view
     if "rollout" in (view, head):
         head, layer = "rollout", layer or str(first.config.n_layer - 1)
@@ -188,11 +170,11 @@ def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> 
     """One checkpoint, or the two to compare."""
     first, colon, second = step.partition(":")
     if not colon and diff is None:
-        return [open_run(checkpoints, run, step)]
+        return [shared.open_run(checkpoints, run, step)]
     first = first or "best"
-    opened = [open_run(checkpoints, run, first)]
+    opened = [shared.open_run(checkpoints, run, first)]
     against = diff or run or opened[0].name  # the newest run may have changed since
-    opened.append(open_run(checkpoints, against, (second or "best") if colon else first))
+    opened.append(shared.open_run(checkpoints, against, (second or "best") if colon else first))
     one, other = (each.stored for each in opened)
     if one.source.resolve() == other.source.resolve():
         option = "--step" if diff is None else "--diff"
@@ -260,12 +242,13 @@ def _written(
 
 def _page(opened: list[Saved], looks: list[Look], layer: str | None, head: str | None) -> str:
     """layer and head: as the user gave them; without them, `opening` chooses."""
-    from gpt.view.page.page import Start, build_page, opening
+    from gpt.view.page.page import Start, Subject, build_page, opening
 
-    subjects = [
-        subject_of(each, look.name, look.attention, each.model.measures(look.attention))
-        for each, look in zip(opened, looks, strict=True)
-    ]
+    subjects = []
+    for each, look in zip(opened, looks, strict=True):
+        model, attention = each.model, look.attention
+        found = (attention, model.lens(attention), model.vocabulary.characters)
+        subjects.append(Subject(look.name, *found, model.measures(attention), each.origin))
     chosen = looks[0].selection
     first = chosen.heads[0]
     if first == "mean" or first == "rollout":
@@ -280,17 +263,6 @@ def _page(opened: list[Saved], looks: list[Look], layer: str | None, head: str |
     title = " and ".join(look.name for look in looks)
     run = opened[0].name
     return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
-
-
-def subject_of(
-    opened: Saved, name: str, attention: AttentionMap, measures: Sequence[Measure]
-) -> Subject:
-    """What the HTML page shows of a checkpoint."""
-    from gpt.view.page.page import Subject
-
-    model = opened.model
-    characters = model.vocabulary.characters
-    return Subject(name, attention, model.lens(attention), characters, measures, opened.origin)
 
 
 def _count_heads(subject: Subject) -> int:

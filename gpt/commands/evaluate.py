@@ -12,20 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import (
-    Ascii,
-    Checkpoints,
-    Color,
-    ConfigFile,
-    Data,
-    Json,
-    RunName,
-    Step,
-    Unknown,
-    known_text,
-    open_run,
-)
+from gpt.commands import console, shared
 from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
@@ -63,8 +50,8 @@ def evaluate(
             help="Texts, or folders of them; - reads stdin.", show_default="the validation split"
         ),
     ] = None,
-    run: RunName = None,
-    step: Step = "best",
+    run: shared.RunName = None,
+    step: shared.Step = "best",
     chars: Annotated[
         bool,
         typer.Option(
@@ -90,13 +77,13 @@ def evaluate(
             help="Compare a FILE, too, with n-grams counted in the training text.",
         ),
     ] = False,
-    unknown: Unknown = "error",
-    ascii_only: Ascii = False,
-    color: Color = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    data: Data = Path("data"),
-    config: ConfigFile = None,
-    as_json: Json = False,
+    unknown: shared.Unknown = "error",
+    ascii_only: shared.Ascii = False,
+    color: shared.Color = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    data: shared.Data = Path("data"),
+    config: shared.ConfigFile = None,
+    as_json: shared.Json = False,
 ) -> None:
     """How well a model predicts a text: nats and bits per character, perplexity.
 
@@ -110,10 +97,10 @@ def evaluate(
         raise ConfigError("--counting and --against: give one of them")
     if worst is not None and not chars:
         raise ConfigError("--worst: goes with --chars")
-    opened = open_run(checkpoints, run, step)
+    opened = shared.open_run(checkpoints, run, step)
     model, other, may_have_seen = opened.model, None, None
     if against is not None:
-        other = open_run(checkpoints, *_run_and_step(against))
+        other = shared.open_run(checkpoints, *_run_and_step(against))
         if not files and opened.manifest:
             may_have_seen = earlier_sight(opened.manifest, other.manifest, other.name)
     trained_on = _counted_text(opened, data) if counting else None
@@ -192,7 +179,7 @@ def _label(name: str) -> str:
 def _file(name: str, opened: Saved, unknown: str, trained_on: Ids | None) -> Scored:
     """A file's characters that the model knows. Raises TextError."""
     model, label, text = opened.model, _label(name), console.read_text(name)
-    ids = model.vocabulary.encode(known_text(model, text, unknown, label))
+    ids = model.vocabulary.encode(shared.known_text(model, text, unknown, label))
     places = None
     if len(ids) < len(text):
         places = model.vocabulary.known(text).nonzero()[0].tolist()
@@ -325,7 +312,7 @@ def _compared(
 
     model, other = opened.model, against.model
     whole = model.vocabulary.decode(scored.ids)
-    text = known_text(other, whole, unknown, f"{scored.label} for {against.name}")
+    text = shared.known_text(other, whole, unknown, f"{scored.label} for {against.name}")
     found = model.compare(other, text)
     names = [opened.name, against.name]
     if names[0] == names[1]:

@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import (
-    Ascii,
-    Checkpoints,
-    Color,
-    ConfigFile,
-    RunName,
-    Step,
-    Unknown,
-    known_text,
-    open_run,
-    output_option,
-    text_or_example,
-    typed,
-)
+from gpt.commands import console, shared
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
 
@@ -86,20 +72,22 @@ def explain(
         int | None,
         typer.Option(help="Of random numbers.", min=0, show_default="the lesson's"),
     ] = None,
-    run: RunName = None,
-    step: Step = "best",
+    run: shared.RunName = None,
+    step: shared.Step = "best",
     layer: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
     head: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
-    unknown: Unknown = "error",
+    unknown: shared.Unknown = "error",
     full: Annotated[
         bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
     ] = False,
-    digits: Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)] = 4,
-    output: Annotated[Path | None, output_option("A file: .txt, .json, or .md, a page.")] = None,
-    ascii_only: Ascii = False,
-    color: Color = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    config: ConfigFile = None,
+    digits: shared.Digits = 4,
+    output: Annotated[
+        Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")
+    ] = None,
+    ascii_only: shared.Ascii = False,
+    color: shared.Color = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    config: shared.ConfigFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout: a lesson a line, each a document.")
     ] = False,
@@ -110,7 +98,7 @@ def explain(
     if seed is not None and seed > LAST_SEED:
         raise ConfigError(f"--seed: {seed} is not in [0, 2^63)")
     name = None if lesson is None else chosen_lesson(lesson)
-    _refuse_what_would_be_ignored(typed(context), name, text, form)
+    _refuse_what_would_be_ignored(shared.typed(context), name, text, form)
     if name is None:
         _list(form, answer)
         if form == "text":
@@ -183,9 +171,9 @@ def _opened(
         if text is not None:
             must_fit(stored.config, len(stored.vocabulary.encode(text, unknown)))
 
-    opened = open_run(checkpoints, run, step, check=check)
-    chosen = text_or_example(opened.model, {"--text": text})
-    return opened, known_text(opened.model, chosen, unknown)
+    opened = shared.open_run(checkpoints, run, step, check=check)
+    chosen = shared.text_or_example(opened.model, {"--text": text})
+    return opened, shared.known_text(opened.model, chosen, unknown)
 
 
 def _played(

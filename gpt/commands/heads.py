@@ -7,23 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.attn import subject_of
-from gpt.commands.options import (
-    Ascii,
-    Checkpoints,
-    Color,
-    ConfigFile,
-    Data,
-    Digits,
-    Json,
-    RunName,
-    Step,
-    Unknown,
-    known_text,
-    open_run,
-    output_option,
-)
+from gpt.commands import console, shared
 from gpt.errors import ConfigError, TextError
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows
@@ -34,8 +18,8 @@ def heads(
         str | None,
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None,
-    run: RunName = None,
-    step: Step = "best",
+    run: shared.RunName = None,
+    step: shared.Step = "best",
     ablate: Annotated[
         Literal["no", "mean", "zero"],
         typer.Option(help="How much worse it gets with a head's mean output, or with none."),
@@ -52,28 +36,30 @@ def heads(
     every: Annotated[
         bool, typer.Option("--all", help="All measures; the synthetic one for each period, too.")
     ] = False,
-    digits: Digits = 2,
-    output: Annotated[Path | None, output_option("A file: .txt, .json, or .html, a page.")] = None,
-    unknown: Unknown = "error",
-    ascii_only: Ascii = False,
-    color: Color = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    data: Data = Path("data"),
-    config: ConfigFile = None,
-    as_json: Json = False,
+    digits: shared.Digits = 2,
+    output: Annotated[
+        Path | None, shared.output_option("A file: .txt, .json, or .html, a page.")
+    ] = None,
+    unknown: shared.Unknown = "error",
+    ascii_only: shared.Ascii = False,
+    color: shared.Color = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    data: shared.Data = Path("data"),
+    config: shared.ConfigFile = None,
+    as_json: shared.Json = False,
 ) -> None:
     """Rank every head by what it does, beside a head that looks evenly."""
     from gpt.commands.progress import working
     from gpt.heads.measures import RULE
     from gpt.view.files.exports import form_of
-    from gpt.view.page.page import Start, build_page, opening
+    from gpt.view.page.page import Start, Subject, build_page, opening
     from gpt.view.terminal import heads as view
 
-    opened = open_run(checkpoints, run, step)
+    opened = shared.open_run(checkpoints, run, step)
     model = opened.model
     if file is not None:
         source = "standard input" if file == "-" else file
-        ids = model.vocabulary.encode(known_text(model, console.read_text(file), unknown))
+        ids = model.vocabulary.encode(shared.known_text(model, console.read_text(file), unknown))
     else:
         source = "the validation split"
         try:
@@ -102,7 +88,9 @@ def heads(
         text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         name = opened.title
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # that first
-        subject = subject_of(opened, name, model.attention(text), measures)
+        attention, characters = model.attention(text), model.vocabulary.characters
+        lens = model.lens(attention)
+        subject = Subject(name, attention, lens, characters, measures, opened.origin)
         told = f"{found.measured} · {RULE}"
         by_rank = sort is not None or ablate != "no"
         start = Start(*order[0]) if by_rank else opening(measures)

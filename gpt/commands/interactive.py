@@ -14,8 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpt.commands import console
-from gpt.commands.options import checked_stops, known_text
+from gpt.commands import console, shared
 from gpt.commands.program import explained
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
@@ -71,7 +70,9 @@ class Talk:
         """A line of the user's; False when it ends the talk. Raises GptxError: nothing changed."""
         if line.startswith("/") and not line.startswith("//"):
             return self._command(*line[1:].partition(" ")[::2])
-        added = known_text(self.model, line[1:] if line.startswith("//") else line, self._unknown)
+        added = shared.known_text(
+            self.model, line[1:] if line.startswith("//") else line, self._unknown
+        )
         self._before.append(self.text)
         self.text += added
         self._go_on(added)
@@ -154,7 +155,7 @@ class Talk:
         """One stop text, exactly as typed; "none" takes all away; nothing shows them."""
         if raw:
             none = raw.strip() == "none"
-            self.stops = () if none else checked_stops(self.model, (raw,), "/stop")
+            self.stops = () if none else shared.checked_stops(self.model, (raw,), "/stop")
             self._stopped = None
         console.say(self.described() if raw else f"stop {_listed(self.stops)}")
 

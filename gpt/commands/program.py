@@ -16,8 +16,8 @@ from typing import Any
 import typer
 
 from gpt.commands.console import ReaderLeft, say_error, writing
-from gpt.commands.options import renamed
-from gpt.config.fields import spelled
+from gpt.commands.shared import RENAMED, plain
+from gpt.config.fields import flag_of, spelled
 from gpt.errors import ConfigError, GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
@@ -118,7 +118,7 @@ def explained(error: Exception) -> tuple[int, str]:
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
         spelling = getattr(error, "option_name", None)
-        if spelling and context and (new := renamed(spelling, context.command)):
+        if spelling and context and (new := _new_name(spelling, context.command)):
             message = f"No such option: {spelling}; use {new} instead"
         if message.startswith("Got unexpected extra") and _takes_text(context):
             message = message.rstrip(".") + "; put a text of several words in quotes"
@@ -126,6 +126,12 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
+
+
+def _new_name(spelling: str, command: Any) -> str:
+    """The option of the command that had this name formerly, or ""."""
+    new = flag_of(RENAMED.get(plain(spelling), ""))
+    return new if any(new in each.opts for each in command.params) else ""
 
 
 def _takes_text(context: Any) -> bool:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import Checkpoints, Json
+from gpt.commands import console, shared
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ def runs(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every byte, prove every model's numbers.")
     ] = False,
-    checkpoints: Checkpoints = Path("checkpoints"),
-    as_json: Json = False,
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    as_json: shared.Json = False,
 ) -> None:
     """The runs; or one run's options, loss curve and samples."""
     from gpt.storage.runs import all_runs, find_run

@@ -10,24 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import (
-    Checkpoints,
-    ConfigFile,
-    Data,
-    Json,
-    OnDevice,
-    RunName,
-    Step,
-    TextFile,
-    Unknown,
-    checked_stops,
-    known_text,
-    one_text,
-    only_given,
-    open_run,
-    options_from,
-)
+from gpt.commands import console, shared
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, GptxError, TextError
 
@@ -39,13 +22,13 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-@options_from(SampleConfig)
+@shared.options_from(SampleConfig)
 def sample(
     text: Annotated[
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="The same as an option.")] = None,
-    file: TextFile = None,
+    file: shared.TextFile = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End before this text; repeatable. A newline is $'\\n' in most shells."),
@@ -56,27 +39,27 @@ def sample(
     novelty: Annotated[
         bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
     ] = False,
-    unknown: Unknown = "error",
-    run: RunName = None,
-    step: Step = "best",
-    device: OnDevice = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    data: Data = Path("data"),
-    config: ConfigFile = None,
-    as_json: Json = False,
+    unknown: shared.Unknown = "error",
+    run: shared.RunName = None,
+    step: shared.Step = "best",
+    device: shared.OnDevice = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    data: shared.Data = Path("data"),
+    config: shared.ConfigFile = None,
+    as_json: shared.Json = False,
     **given: Any,
 ) -> None:
     """Continue a prompt, character by character."""
-    options = SampleConfig(**only_given(given))
+    options = SampleConfig(**shared.only_given(given))
     if interactive:
         _needs_a_person(options, as_json, novelty)
-    begin = one_text({"TEXT": text, "--prompt": prompt, "--file": file}) or ""
-    opened = open_run(checkpoints, run, step, device, options.length * options.n)
+    begin = shared.one_text({"TEXT": text, "--prompt": prompt, "--file": file}) or ""
+    opened = shared.open_run(checkpoints, run, step, device, options.length * options.n)
     if novelty and opened.manifest is None:
         _corpus(opened, data)  # raises: without a run there is no corpus, and no sample is needed
     model = opened.model
-    begin = known_text(model, begin, unknown)
-    stops = checked_stops(model, stop or ())
+    begin = shared.known_text(model, begin, unknown)
+    stops = shared.checked_stops(model, stop or ())
     if len(begin) > model.config.block_size:
         console.say(
             f"note: the prompt has {len(begin):,} characters; the model sees the last "

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import (
-    Checkpoints,
-    ConfigFile,
-    Data,
-    Json,
-    OnDevice,
-    only_given,
-    options_from,
-    typed,
-)
-from gpt.commands.training_output import plan_record, run_training, show_card
+from gpt.commands import console, shared
+from gpt.commands.progress import plan_record, run_training, show_card
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
@@ -38,7 +28,7 @@ TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
 
 
-@options_from(
+@shared.options_from(
     ModelConfig,
     TrainConfig,
     defaults={**presets.preset("default", "cpu"), **dict.fromkeys(presets.FITTED, "fitted")},
@@ -73,11 +63,11 @@ def train(
     run: Annotated[
         str | None, typer.Option(help="The run's name.", show_default="the corpus's and a number")
     ] = None,
-    device: OnDevice = "auto",
-    checkpoints: Checkpoints = Path("checkpoints"),
-    data: Data = Path("data"),
-    config: ConfigFile = None,
-    as_json: Json = False,
+    device: shared.OnDevice = "auto",
+    checkpoints: shared.Checkpoints = Path("checkpoints"),
+    data: shared.Data = Path("data"),
+    config: shared.ConfigFile = None,
+    as_json: shared.Json = False,
     shard: Annotated[
         bool, typer.Option("--shard", help="Under torchrun: spread the weights over the ranks.")
     ] = False,
@@ -92,7 +82,7 @@ def train(
     from gpt.training.distributed import Ranks
     from gpt.training.launch import Launch
 
-    options, spelled = only_given(given), typed(context)
+    options, spelled = shared.only_given(given), shared.typed(context)
     if {"minutes", "steps"} & spelled.keys():  # they override the plan of a config file
         for name in {"step_plan", *(TIMED if "minutes" in spelled else ())} - spelled.keys():
             options.pop(name, None)

@@ -11,7 +11,7 @@ import pytest
 from conftest import TEXT, corpus_of
 
 import gpt
-from gpt.commands.options import tell_if_unvouched
+from gpt.commands.shared import tell_if_unvouched
 from gpt.corpus.text import algorithm_of
 from gpt.errors import CheckpointError
 from gpt.loading import Saved

@@ -117,15 +117,18 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         return path
     kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
     names = {
-        _plain(spelling): parameter.name
+        plain(spelling): parameter.name
         for parameter in context.command.params
         for spelling in parameter.opts
         if parameter.name in kinds and parameter.name != "config"
     }
+    try:
+        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
+    except TextError as error:
+        raise ConfigError(f"--config: {error}") from None
     values = {}
-    for spelling, value in _read_toml(path).items():
-        plain = _plain(spelling)
-        name = names.get(plain) or names.get(RENAMED.get(plain, ""))
+    for spelling, value in stored.items():
+        name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {spelling!a}")
         values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
@@ -133,14 +136,17 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def renamed(spelling: str, command: Any) -> str:
-    """The option of the command that had this name formerly, or ""."""
-    new = flag_of(RENAMED.get(_plain(spelling), ""))
-    return new if any(new in each.opts for each in command.params) else ""
-
-
-def _plain(spelling: str) -> str:
+def plain(spelling: str) -> str:
+    """An option's name as config files and Python spell it: n_layer."""
     return spelling.lstrip("-").replace("-", "_")
+
+
+#: Type of an option -> types of its value in TOML, and what to call it; all others are texts.
+_TOML: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
 
 
 def _of_kind(value: object, kind: Any, where: str) -> object:
@@ -151,29 +157,17 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
     if type(None) in get_args(kind):
         kind = get_args(kind)[0]
     if get_origin(kind) is list:
-        fits, expected = isinstance(value, list), "a list of texts"
-        fits = fits and all(isinstance(each, str) for each in value)  # type: ignore[attr-defined]
-    elif kind is bool:
-        fits, expected = isinstance(value, bool), "true or false"
-    elif kind is int:
-        fits, expected = type(value) is int, "a whole number"
-    elif kind is float:
-        fits, expected = type(value) in (int, float), "a number"
+        texts: Any = value if isinstance(value, list) else [None]
+        fits, expected = all(isinstance(each, str) for each in texts), "a list of texts"
     else:
-        fits, expected = type(value) in (str, int), "a text"
-        value = str(value)
+        kinds, expected = _TOML.get(kind, ((str, int), "a text"))
+        fits = type(value) in kinds
+        value = str(value) if str in kinds else value
     if not fits:
         raise ConfigError(f"{where} = {value!r} is not {expected}")
     if kind is Path and "\0" in str(value):
         raise ConfigError(f"{where} = {value!r}: a file's name has no NUL character")
     return value
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return from_toml(console.read_text(os.path.abspath(path)), str(path))
-    except TextError as error:
-        raise ConfigError(f"--config: {error}") from None
 
 
 def output_option(help: str) -> Any:
