@@ -55,11 +55,23 @@ class Saved:
             "vouched": stored.vouched,
         }
 
-    def splits(self, data: Path) -> tuple[Ids, Ids]:
+    def splits(
+        self, data: Path, purpose: str = "", restore: str = "; restore it", no_run: str = ""
+    ) -> tuple[Ids, Ids]:
         """The ids that the run was trained and validated on.
 
-        Raises TextError if there is no run, or if its corpus has changed or cannot be found.
+        Raises TextError if there is no run, or if its corpus has changed or cannot be found. With
+        a purpose the error begins with it, and ends with what to do: `no_run` if there is no run.
         """
+        try:
+            return self._splits(data)
+        except TextError as error:
+            if not purpose:
+                raise
+            advice = restore if self.manifest else no_run
+            raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
+
+    def _splits(self, data: Path) -> tuple[Ids, Ids]:
         from gpt.corpus.corpus import find_corpus
 
         if self.manifest is None:
@@ -68,6 +80,41 @@ class Saved:
             )
         corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
         return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
+
+    def is_corpus(self, path: Path, characters: int) -> bool:
+        """Whether a file of so many characters is the whole text that the run was trained and
+        validated on.
+        """
+        from gpt.corpus.sources import Source
+        from gpt.corpus.text import algorithm_of, measured, pieces_of
+
+        if self.manifest is None or characters != self.manifest.corpus.characters:
+            return False
+        pieces = pieces_of([Source(path, str(path))], self.manifest.train.between, [])
+        algorithm = algorithm_of(self.manifest.corpus.digest)
+        return measured(pieces, algorithm).digest == self.manifest.corpus.digest
+
+    def exposure_to_split(self, of: Saved) -> str | None:
+        """Why this model may have been trained on the validation split of another; None if not."""
+        from gpt.corpus.text import algorithm_of
+
+        if of.manifest is None:
+            return None
+        its, text = self.manifest, of.manifest.corpus.digest
+        if its is None:
+            why = "is a model file without its run, so it may have seen this text"
+        elif algorithm_of(its.corpus.digest) != algorithm_of(text):
+            why = "has another release's name for its corpus, so it may have seen this text"
+        elif its.corpus.digest != text:
+            sources = ", ".join(its.corpus.sources)
+            why = f"was trained on another corpus ({sources}) and may have seen this text"
+        elif any(digest != text for _, digest in its.earlier_corpora):
+            why = "was first trained on another corpus and may have seen this text"
+        elif its.train.val_fraction < of.manifest.train.val_fraction:
+            why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"
+        else:
+            return None
+        return f"{self.name} {why}"
 
 
 def load(

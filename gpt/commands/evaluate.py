@@ -17,7 +17,7 @@ from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
-    from gpt.storage.manifest import Baseline, Manifest
+    from gpt.storage.manifest import Baseline
     from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
@@ -30,7 +30,7 @@ WORST = 10  # surprises that --chars lists unasked
 
 @dataclass(frozen=True)
 class Scored:
-    """A text as the model takes it in, what to call it, and what programs are told of it.
+    """A text's ids, its name for people (label) and what its JSON record says of it (facts).
 
     places: where in its file each character stands, when some were left out. baseline: the run's
     stored baseline for this text.
@@ -89,7 +89,6 @@ def evaluate(
 
     By training's windows, side by side; --chars gives each character half a window or more.
     """
-    from gpt.view.terminal import scores
 
     if chars and against is not None:
         raise ConfigError("--chars and --against: give one of them")
@@ -98,47 +97,22 @@ def evaluate(
     if worst is not None and not chars:
         raise ConfigError("--worst: goes with --chars")
     opened = shared.open_run(checkpoints, run, step)
-    model, other, may_have_seen = opened.model, None, None
+    other, may_have_seen = None, None
     if against is not None:
         other = shared.open_run(checkpoints, *_run_and_step(against))
-        if not files and opened.manifest:
-            may_have_seen = earlier_sight(opened.manifest, other.manifest, other.name)
+        may_have_seen = None if files else other.exposure_to_split(opened)
     trained_on = _counted_text(opened, data) if counting else None
-    output = console.Output(None, ascii_only, color)
-
-    def tell(text: Scored) -> None:
-        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **opened.origin}
-        if other is not None:
-            record["may_have_seen"] = may_have_seen and other.name
-            told = _compared(opened, other, text, record, unknown)
-        elif chars:
-            listed = WORST if worst is None else worst
-            told = _characters(model, text, record, output, listed, as_json)
-        else:
-            found = model.score(text.ids)
-            record |= scores.score_record(found)
-            told = scores.score_line(found)
-        if other is None:
-            told += _beside_counting(text, record, trained_on, opened)
-        if as_json:
-            console.write_json(record)
-        else:
-            console.tell(f"{text.label}: {told}")
-
+    output, listed = console.Output(None, ascii_only, color), WORST if worst is None else worst
+    asked = (opened, other, trained_on)
+    evaluation = _Evaluation(*asked, unknown, chars, listed, as_json, output)
     failed: list[int] = []
     for chosen in files or ():
-        with _named(chosen, failed):
+        with _reported(chosen, failed):
             for name in _files_of(chosen, data):
-                with _named(name, failed):
-                    tell(_file(name, opened, unknown, trained_on))
+                with _reported(name, failed):
+                    evaluation.show(evaluation.file(name))
     if not files:
-        try:
-            _, ids = opened.splits(data)
-        except TextError as error:
-            remedy = "restore it, or give a FILE" if opened.manifest else "give a FILE"
-            told = f"the validation split needs the corpus: {error}; {remedy}"
-            raise TextError(told) from None
-        tell(_split(ids, opened.name if other else None, chars, opened.manifest))
+        evaluation.show(evaluation.split(data), may_have_seen)
     if may_have_seen:
         console.say(f"warning: {may_have_seen}")
     if failed:
@@ -162,47 +136,18 @@ def _files_of(chosen: str, data: Path) -> list[str]:
 
 
 @contextmanager
-def _named(name: str, failed: list[int]) -> Iterator[None]:
-    """A text that cannot be scored is told by its name, and the others have their turn."""
+def _reported(name: str, failed: list[int]) -> Iterator[None]:
+    """Reports a text that cannot be scored by its name, so that the others are still scored."""
     try:
         yield
     except TextError as error:
-        told, label = str(error), _label(name)
-        console.say_error(told if label in told else f"{label}: {told}")
+        problem, label = str(error), _label(name)
+        console.say_error(problem if label in problem else f"{label}: {problem}")
         failed.append(error.exit_code)
 
 
 def _label(name: str) -> str:
     return "standard input" if name == "-" else name
-
-
-def _file(name: str, opened: Saved, unknown: str, trained_on: Ids | None) -> Scored:
-    """A file's characters that the model knows. Raises TextError."""
-    model, label, text = opened.model, _label(name), console.read_text(name)
-    ids = model.vocabulary.encode(shared.known_text(model, text, unknown, label))
-    places = None
-    if len(ids) < len(text):
-        places = model.vocabulary.known(text).nonzero()[0].tolist()
-    seen = _is_corpus(name, len(text), opened.manifest) or _is_part(ids, trained_on)
-    if seen:
-        console.say(
-            f"warning: {label} is in the text that this run was trained on, so its loss says "
-            "nothing about new texts"
-        )
-    facts = {"file": name, "split": None, "left_out": _left_out(model, text), "trained_on": seen}
-    return Scored(label, facts, ids, places)
-
-
-def _is_corpus(name: str, characters: int, manifest: Manifest | None) -> bool:
-    """Whether the file is the whole text that the run was trained and validated on."""
-    from gpt.corpus.sources import Source
-    from gpt.corpus.text import algorithm_of, measured, pieces_of
-
-    if manifest is None or name == "-" or characters != manifest.corpus.characters:
-        return False
-    pieces = pieces_of([Source(Path(name), name)], manifest.train.between, [])
-    algorithm = algorithm_of(manifest.corpus.digest)
-    return measured(pieces, algorithm).digest == manifest.corpus.digest
 
 
 def _is_part(ids: Ids, trained_on: Ids | None) -> bool:
@@ -212,132 +157,147 @@ def _is_part(ids: Ids, trained_on: Ids | None) -> bool:
     return trained_on.tobytes().find(ids.astype(trained_on.dtype).tobytes()) >= 0
 
 
-def _split(ids: Ids, of_run: str | None, chars: bool, manifest: Manifest | None) -> Scored:
-    """The validation split; only the first MOST_SHOWN (--chars) or MOST_SCORED of a long one.
-
-    manifest: the checkpoint's; it has the loss that training measured, and the baseline.
-    """
-    label = "validation split" + (f" of {of_run}" if of_run else "")
-    most = MOST_SHOWN if chars else MOST_SCORED + 1  # the first one is context only
-    if len(ids) > most:
-        if not chars:
-            trained = ""
-            if manifest and manifest.best_step == manifest.step:
-                nats, characters, of = manifest.shown_loss
-                trained = f"; training measured {nats:.4f} nats on {characters:,} of {of:,}"
-            console.say(
-                f"note: scoring only the first {MOST_SCORED:,} of {len(ids):,} characters of the "
-                f"{label}; to score all, give the validation text as a file{trained}"
-            )
-        label, ids = f"the first {most - (not chars):,} characters of the {label}", ids[:most]
-    baseline = manifest.baseline if manifest else None
-    return Scored(label, {"file": None, "split": "validation"}, ids, baseline=baseline)
-
-
 def _counted_text(opened: Saved, data: Path) -> Ids:
     """The training text that --counting counts. Raises TextError."""
     from gpt.corpus.baseline import MOST_TRAIN
 
-    try:
-        train, _ = opened.splits(data)
-    except TextError as error:
-        remedy = "; restore it" if opened.manifest else ""
-        raise TextError(f"--counting needs the corpus: {error}{remedy}") from None
+    train, _ = opened.splits(data, "--counting")
     if len(train) > MOST_TRAIN:
         console.say(f"note: counting only the last {MOST_TRAIN:,} characters of the training text")
     return train
 
 
-def _beside_counting(
-    text: Scored, record: dict[str, Any], trained_on: Ids | None, opened: Saved
-) -> str:
-    """Adds the comparison with the baseline to the record; its line, or "" without a baseline.
-
-    Counting knows its training text by heart: on that there is no comparison.
-    """
-    from gpt.view.terminal import scores
-
-    baseline = text.baseline
-    if baseline is None and trained_on is not None and not text.facts.get("trained_on"):
-        from gpt.corpus.baseline import count_baseline
-
-        baseline = count_baseline(trained_on, text.ids, len(opened.model.vocabulary))
-    nats, characters = record["nats"], record["characters"]
-    record["counting"] = scores.comparison_record(nats, characters, baseline)
-    if baseline is None:
-        return ""
-    return f" · {scores.comparison(nats, characters, baseline, opened.manifest)}"
-
-
 def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
-    """For programs: what of a text the model does not know."""
+    """For programs: the characters of a text that the model does not know."""
     count = int((~model.vocabulary.known(text)).sum())
     return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}
 
 
-def _characters(
-    model: TrainedGPT,
-    text: Scored,
-    record: dict[str, Any],
-    output: console.Output,
-    worst: int,
-    as_json: bool,
-) -> str:
-    """Shows every character's surprise, or puts it into the record."""
-    from gpt.view.terminal import scores, surprise
+@dataclass(frozen=True)
+class _Evaluation:
+    """What to evaluate, and how to show it. trained_on: the text that --counting counts."""
 
-    whole, found = model.score(text.ids), model.surprises(text.ids)
-    plain, characters = model.vocabulary.decode(text.ids), model.vocabulary.characters
-    record |= {**scores.score_record(whole), "in_context": scores.score_record(found.score)}
-    if as_json:
-        each = surprise.surprise_record(plain, characters, found, text.places)
-        record["per_character"] = each
-        return ""
-    page, digits = output.page(), not console.colours(output.color)
-    lines = [
-        *surprise.coloured(plain, found, page, digits),
-        *surprise.scale(page, digits),
-        *surprise.worst(plain, characters, found, worst, page, text.places),
-    ]
-    output.lines(lines)
-    one_window = len(text.ids) - 1 <= model.config.block_size
-    return scores.score_line(whole, None if one_window else found.score)
+    opened: Saved
+    other: Saved | None
+    trained_on: Ids | None
+    unknown: str
+    chars: bool
+    worst: int
+    as_json: bool
+    output: console.Output
 
+    def file(self, name: str) -> Scored:
+        """A file's characters that the model knows. Raises TextError."""
+        model, label, text = self.opened.model, _label(name), console.read_text(name)
+        ids = model.vocabulary.encode(shared.known_text(model, text, self.unknown, label))
+        places = None
+        if len(ids) < len(text):
+            places = model.vocabulary.known(text).nonzero()[0].tolist()
+        seen = name != "-" and self.opened.is_corpus(Path(name), len(text))
+        seen = seen or _is_part(ids, self.trained_on)
+        if seen:
+            console.say(
+                f"warning: {label} is in the text that this run was trained on, so its loss says "
+                "nothing about new texts"
+            )
+        left_out = _left_out(model, text)
+        facts = {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
+        return Scored(label, facts, ids, places)
 
-def _compared(
-    opened: Saved, against: Saved, scored: Scored, record: dict[str, Any], unknown: str
-) -> str:
-    """How two models differ on the characters that both know."""
-    from gpt.view.terminal import scores
+    def split(self, data: Path) -> Scored:
+        """The validation split; only the first MOST_SHOWN (--chars) or MOST_SCORED of a long one.
 
-    model, other = opened.model, against.model
-    whole = model.vocabulary.decode(scored.ids)
-    text = shared.known_text(other, whole, unknown, f"{scored.label} for {against.name}")
-    found = model.compare(other, text)
-    names = [opened.name, against.name]
-    if names[0] == names[1]:
-        names = [f"step {each.stored.step:,}" for each in (model, other)]
-    its = {**against.origin, "left_out": _left_out(other, whole)}
-    record |= {"against": its, **scores.paired_record(found)}
-    return scores.paired_line(names[0], names[1], found)
+        Raises TextError.
+        """
+        manifest = self.opened.manifest
+        advice = ("; restore it, or give a FILE", "; give a FILE")
+        _, ids = self.opened.splits(data, "the validation split", *advice)
+        label = "validation split" + (f" of {self.opened.name}" if self.other else "")
+        most = MOST_SHOWN if self.chars else MOST_SCORED + 1  # the first one is context only
+        if len(ids) > most:
+            if not self.chars:
+                trained = ""
+                if manifest and manifest.best_step == manifest.step:
+                    nats, characters, of = manifest.shown_loss
+                    trained = f"; training measured {nats:.4f} nats on {characters:,} of {of:,}"
+                console.say(
+                    f"note: scoring only the first {MOST_SCORED:,} of {len(ids):,} characters of "
+                    f"the {label}; to score all, give the validation text as a file{trained}"
+                )
+            shown = most - (not self.chars)
+            label, ids = f"the first {shown:,} characters of the {label}", ids[:most]
+        baseline = manifest.baseline if manifest else None
+        return Scored(label, {"file": None, "split": "validation"}, ids, baseline=baseline)
 
+    def show(self, text: Scored, may_have_seen: str | None = None) -> None:
+        """Scores a text and writes the result. Raises TextError."""
+        from gpt.view.terminal import scores
 
-def earlier_sight(mine: Manifest, its: Manifest | None, name: str) -> str | None:
-    """Why another model may have learnt from the validation split of mine; None if it has not."""
-    from gpt.corpus.text import algorithm_of
+        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **self.opened.origin}
+        if self.other is not None:
+            record["may_have_seen"] = may_have_seen and self.other.name
+            line = self._compared(self.other, text, record)
+        elif self.chars:
+            line = self._characters(text, record) + self._beside_counting(text, record)
+        else:
+            found = self.opened.model.score(text.ids)
+            record |= scores.score_record(found)
+            line = scores.score_line(found) + self._beside_counting(text, record)
+        if self.as_json:
+            console.write_json(record)
+        else:
+            console.tell(f"{text.label}: {line}")
 
-    text = mine.corpus.digest
-    if its is None:
-        why = "is a model file without its run, so it may have seen this text"
-    elif algorithm_of(its.corpus.digest) != algorithm_of(text):
-        why = "has another release's name for its corpus, so it may have seen this text"
-    elif its.corpus.digest != text:
-        sources = ", ".join(its.corpus.sources)
-        why = f"was trained on another corpus ({sources}) and may have seen this text"
-    elif any(digest != text for _, digest in its.earlier_corpora):
-        why = "was first trained on another corpus and may have seen this text"
-    elif its.train.val_fraction < mine.train.val_fraction:
-        why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"
-    else:
-        return None
-    return f"{name} {why}"
+    def _beside_counting(self, text: Scored, record: dict[str, Any]) -> str:
+        """Adds the comparison with the baseline to the record; its line, or "" without a baseline.
+
+        A text that was trained on has none: its n-grams have all been counted.
+        """
+        from gpt.view.terminal import scores
+
+        baseline = text.baseline
+        if baseline is None and self.trained_on is not None and not text.facts.get("trained_on"):
+            from gpt.corpus.baseline import count_baseline
+
+            known = len(self.opened.model.vocabulary)
+            baseline = count_baseline(self.trained_on, text.ids, known)
+        nats, characters = record["nats"], record["characters"]
+        record["counting"] = scores.comparison_record(nats, characters, baseline)
+        if baseline is None:
+            return ""
+        return f" · {scores.comparison(nats, characters, baseline, self.opened.manifest)}"
+
+    def _characters(self, text: Scored, record: dict[str, Any]) -> str:
+        """Shows every character's surprise, or puts it into the record."""
+        from gpt.view.terminal import scores, surprise
+
+        model, output = self.opened.model, self.output
+        whole, found = model.score(text.ids), model.surprises(text.ids)
+        plain, characters = model.vocabulary.decode(text.ids), model.vocabulary.characters
+        record |= {**scores.score_record(whole), "in_context": scores.score_record(found.score)}
+        if self.as_json:
+            each = surprise.surprise_record(plain, characters, found, text.places)
+            record["per_character"] = each
+            return ""
+        page, digits = output.page(), not console.colours(output.color)
+        worst = surprise.worst(plain, characters, found, self.worst, page, text.places)
+        coloured = surprise.coloured(plain, found, page, digits)
+        output.lines([*coloured, *surprise.scale(page, digits), *worst])
+        one_window = len(text.ids) - 1 <= model.config.block_size
+        return scores.score_line(whole, None if one_window else found.score)
+
+    def _compared(self, against: Saved, scored: Scored, record: dict[str, Any]) -> str:
+        """How two models differ on the characters that both know."""
+        from gpt.view.terminal import scores
+
+        model, other = self.opened.model, against.model
+        whole = model.vocabulary.decode(scored.ids)
+        name = f"{scored.label} for {against.name}"
+        found = model.compare(other, shared.known_text(other, whole, self.unknown, name))
+        names = [self.opened.name, against.name]
+        if names[0] == names[1]:
+            names = [f"step {each.stored.step:,}" for each in (model, other)]
+        left_out = _left_out(other, whole)
+        record |= {"against": {**against.origin, "left_out": left_out}}
+        record |= scores.paired_record(found)
+        return scores.paired_line(names[0], names[1], found)

@@ -12,7 +12,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.config import SampleConfig
-from gpt.errors import ConfigError, GptxError, TextError
+from gpt.errors import ConfigError, GptxError
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
@@ -132,11 +132,7 @@ def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None
 
 def _corpus(opened: Saved, data: Path) -> tuple[Ids, Ids]:
     """What --novelty searches. Raises TextError."""
-    try:
-        return opened.splits(data)
-    except TextError as error:
-        remedy = "restore it" if opened.manifest else "give its run with --run"
-        raise TextError(f"--novelty needs the corpus: {error}; {remedy}") from None
+    return opened.splits(data, "--novelty", no_run="; give its run with --run")
 
 
 def _copied(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from program import TINY, Gptx
 
-from gpt.commands.evaluate import earlier_sight
+from gpt.loading import Saved
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 
@@ -129,8 +129,9 @@ def test_what_another_release_was_trained_on_cannot_be_told(tiny: Checkpoint) ->
     mine = tiny.manifest
     old = replace(mine, corpus=replace(mine.corpus, digest="sha256:00"))
     why = "old has another release's name for its corpus, so it may have seen this text"
-    assert earlier_sight(mine, old, "old") == why
-    assert earlier_sight(mine, mine, "same") is None
+    same = Saved("same", tiny.model(), mine)
+    assert Saved("old", tiny.model(), old).exposure_to_split(same) == why
+    assert same.exposure_to_split(same) is None
 
 
 def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
