@@ -38,8 +38,7 @@ class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device, when the first text is generated.
-    probe_error: the largest difference between its logits and torch's at saving; proof has its
-    bound.
+    probe_error: the largest difference from torch's logits at saving; `proof` has its bound.
     """
 
     def __init__(
@@ -197,10 +196,9 @@ class TrainedGPT:
         """
         from gpt.heads.next_character import following
 
-        config = SampleConfig(**options)
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return following(self.reader, ids, config)
+        return following(self.reader, ids, SampleConfig(**options))
 
     def heads(
         self,
@@ -213,10 +211,9 @@ class TrainedGPT:
     ) -> Survey:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
-        Without a text: on the start of the validation split, which the model file contains; `gptx
-        heads` reads the whole split if it finds the corpus. name: what the survey calls the text.
-        done is called with the share of the work that is done. Raises TextError if the text is too
-        short or has unknown characters, and ValueError otherwise.
+        Without a text: on the start of the validation split, which the model file contains. name:
+        the text's, in the survey. done: called with the share of the work that is done. Raises
+        TextError for a text too short or with unknown characters, ValueError for other arguments.
         """
         from gpt.heads.survey import survey
 
@@ -250,9 +247,8 @@ class TrainedGPT:
         """
         from gpt.explain.own_model import walk
 
-        return walk(
-            self.reader, self.attention(text, unknown=unknown), self.vocabulary, layer, head
-        )
+        attention = self.attention(text, unknown=unknown)
+        return walk(self.reader, attention, self.vocabulary, layer, head)
 
     def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of `attention`'s text.
@@ -286,8 +282,8 @@ class TrainedGPT:
     def surprises(
         self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
     ) -> Surprises:
-        """What the model made of every character after the first, with at least half of block_size
-        before it where the text has it; else in the windows of `score`. Raises TextError as that.
+        """Surprise of each character after the first, with at least half of block_size before it
+        where the text has it; without `overlapping` in the windows of `score`. Raises TextError.
         """
         from gpt.reading.score import surprise_of_each
 
@@ -301,5 +297,4 @@ class TrainedGPT:
         return paired(mine.nats, its.nats)
 
     def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
-        """A text's ids; of what is given as ids, these."""
         return self.vocabulary.encode(text, unknown) if isinstance(text, str) else text

@@ -205,10 +205,7 @@ class _Evaluation:
         return Scored(label, facts, ids, places)
 
     def split(self, data: Path) -> Scored:
-        """The validation split; only the first MOST_SHOWN (--chars) or MOST_SCORED of a long one.
-
-        Raises TextError.
-        """
+        """The validation split; of a long one, its first characters. Raises TextError."""
         manifest = self.opened.manifest
         advice = ("; restore it, or give a FILE", "; give a FILE")
         _, ids = self.opened.splits(data, "the validation split", *advice)
@@ -249,10 +246,7 @@ class _Evaluation:
             console.tell(f"{text.label}: {line}")
 
     def _beside_counting(self, text: Scored, record: dict[str, Any]) -> str:
-        """Adds the comparison with the baseline to the record; its line, or "" without a baseline.
-
-        A text that was trained on has none: its n-grams have all been counted.
-        """
+        """Compares with n-gram counts, unless these contain the text: a line, or "" without."""
         from gpt.view.terminal import scores
 
         baseline = text.baseline
@@ -297,7 +291,6 @@ class _Evaluation:
         names = [self.opened.name, against.name]
         if names[0] == names[1]:
             names = [f"step {each.stored.step:,}" for each in (model, other)]
-        left_out = _left_out(other, whole)
-        record |= {"against": {**against.origin, "left_out": left_out}}
-        record |= scores.paired_record(found)
+        its = {**against.origin, "left_out": _left_out(other, whole)}
+        record |= {"against": its, **scores.paired_record(found)}
         return scores.paired_line(names[0], names[1], found)

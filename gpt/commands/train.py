@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,9 +95,9 @@ def train(
         options = {**recipe, **options}
     if changed_corpus and not resume:
         raise ConfigError("--changed-corpus: only with --resume")
-    told = (context.default_map or {}).get("preset", preset)
-    if not resume and told != preset:
-        raise ConfigError(f"--preset: {preset}, but --config says {told}; give one of them")
+    stored = (context.default_map or {}).get("preset", preset)
+    if not resume and stored != preset:
+        raise ConfigError(f"--preset: {preset}, but --config says {stored}; give one of them")
     if resume and minutes is not None:
         raise ConfigError(
             "--minutes: a resumed run keeps its schedule and its time; use --steps to train longer"
@@ -109,22 +110,22 @@ def train(
         *(data, checkpoints, run, dry_run, as_json),
     )
     ranks = Ranks(Launch.here(), shard)
-    with _parting(ranks):
+    with _ending_together(ranks):
         interrupted = _interrupted(order, ranks)
         if interrupted is not None or resume:
-            _go_on(order, ranks, interrupted, spelled.get("preset"), changed_corpus)
+            _resume(order, ranks, interrupted, spelled.get("preset"), changed_corpus)
         else:
             _begin(order, ranks, preset, minutes)
 
 
 @dataclass(frozen=True)
 class _Order:
-    """What was asked for, of a new run or of an old one."""
+    """The options of a new run or of a resumed one."""
 
     corpus: Sequence[str]
     options: Mapping[str, Any]
-    recipe: Mapping[str, Any]  # those of the options that a known name sets
-    reading: TrainConfig  # how the text is read; the rest of it is not decided
+    recipe: Mapping[str, Any]  # options that a known corpus sets
+    reading: TrainConfig  # how the text is read; its other fields are not decided yet
     device: Device
     data: Path
     checkpoints: Path
@@ -134,8 +135,8 @@ class _Order:
 
 
 @contextmanager
-def _parting(ranks: Ranks) -> Iterator[None]:
-    """Leaves together. Of an error that all ranks have, or that another had, the first speaks."""
+def _ending_together(ranks: Ranks) -> Iterator[None]:
+    """Ends all ranks together. Only the first rank reports an error that several have."""
     try:
         yield
     except OutOfMemory as error:
@@ -148,7 +149,7 @@ def _parting(ranks: Ranks) -> Iterator[None]:
 
 
 def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
-    """The run that this launch began before it was started again; all ranks hear of it."""
+    """The run that this launch began before it was started again; the same on all ranks."""
     from gpt.storage.run import Run
 
     if ranks.size == 1 and not ranks.launch.name:
@@ -186,25 +187,16 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
                 locked = True
                 ranks.launch.mark(folder)
             device = usable_device(order.device, ranks)
+            sources = (order.corpus, order.data, sys.stdin.buffer)
             with working("encoding") as done:
-                read = shared_corpus(
-                    ranks,
-                    order.data,
-                    order.reading,
-                    lambda: read_corpus(
-                        order.corpus,
-                        order.data,
-                        sys.stdin.buffer,
-                        config=order.reading,
-                        progress=done,
-                    ),
-                )
+                begin = partial(read_corpus, *sources, config=order.reading, progress=done)
+                read = shared_corpus(ranks, order.data, order.reading, begin)
             ranks.meet(device)
             plan = make_plan(read, order.options, preset, device, minutes, ranks)
             if ranks.first:
                 show_card(plan, order.recipe)
             if order.dry_run:
-                _tell_plan(order, ranks, plan)
+                _write_plan(order, ranks, plan)
                 return
             if folder is not None:
                 corpus = [printable(name) for name in order.corpus] or None
@@ -217,14 +209,14 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
             discard_if_empty(folder)
 
 
-def _go_on(
+def _resume(
     order: _Order,
     ranks: Ranks,
     interrupted: Run | None,
     preset: str | None,
     changed_corpus: bool,
 ) -> None:
-    """The interrupted run, or the named one, or the newest."""
+    """Resumes the interrupted run, or the named one, or the newest."""
     from gpt.commands.progress import working
     from gpt.corpus.corpus import find_corpus
     from gpt.heads.proof import prove_tensors
@@ -243,20 +235,10 @@ def _go_on(
                 f"--preset: this run has {checkpoint.manifest.preset}; leave the option out, or "
                 "train a new run"
             )
+        sources = (order.corpus, order.data, sys.stdin.buffer)
         with working("encoding") as done:
-            read = shared_corpus(
-                ranks,
-                order.data,
-                checkpoint.manifest.train,
-                lambda: find_corpus(
-                    checkpoint.manifest,
-                    order.corpus,
-                    order.data,
-                    sys.stdin.buffer,
-                    changed_corpus,
-                    done,
-                ),
-            )
+            find = partial(find_corpus, checkpoint.manifest, *sources, changed_corpus, done)
+            read = shared_corpus(ranks, order.data, checkpoint.manifest.train, find)
         device = usable_device(order.device, ranks)
         ranks.meet(device)
         plan = resume_plan(checkpoint, read, order.options, device, ranks)
@@ -268,23 +250,15 @@ def _go_on(
             if checkpoint.manifest.step == plan.manifest.train.steps:
                 console.say("this run has done all its steps; train longer with --steps N")
         if order.dry_run:
-            _tell_plan(order, ranks, plan)
+            _write_plan(order, ranks, plan)
         else:
-            trainer = Trainer.resume(
-                folder,
-                read,
-                checkpoint,
-                plan.manifest.train,
-                device,
-                ranks,
-                prove_tensors,
-                plan.baseline,
-            )
+            places = (device, ranks, prove_tensors, plan.baseline)
+            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, *places)
             run_training(trainer, order.as_json)
 
 
-def _tell_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
-    """What --dry-run writes for programs, if they asked."""
+def _write_plan(order: _Order, ranks: Ranks, plan: Plan) -> None:
+    """The JSON of --dry-run, if --json was given."""
     if order.as_json and ranks.first:
         console.write_json(plan_record(plan))
 
