@@ -18,16 +18,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.corpus.split import Division
-from gpt.corpus.text import (
-    ALGORITHMS,
-    Chunk,
-    Measured,
-    Piece,
-    Progress,
-    algorithm_of,
-    changed,
-    read_through,
-)
+from gpt.corpus.text import Chunk, Measured, Piece, Progress, algorithm_of, changed, read_through
 from gpt.errors import TextError
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
@@ -108,14 +99,12 @@ def write_ids(
     Returns the bytes of each part of the file, and their checksum. Raises TextError, also if the
     text is not the one that was measured, and StorageError.
     """
-    algorithm = algorithm_of(text.digest)
-    digest, at, borders = ALGORITHMS[algorithm](), 0, division.borders
+    at, borders = 0, division.borders
     checksums, sizes = (blake3(), blake3()), [0, 0]  # what trains, and what was moved to the end
     begins = (0, (division.boundary or 0) * table.itemsize)
 
     def write(chunk: Chunk) -> None:
         nonlocal at
-        digest.update(chunk.raw)
         ids = look_up(table, chunk)
         first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
         parts = np.split(ids, [border - at for border in borders[first:last]])
@@ -130,8 +119,8 @@ def write_ids(
     with ExitStack() as stack:
         stack.enter_context(files.storage_errors(f"write {draft.parent}"))
         appends = [stack.enter_context(files.writing_at(draft, begin)) for begin in begins]
-        read_through(pieces, write, progress)
-    if f"{algorithm}:{digest.hexdigest()}" != text.digest:
+        digest = read_through(pieces, algorithm_of(text.digest), write, progress)
+    if digest != text.digest:
         raise changed(list(dict.fromkeys(piece.name for piece in pieces)))
     found = zip(sizes, checksums, strict=True)
     return [[size, checksum.hexdigest()] for size, checksum in found if size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,14 @@ def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
     border = text.starts[min(training, len(contents))]
     for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
         assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
+
+
+@pytest.mark.parametrize("length", [2**16 - 1, 2**16, 2**16 + 1, 2**18 + 1])
+def test_characters_of_long_ascii_are_counted_as_those_of_any_text(length: int) -> None:
+    text = (string.printable * (length // 100 + 1))[:length] + "\0\x7f"
+    data = text.encode()
+    counts = measured([Piece(0, "", Path(), 0, len(data), data)]).counts[0]
+    assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
