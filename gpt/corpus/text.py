@@ -30,6 +30,7 @@ from gpt.vocabulary import code_points
 TODAY = "blake3"
 ALGORITHMS: dict[str, Callable[[], Any]] = {TODAY: blake3, "sha256": hashlib.sha256}
 CHUNK = 2**18  # bytes: what is made of them still fits a processor's cache
+SHORT = 2**14  # bytes of a chunk for which a thread is not worth while
 HEAD = 4096  # bytes that tell what a file looks like
 MOST_MADE_UP = 2**24  # bytes of a file that has no size
 SIGNATURES = {
@@ -65,14 +66,18 @@ class Chunk(NamedTuple):
         return np.frombuffer(text, np.uint8) if isinstance(text, bytes) else code_points(text)
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """(code points,) how often each comes. Pairs of ASCII are counted in half of the time."""
-        points, paired = self.points, len(self.text) // 2 * 2
-        if points.itemsize > 1 or paired < 2**16:
-            return np.bincount(points)
+    def counts(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]] | slice, npt.NDArray[np.int64]]:
+        """Which code points come, and how often each; of a long text none is left out."""
+        points = self.points
+        if len(points) < SHORT:
+            return np.unique(points, return_counts=True)
+        if points.itemsize > 1:
+            counts = np.bincount(points)
+            return slice(len(counts)), counts
+        paired = len(points) // 2 * 2  # pairs of ASCII are counted in half of the time
         pairs = np.bincount(points[:paired].view(np.uint16), minlength=2**16).reshape(256, 256)
-        counts: npt.NDArray[np.int64] = pairs.sum(axis=0) + pairs.sum(axis=1)
-        return counts + np.bincount(points[paired:], minlength=256)
+        rest = np.bincount(points[paired:], minlength=256)
+        return slice(256), pairs.sum(axis=0) + pairs.sum(axis=1) + rest
 
 
 @dataclass(frozen=True)
@@ -151,8 +156,8 @@ def measured(
 
     def count(chunk: Chunk) -> None:
         lengths[chunk.source] += len(chunk.text)
-        found = chunk.counts
-        counts[int(chunk.source >= training), : len(found)] += found
+        points, times = chunk.counts
+        counts[int(chunk.source >= training), points] += times
 
     digest = read_through(pieces, algorithm, count, progress)
     return Measured(digest, tuple(accumulate(lengths, initial=0)), counts)
@@ -172,8 +177,12 @@ def read_through(
             digest.update(chunk.raw)
             if working is not None:
                 working.result()
-                progress(done / size)
-            working, done = beside.submit(work, chunk), done + len(chunk.raw)
+            progress(done / size)
+            working, done = None, done + len(chunk.raw)
+            if len(chunk.raw) < SHORT:
+                work(chunk)
+            else:
+                working = beside.submit(work, chunk)
         if working is not None:
             working.result()
     progress(1.0)

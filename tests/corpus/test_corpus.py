@@ -49,6 +49,7 @@ def test_any_text_is_read_exactly_in_chunks_of_any_size(
     assume(whole.count("\0") <= len(whole.encode()) // 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
+        patch.setattr(texts, "SHORT", 5)
         corpus = encoded(tmp_path_factory.mktemp("corpus"), whole.encode())
     assert text_of(corpus) == whole
     assert corpus.vocabulary == Vocabulary.from_text(whole)
@@ -69,6 +70,7 @@ def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
     assume(content.count(0) <= len(content) // 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
+        patch.setattr(texts, "SHORT", 5)
         for start in (b"", codecs.BOM_UTF8):
             folder = tmp_path_factory.mktemp("corpus")
             try:
@@ -182,6 +184,7 @@ def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
     config = TrainConfig(split=f"every:{every}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
+        patch.setattr(texts, "SHORT", 5)
         folder = tmp_path_factory.mktemp("corpus")
         plain = encoded(folder, *(content.encode() for content in contents))
         sources = [Source(folder / f"{n}.txt", f"{n}.txt") for n in range(len(contents))]

@@ -48,6 +48,7 @@ def test_ids_lie_in_the_order_of_the_division_and_each_part_has_its_checksum(
     assume(all(content.count("\0") < 9 for content in contents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
+        patch.setattr(texts, "SHORT", 5)
         pieces = pieces_of(sources_of(folder, contents), "", [])
         text = measured(pieces, sources=len(contents), training=len(contents))
         made = build_vocabulary(text.counts)
