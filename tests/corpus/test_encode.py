@@ -114,3 +114,17 @@ def test_a_text_that_stops_being_one_while_it_is_read_leaves_nothing(
     with pytest.raises(TextError, match=r"^0: invalid UTF-8 at byte 98;"):
         encode(sources, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_ids_that_the_disk_has_changed_are_not_vouched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = files.keep
+
+    def spoilt(draft: Path, path: Path) -> None:
+        draft.write_bytes(bytes([draft.read_bytes()[0] ^ 1]) + draft.read_bytes()[1:])
+        real(draft, path)
+
+    monkeypatch.setattr(files, "keep", spoilt)
+    with pytest.raises(StorageError, match="is not what was written; check the disk"):
+        encode(sources_of(tmp_path, ["abd" * 50]), tmp_path / "data")
