@@ -42,7 +42,7 @@ def main() -> None:
     share_cores()
     launch = Launch.here()
     ranks = Ranks(launch, options.shard and launch.size > 1)
-    ranks.meet(options.device)
+    ranks.init(options.device)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
     steps = {}
     for name in options.models:
@@ -82,7 +82,7 @@ def round_trip(count: int, ranks: Ranks, device: str) -> dict[str, float] | None
         dist.all_reduce(numbers)
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(ranks.most(time.perf_counter() - started))
+        times.append(ranks.all_reduce_max(time.perf_counter() - started))
     seconds = statistics.median(times[1:])
     return {"ms": round(1e3 * seconds, 3), "GB_per_second": round(4 * count / seconds / 1e9, 3)}
 

@@ -20,7 +20,8 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training.trainer import Saved, Trainer
+from gpt.training.events import Saved
+from gpt.training.trainer import Trainer
 
 pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line
 

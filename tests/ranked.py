@@ -25,7 +25,7 @@ WAIT = 60  # seconds, after which a test has hung
 def rank(number: int, size: int, meeting: Path, shard: bool = False) -> Iterator[Ranks]:
     """One rank's view of all, once they have met on the CPU."""
     ranks = Ranks(Launch(number, size, number), shard, FileStore(str(meeting), size))
-    ranks.meet("cpu")
+    ranks.init("cpu")
     yield ranks
     ranks.leave()
 

@@ -24,7 +24,8 @@ from gpt.errors import StorageError
 from gpt.storage.checkpoint import MODEL, STATE, step_folder
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training.trainer import Event, Stepped, Trainer
+from gpt.training.events import Event, Stepped
+from gpt.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")
 

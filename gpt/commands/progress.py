@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from gpt.config import TrainConfig
     from gpt.storage.checkpoint import Checkpoint
     from gpt.storage.run import Run
+    from gpt.training.events import Event
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Event, Trainer
+    from gpt.training.trainer import Trainer
 
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
@@ -93,7 +94,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
-    from gpt.training.trainer import Stopped
+    from gpt.training.events import Stopped
 
     reason = ""
     with program.graceful(trainer.stop):
@@ -115,7 +116,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
 def _told(trainer: Trainer) -> Iterator[Event]:
     """The events, with one bar and a line an evaluation."""
-    from gpt.training.trainer import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
+    from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
     from gpt.view.terminal import training_lines
 
     run, recorded = trainer.run, trainer.config

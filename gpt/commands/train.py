@@ -156,9 +156,9 @@ def _interrupted(order: _Order, ranks: Ranks) -> Run | None:
         return None
     if ranks.first:
         found = ranks.launch.interrupted(order.checkpoints)
-        ranks.tell("interrupted", str(found.path) if found else "")
+        ranks.publish("interrupted", str(found.path) if found else "")
         return found
-    path = ranks.hear("interrupted")
+    path = ranks.wait("interrupted")
     return Run(Path(path)) if path else None
 
 
@@ -170,8 +170,8 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
     from gpt.heads.proof import prove_tensors
     from gpt.storage.run import Run
     from gpt.storage.runs import check_run_name, discard_if_empty, new_run
+    from gpt.training.launch import shared_corpus
     from gpt.training.plan import make_plan, usable_device
-    from gpt.training.sharing import shared_corpus
     from gpt.training.trainer import Trainer
 
     if order.run is not None:
@@ -191,7 +191,7 @@ def _begin(order: _Order, ranks: Ranks, preset: presets.Preset, minutes: float |
             with working("encoding") as done:
                 begin = partial(read_corpus, *sources, config=order.reading, progress=done)
                 read = shared_corpus(ranks, order.data, order.reading, begin)
-            ranks.meet(device)
+            ranks.init(device)
             plan = make_plan(read, order.options, preset, device, minutes, ranks)
             if ranks.first:
                 show_card(plan, order.recipe)
@@ -220,8 +220,9 @@ def _resume(
     from gpt.commands.progress import working
     from gpt.corpus.corpus import find_corpus
     from gpt.heads.proof import prove_tensors
-    from gpt.training.plan import resume_plan, usable_device
-    from gpt.training.sharing import shared_checkpoint, shared_corpus
+    from gpt.training.launch import shared_checkpoint, shared_corpus
+    from gpt.training.plan import usable_device
+    from gpt.training.resume import resume_plan
     from gpt.training.trainer import Trainer
 
     with ExitStack() as stack:
@@ -240,7 +241,7 @@ def _resume(
             find = partial(find_corpus, checkpoint.manifest, *sources, changed_corpus, done)
             read = shared_corpus(ranks, order.data, checkpoint.manifest.train, find)
         device = usable_device(order.device, ranks)
-        ranks.meet(device)
+        ranks.init(device)
         plan = resume_plan(checkpoint, read, order.options, device, ranks)
         if ranks.first:
             for warning in [*warnings, *plan.warnings]:

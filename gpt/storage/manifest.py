@@ -173,6 +173,13 @@ class Manifest:
             baseline=None,
         )
 
+    def evaluated(self, val_loss: float) -> Manifest:
+        """After an evaluation of this step: its loss, and which step is now the best."""
+        now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
+        if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
+            now = replace(now._without_best(), best_step=self.step, best_loss=val_loss)
+        return now
+
     def _without_best(self) -> Manifest:
         return replace(self, best_step=None, best_loss=None, whole_loss=None, since_best=0)
 

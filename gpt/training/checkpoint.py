@@ -19,9 +19,11 @@ from gpt.config import ModelConfig
 from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import Manifest
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
-from gpt.training.distributed import placed, whole
+from gpt.storage.run import Run
+from gpt.training.distributed import Ranks, placed, whole
 from gpt.training.optim import Optimizer, moments
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -120,8 +122,13 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
 
 
 @torch.no_grad()
-def gathered(model: GPT) -> GPT:
-    """A sharded model in one piece, on the CPU. All ranks must ask."""
+def gathered(model: GPT, device: str, ranks: Ranks) -> GPT:
+    """The model in one piece on the CPU, where probes are computed.
+
+    If it is sharded, all ranks must call this.
+    """
+    if device == "cpu" and not ranks.shard:
+        return model
     one = GPT(model.config)
     for mine, part in zip(one.parameters(), model.parameters(), strict=True):
         mine.copy_(whole(part))
@@ -133,6 +140,16 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     return model.to(device)
+
+
+def load_shared(run: Run, step: int, manifest: Manifest, device: str, ranks: Ranks) -> GPT:
+    """A saved step's model on all ranks, of which the first reads it. Raises CheckpointError."""
+    model = load_gpt(run.model(step), "cpu") if ranks.first else GPT(manifest.model)
+    for parameter in model.parameters():
+        parameter.data.copy_(ranks.from_first(parameter.data))
+    model.to(device)
+    ranks.spread(model)
+    return model
 
 
 def restore_state(

@@ -1,10 +1,10 @@
 """The processes that train one model together, each on its share of every batch.
 
 torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
-fully_shard also spreads weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3). Here is what that leaves open: who reads which rows, rows of sparse gradients, how
-all stop after the same step, what one tells the others before they compute. A process alone takes
-the same path, and nothing is exchanged.
+fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
+2020, ZeRO-3). This module adds what they leave open: which rank reads which rows, the exchange of
+sparse gradients, a stop of all ranks after the same step, and messages before the process group
+exists. A single process calls the same functions, which then exchange nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from gpt.model import GPT
 from gpt.training.launch import ALONE, Launch
 from gpt.training.precision import compiled, settle
 
-PATIENCE = timedelta(minutes=30)  # with a rank that does not answer, once all compute
+PATIENCE = timedelta(minutes=30)  # until a rank that does not answer counts as lost
 POLL = 0.05  # seconds
 
 
 class Ranks:
-    """This process's view of all. `meet` comes before anything is exchanged.
+    """All ranks, as one process sees them. Call `init` before numbers are exchanged.
 
-    `shard`: weights, gradients and moments are spread over the ranks. Raises ConfigError.
+    shard: whether weights, gradients and moments are sharded over the ranks. Raises ConfigError.
     """
 
     def __init__(
@@ -46,29 +46,29 @@ class Ranks:
         self.rank, self.size, self.first = launch.rank, launch.size, launch.first
         if shard and self.size == 1:
             raise ConfigError("shard", "needs several processes; start them with torchrun")
-        self._hand = False  # raised by who wants all to stop
-        self._hands, self._device = 0.0, "cpu"
-        self._nets: dict[GPT, tuple[nn.Module, nn.Module]] = {}  # joined, and as it is called
+        self._stop_requested = False  # by this rank
+        self._stop_requests, self._device = 0.0, "cpu"  # of all ranks, at the last `total`
+        self._nets: dict[GPT, tuple[nn.Module, nn.Module]] = {}  # wrapped for the ranks, compiled
         self._store = store
         if self.size > 1 and store is None:
             found, _, _ = next(rendezvous("env://"))
-            # It outlives an attempt, and what the one before has left there must not be heard.
+            # The store outlives an attempt; messages of an earlier attempt must not be read.
             self._store = PrefixStore(f"attempt {launch.attempt} of {launch.size}", found)
 
-    def tell(self, key: str, text: str) -> None:
-        """Leaves a message for all ranks, which need not have met."""
+    def publish(self, key: str, text: str) -> None:
+        """Writes a message for all ranks; works before `init`."""
         if self._store is not None:
             self._store.set(f"gptx/{key}", text)
 
-    def hear(self, key: str) -> str:
-        """Waits for the message, however long; a signal may end that."""
+    def wait(self, key: str) -> str:
+        """Waits for a message without a time limit; a signal may interrupt it."""
         assert self._store is not None
         while not self._store.check([f"gptx/{key}"]):
             time.sleep(POLL)
         return str(self._store.get(f"gptx/{key}"), "utf-8")
 
-    def meet(self, device: str) -> None:
-        """All ranks get ready to exchange numbers of a device. Raises ConfigError, RankError."""
+    def init(self, device: str) -> None:
+        """Starts the process group of all ranks for a device. Raises ConfigError, RankError."""
         self._device = device
         if device == "cuda" and self.launch.local_rank >= torch.cuda.device_count():
             raise ConfigError(
@@ -88,16 +88,16 @@ class Ranks:
                 )
 
     def leave(self) -> None:
-        """Waits for the others, then parts from them. torchrun ends all once one has gone."""
-        self._nets.clear()  # before the group: what they hold of it must not outlive it
+        """Waits for the other ranks, then leaves: torchrun ends all once one has left."""
+        self._nets.clear()  # they refer to the group, so they must go first
         if self.size > 1 and dist.is_initialized():
-            with contextlib.suppress(RuntimeError):  # they may have gone already
+            with contextlib.suppress(RuntimeError):  # the others may have left already
                 dist.barrier()
             dist.destroy_process_group()
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what the libraries say when another rank is gone into RankError."""
+        """Turns the libraries' errors about a lost rank into RankError."""
         try:
             yield
         except RuntimeError as error:
@@ -108,30 +108,32 @@ class Ranks:
             raise RankError(f"another rank has failed or was ended ({_first_line(text)})") from None
 
     def pieces(self, rows: int, most: int) -> list[slice]:
-        """This rank's part of `rows` rows in pieces of at most `most`; 0: in one.
+        """This rank's part of `rows` rows, in pieces of at most `most` (0: one piece).
 
-        The ranks in their order have all rows, in theirs, and all have as many pieces; so one may
-        be empty.
+        The parts of the ranks, in their order, are all rows in order. All ranks have the same
+        number of pieces, so a piece may be empty.
         """
         first, last = self.rank * rows // self.size, (self.rank + 1) * rows // self.size
         count = math.ceil(math.ceil(rows / self.size) / most) if most else 1
         ends = [first + (last - first) * number // count for number in range(count + 1)]
         return [slice(*pair) for pair in pairwise(ends)]
 
-    def raise_hand(self) -> None:
+    def request_stop(self) -> None:
         """Asks all ranks to stop; see `agreed`."""
-        self._hand = True
+        self._stop_requested = True
 
     def total(self, *values: float) -> list[float]:
-        """Each value's sum over the ranks. Raised hands are counted with them."""
+        """Each value's sum over the ranks. Stop requests are exchanged, too."""
         if self.size == 1:
             return list(values)
-        numbers = torch.tensor([*values, self._hand], dtype=torch.float64, device=self._device)
+        numbers = torch.tensor(
+            [*values, self._stop_requested], dtype=torch.float64, device=self._device
+        )
         dist.all_reduce(numbers)
-        *sums, self._hands = numbers.tolist()
+        *sums, self._stop_requests = numbers.tolist()
         return sums
 
-    def most(self, value: float) -> float:
+    def all_reduce_max(self, value: float) -> float:
         """The largest of the ranks' values."""
         if self.size == 1:
             return value
@@ -148,30 +150,41 @@ class Ranks:
         return sent
 
     def agreed(self, reason: str | None) -> str | None:
-        """Why all stop now: the first rank's reason that has one, known to all; or None.
+        """Why all ranks stop now: the reason of the first rank that has one; else None.
 
-        A hand that was raised after the last `total` counts with the next.
+        A request after the last `total` counts from the next `total` on.
         """
         if self.size == 1:
             return reason
-        if not self._hands:
+        if not self._stop_requests:
             return None
         reasons: list[str | None] = [None] * self.size
         dist.all_gather_object(reasons, reason)
         return next(filter(None, reasons), None)
 
-    def prepare(self, model: GPT, config: TrainConfig) -> None:
-        """From now on `net(model)` computes gradients that are the means over all ranks.
+    def check(self, config: TrainConfig) -> None:
+        """Raises ConfigError if a step has fewer sequences than there are ranks."""
+        if config.batch_size < self.size:
+            raise ConfigError(
+                "batch_size",
+                f"{config.batch_size} sequences are too few for {self.size} ranks; every rank "
+                "needs one",
+            )
 
-        Those of n-gram embeddings have few rows: `exchange_rows` sends these alone.
+    def prepare(self, model: GPT, config: TrainConfig) -> None:
+        """From now on, gradients computed with `net(model)` are means over all ranks.
+
+        Except those of n-gram embeddings, which have few rows: `exchange_rows` sends only these.
+        Raises ConfigError.
         """
+        self.check(config)
         settle(config)
         joined = self._join(model) if self.size > 1 else model
         if joined is not model or self.shard or config.compile:
             self._nets[model] = joined, compiled(joined, config)
 
     def spread(self, model: GPT) -> None:
-        """Gives each rank its share of the weights, if they are to be; n-gram embeddings stay."""
+        """Shards the weights over the ranks, with --shard; n-gram embeddings stay whole."""
         if not self.shard:
             return
         from torch.distributed.device_mesh import init_device_mesh
@@ -179,7 +192,7 @@ class Ranks:
 
         mesh = init_device_mesh(self._device, (self.size,))
         ignored = {model.ngram_embedding.weight} if model.ngram_embedding else None
-        for part in (*model.blocks, model):  # resharded, so that parameters stay the same ones
+        for part in (*model.blocks, model):  # resharded, so that the parameter objects stay
             fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=ignored)
 
     def _join(self, model: GPT) -> nn.Module:
@@ -192,19 +205,19 @@ class Ranks:
             )
         device_ids = [self.launch.local_rank] if self._device == "cuda" else None
         net = nn.parallel.DistributedDataParallel(model, device_ids=device_ids)
-        # It arranges its buckets anew after the first step, and they are the order of additions: a
-        # resumed run would differ in its first step. So the first step is one that does not count.
+        # It rebuilds its buckets after the first step, and they determine the order of additions: a
+        # resumed run would differ in its first step. So the first step is done here, on zeros.
         net(torch.zeros((1, 1), dtype=torch.int64, device=self._device)).sum().backward()
         net.zero_grad()
         return net
 
     def net(self, model: GPT) -> nn.Module:
-        """What to call in the model's place while training."""
+        """The module to call instead of the model while training."""
         return self._nets[model][1] if model in self._nets else model
 
     @contextlib.contextmanager
     def unsent(self, model: GPT, keep: bool) -> Iterator[None]:
-        """While inside, gradients add up on this rank, if `keep`."""
+        """Inside, if `keep`, gradients add up on this rank and are not sent."""
         net = self._nets[model][0] if self.size > 1 else model
         if keep and isinstance(net, nn.parallel.DistributedDataParallel):
             with net.no_sync():
@@ -215,11 +228,11 @@ class Ranks:
         yield
 
     def forget(self, model: GPT) -> None:
-        """Lets go of what `prepare` made."""
+        """Drops what `prepare` made."""
         self._nets.pop(model, None)
 
     def exchange_rows(self, model: GPT) -> None:
-        """Gives the n-gram embedding its mean gradient: each rank sends the rows that it has."""
+        """Averages the n-gram embedding's sparse gradient: each rank sends its rows."""
         if self.size == 1 or model.ngram_embedding is None:
             return
         parameter = model.ngram_embedding.weight
@@ -237,7 +250,7 @@ class Ranks:
 
 
 def _gathered(part: Tensor, counts: Sequence[Tensor]) -> Tensor:
-    """All ranks' parts, one after the other, each without what it was padded with."""
+    """All ranks' parts in order, without their padding."""
     parts = [torch.empty_like(part) for _ in counts]
     dist.all_gather(parts, part)
     return torch.cat([one[: int(count)] for one, count in zip(parts, counts, strict=True)])
@@ -254,19 +267,19 @@ def _first_line(text: str) -> str:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor in one piece; any other is one. All ranks must ask."""
+    """A sharded tensor in one piece; all ranks must call this. Any other tensor is returned."""
     full: Any = getattr(tensor, "full_tensor", None)
     return full() if full else tensor
 
 
 def here(parameter: Tensor) -> Tensor:
-    """The values of a parameter that this rank has, all of them unless it is sharded."""
+    """This rank's values of a parameter: all, unless it is sharded."""
     local: Any = getattr(parameter, "to_local", None)
     return local() if local else parameter.detach()
 
 
 def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A tensor that all ranks have in one piece, where the parameter is: its device, its shards."""
+    """A whole tensor, equal on all ranks, moved and sharded as a parameter is."""
     moved = tensor.to(parameter.device)
     if not hasattr(parameter, "placements"):
         return moved

@@ -1,7 +1,9 @@
-"""What torchrun says to the processes that it starts: how many there are, and which one this is.
+"""The processes that torchrun starts: how many there are, and how they find the same run and text.
 
-Knows no torch. A launch may start its processes several times, after one of them has died; a run
-carries the launch's mark, so that the next attempt goes on with it instead of beginning another.
+torchrun starts all processes again after one has died. A run has a file with the launch's name, so
+that the next attempt goes on with this run. The first rank finds the corpus and the checkpoint and
+publishes where they are; `--data` and `--checkpoints` must be the same folders on all machines.
+Knows no torch.
 """
 
 from __future__ import annotations
@@ -9,18 +11,27 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from gpt.errors import CheckpointError, ConfigError
+from gpt.config import TrainConfig
+from gpt.corpus.corpus import Corpus, reopen
+from gpt.errors import CheckpointError, ConfigError, RankError, TextError
 from gpt.storage import files
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
 
+if TYPE_CHECKING:
+    from gpt.training.distributed import Ranks
+
 MARK = ".launch"
 MARK_LIMIT = 2**12  # bytes
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -30,9 +41,9 @@ class Launch:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    name: str = ""  # "": nobody has launched us
+    name: str = ""  # "": torchrun has not started this process
     attempt: int = 0
-    attempts: int = 0  # that may follow the first
+    attempts: int = 0  # that may follow the first one
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Launch:
@@ -54,24 +65,24 @@ class Launch:
 
     @property
     def first(self) -> bool:
-        """Whether this process speaks and saves for all."""
+        """Whether this is the process that prints and saves."""
         return self.rank == 0
 
     @property
     def comes_again(self) -> bool:
-        """Whether all are started again if this process does not end with exit code 0."""
+        """Whether torchrun starts all again if this process does not end with exit code 0."""
         return self.attempt < self.attempts
 
     def mark(self, run: Run) -> None:
-        """Notes in a run that it is this launch's. Raises StorageError."""
+        """Writes the launch's name into a run. Raises StorageError."""
         if self.name:
             run.write(MARK, json.dumps({"launch": self.name, "agent": _agent()}) + "\n")
 
     def interrupted(self, root: Path) -> Run | None:
         """The run that an earlier attempt of this launch has begun and saved, or None.
 
-        Names of launches may be used again: only an attempt after the first may take another
-        machine's run, and no nameless launch another process's.
+        Names of launches may be used again: a run of another torchrun process counts only for an
+        attempt after the first, and only if the launch has a name (not torchrun's default "none").
         """
         if not self.name:
             return None
@@ -86,8 +97,68 @@ class Launch:
 
 
 def _agent() -> str:
-    """The process that has started us: it stays when it starts us again."""
+    """The process that started this one: it remains when it starts all again."""
     return f"{socket.gethostname()}:{os.getppid()}"
 
 
 ALONE = Launch()
+
+
+def shared_corpus(
+    ranks: Ranks, data: Path, config: TrainConfig, read: Callable[[], Corpus]
+) -> Corpus:
+    """The corpus that the first rank reads; the others open it in `data`.
+
+    Raises what `read` raises; elsewhere RankError, or TextError if it is not there.
+    """
+
+    def follow(message: str) -> Corpus:
+        corpus = reopen(CorpusId(**json.loads(message)), data, config)
+        if corpus is None:
+            raise TextError(
+                f"{data.resolve()} on this machine does not hold the encoded corpus; give all "
+                "machines one folder: --data"
+            )
+        return corpus
+
+    return _shared(ranks, "corpus", read, lambda it: json.dumps(asdict(it.identity)), follow)
+
+
+def shared_checkpoint(ranks: Ranks, run: Run) -> tuple[Checkpoint, list[str]]:
+    """The newest whole checkpoint of a run, as the first rank finds it, and its warnings.
+
+    Raises CheckpointError; RankError on the others if the first has found none.
+    """
+
+    def follow(message: str) -> tuple[Checkpoint, list[str]]:
+        path = Path(message)
+        if not os.path.isdir(path):
+            raise CheckpointError(
+                f"{path.resolve()} is not on this machine; give all machines one folder: "
+                "--checkpoints"
+            )
+        return Checkpoint.open(path), []
+
+    return _shared(ranks, "checkpoint", run.last_valid, lambda it: str(it[0].path), follow)
+
+
+def _shared(
+    ranks: Ranks,
+    key: str,
+    find: Callable[[], Found],
+    describe: Callable[[Found], str],
+    follow: Callable[[str], Found],
+) -> Found:
+    """What the first rank finds; the others find it by its description. "": there is none."""
+    if not ranks.first:
+        message = ranks.wait(key)
+        if not message:
+            raise RankError(f"the first rank could not open its {key}")
+        return follow(message)
+    message = ""
+    try:
+        found = find()
+        message = describe(found)
+        return found
+    finally:
+        ranks.publish(key, message)

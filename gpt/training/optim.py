@@ -1,22 +1,26 @@
-"""Each parameter's optimizer by its role, and the learning rate after so many steps."""
+"""How weights change: an optimizer for each kind of parameter, its learning rate, the average."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gpt.config import TrainConfig, schedule
+from gpt.model import GPT
+from gpt.training.distributed import here
 
 SPARSE = "ngram_embedding.weight"
 ENDS = ("token_embedding.weight", "lm_head.weight")
 
 
 class Optimizer:
-    """AdamW for what every step touches, Adagrad for n-gram rows, of which a step touches few.
+    """AdamW for the dense parameters, Adagrad for n-gram rows, of which a step reads only few.
 
     AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not; the token embedding
     and the output may have a learning rate of their own. Adagrad (Duchi et al. 2011) gives each
@@ -55,7 +59,7 @@ class Optimizer:
         return [group for optimizer in self._each for group in optimizer.param_groups]
 
     def state(self, parameter: Tensor) -> dict[str, Any]:
-        """What is remembered of one parameter, to read or to set: "step" and its moments."""
+        """The optimizer's state of one parameter, to read or to set: "step" and its moments."""
         state: dict[str, Any] = self._of[parameter].state[parameter]
         return state
 
@@ -71,16 +75,16 @@ class Optimizer:
             group["lr"] = group["peak"] * share
         with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
             for optimizer in self._each:
-                with torch.no_grad():  # which is what the wrappers of `step` do besides
+                with torch.no_grad():  # as the wrappers of `step` do
                     inspect.unwrap(type(optimizer).step)(optimizer)
 
 
 def _spare_the_compiler() -> None:
     """Keeps torch's optimizers from importing torch's compiler: 1.4 CPU seconds and 70 MB.
 
-    They do it to stay out of compiled code, and we compile no optimizer: these functions when first
-    called, unless they find that done, and wrappers of `step`. A newer torch that looks elsewhere
-    imports it as ever.
+    These functions import it when first called, to exclude themselves from compiled code, unless
+    they are marked as excluded. No optimizer is compiled here. If a newer torch reads another mark,
+    it imports the compiler as usual.
     """
     for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
         function = getattr(method, "__wrapped__", None)
@@ -89,15 +93,39 @@ def _spare_the_compiler() -> None:
 
 
 def moments(name: str) -> tuple[str, ...]:
-    """What its optimizer remembers of a parameter besides the step, each of its shape."""
+    """The moments that its optimizer keeps of a parameter, each of the parameter's shape."""
     return ("sum",) if name == SPARSE else ("exp_avg", "exp_avg_sq")
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """For the step that comes after `step` finished ones: warm-up, then down to min_lr."""
+    """Of the step that follows `step` finished ones: linear warm-up, then down to min_lr."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     progress = schedule.progress(config, step, since=config.warmup_steps)
     if config.schedule == "cosine":
         progress = 0.5 - 0.5 * math.cos(math.pi * progress)
     return config.learning_rate + progress * (config.min_lr - config.learning_rate)
+
+
+class Average:
+    """Exponential moving average of a model's weights: takes out the noise of small batches.
+
+    (Polyak & Juditsky 1992.) `spread` shards the copy as the model is sharded.
+    """
+
+    def __init__(
+        self, model: GPT, decay: float, spread: Callable[[GPT], object] = lambda _: None
+    ) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        spread(self.model)
+
+    @torch.no_grad()
+    def update(self, model: GPT, step: int) -> None:
+        """After `step` steps: average ← decay · average + (1 − decay) · weights.
+
+        The decay grows from 2/11 to its value, so that the first weights soon count little.
+        """
+        share = 1 - min(self.decay, (1 + step) / (10 + step))
+        averages, weights = ([here(p) for p in m.parameters()] for m in (self.model, model))
+        torch._foreach_lerp_(averages, weights, share)

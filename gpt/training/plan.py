@@ -20,7 +20,6 @@ from gpt.corpus.baseline import count_baseline
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.devices import usable
 from gpt.errors import ConfigError
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus, most_steps
@@ -33,16 +32,11 @@ from gpt.training.timing import (
     fit_evaluations,
     fit_time,
 )
-from gpt.training.trainer import check_ranks, environment
+from gpt.version import __version__
 
 RARE = 10  # a character that occurs less often has hardly been learned
 COUNTED = 16_000_000  # most characters that are counted for the card
 TRIAL = 2.0  # seconds for which a shape is timed, at most
-
-#: Options that may differ when a run is resumed: they leave the weights so far what they are.
-CHANGEABLE = frozenset(
-    {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
-)
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ def make_plan(
         ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         TrainConfig(**only_fields(TrainConfig, values)),
     )
-    baseline = _count(corpus, recipe.train)
+    baseline = count(corpus, recipe.train)
     fitted = preset_name in FITTED_PRESETS
     if fitted:
         recipe = fit_ngrams(recipe, given, baseline.losses)
@@ -167,7 +161,7 @@ def make_plan(
         val_characters=split.characters,
         baseline=baseline,
     )
-    plan = _assess(corpus, manifest, device, baseline, measurement, ranks)
+    plan = assess(corpus, manifest, device, baseline, measurement, ranks)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
@@ -222,65 +216,15 @@ def _validation(corpus: Corpus, recipe: Recipe) -> Validation:
     return Validation(len(ids) - 1, recipe.model.block_size)
 
 
-def resume_plan(
-    checkpoint: Checkpoint,
-    corpus: Corpus,
-    given: Mapping[str, Any],
-    device: str,
-    ranks: Ranks = ONE,
-) -> Plan:
-    """Goes on with a run. Raises ConfigError for an option that would change its weights."""
-    stored = checkpoint.manifest
-    known = {**vars(stored.model), **vars(stored.train)}
-    for name, value in given.items():
-        if name not in CHANGEABLE and known[name] != value:
-            raise ConfigError(
-                name,
-                f"this run has {known[name]}, not {value}; leave the option out, or train a new "
-                "run",
-            )
-    changed = {name: value for name, value in given.items() if name in CHANGEABLE}
-    if changed.get("steps", stored.train.steps) != stored.train.steps:
-        changed["step_plan"] = ""  # an ordinary schedule with that many steps
-    train = replace(stored.train, **changed)
-    if train.steps < stored.step:
-        raise ConfigError("steps", f"this run has already done {stored.step}")
-    here = environment(device, ranks.size)
-    warnings = [
-        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
-        for name, value in ({"ranks": 1} | stored.environment).items()
-        if name in here and here[name] != value
-    ]
-    if train.micro_batch_size != stored.train.micro_batch_size:
-        warnings.append("not bit-exact: --micro-batch-size is another, and sums round otherwise")
-    if train.steps != stored.train.steps:
-        warnings.append(
-            f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
-        )
-    another_text = corpus.identity.digest != stored.corpus.digest
-    if another_text and train.steps == stored.step:
-        raise ConfigError(
-            "steps",
-            f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
-            f"give `steps=N` above {stored.step}",
-        )
-    val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
-    going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
-    going_on = replace(going_on, environment=here)
-    baseline = going_on.baseline or _count(corpus, train)
-    going_on = replace(going_on, baseline=baseline)
-    plan = _assess(corpus, going_on, device, baseline, ranks=ranks)
-    if another_text:
-        warnings.append(
-            "the corpus has changed, so losses before and after it cannot be compared; the run "
-            "keeps its checkpoints and logs up to here"
-        )
-    elif stored.best_step is not None and going_on.best_step is None:
-        warnings.append(
-            "evaluations read another part of the validation split now: do not compare their "
-            "losses with earlier ones"
-        )
-    return replace(plan, warnings=tuple(warnings))
+def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
+    """What bit-exact repetition depends on, besides the options."""
+    return {
+        "gptx": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "ranks": ranks,
+    }
 
 
 def usable_device(device: str, ranks: Ranks = ONE) -> str:
@@ -303,18 +247,18 @@ def _measure(
     """What a step and an evaluation cost here."""
     model, train = recipe.model, recipe.train
     train_ids, _ = corpus.split(train.val_fraction, model.block_size)
-    check_ranks(train, ranks)
+    ranks.check(train)
     if device == "cpu":
         check_memory(model, train, ranks.size)
     return measure(model, train, train_ids, device, seconds, ranks)
 
 
-def _count(corpus: Corpus, train: TrainConfig) -> Baseline:
+def count(corpus: Corpus, train: TrainConfig) -> Baseline:
     """The baseline of the training split on the validation split."""
     return count_baseline(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
 
 
-def _assess(
+def assess(
     corpus: Corpus,
     manifest: Manifest,
     device: str,

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
 from gpt.devices import physical_memory
-from gpt.errors import OutOfMemory
+from gpt.errors import NumericsError, OutOfMemory
 from gpt.model import GPT, initialise
+from gpt.storage.manifest import Manifest
 from gpt.training.device_batches import Fed, kept_near, windows
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.evaluation import at_once, evaluate
@@ -87,6 +88,18 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
 
+def not_finite(step: int, what: str, manifest: Manifest, saved: int | None) -> NumericsError:
+    """The error of a loss or gradient that is not finite. saved: the last step that was."""
+    remedies = ["a lower --learning-rate"]
+    remedies += ["--embedding-lr"] * (manifest.train.embedding_lr > 0)
+    remedies += ["--ngram-lr"] * (manifest.model.ngram > 1)
+    remedies += ["--grad-clip 1"] * (not 0 < manifest.train.grad_clip <= 1)
+    return NumericsError(
+        f"{what} is not a finite number at step {step}; last good: step {saved or 0}. "
+        f"Try {' or '.join(remedies)}"
+    )
+
+
 def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> None:
     """Raises OutOfMemory if this process's part of a step needs more than this machine has.
 
@@ -138,11 +151,11 @@ def measure(
         while len(steps) < 3 or (sum(steps) < seconds and len(steps) < 200):
             started = time.perf_counter()
             train_step(model, optimizer, near, config, len(steps), ranks)
-            steps.append(ranks.most(time.perf_counter() - started))
+            steps.append(ranks.all_reduce_max(time.perf_counter() - started))
             if len(steps) % 4 == 2:
                 started = time.perf_counter()
                 evaluate(model, evaluated, device)
-                evaluations.append(ranks.most(time.perf_counter() - started))
+                evaluations.append(ranks.all_reduce_max(time.perf_counter() - started))
         ranks.forget(model)
     return Measurement(
         seconds_per_step=statistics.median(steps[1:]),  # the first step includes the start

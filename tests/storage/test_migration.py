@@ -20,7 +20,8 @@ from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.migration import SCHEMA, migrate, migrate_model
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
-from gpt.training.trainer import Evaluated, Trainer
+from gpt.training.events import Evaluated
+from gpt.training.trainer import Trainer
 
 GOLDEN = Path(__file__).parent / "golden"
 #: Schema -> what its model writes, and the loss that its release reached at step 12 from there.

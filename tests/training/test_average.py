@@ -11,9 +11,10 @@ from conftest import TEXT, TINY, corpus_of, manifest_of
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
 from gpt.storage.runs import new_run
-from gpt.training.average import Average
 from gpt.training.evaluation import evaluate
-from gpt.training.trainer import Evaluated, Trainer
+from gpt.training.events import Evaluated
+from gpt.training.optim import Average
+from gpt.training.trainer import Trainer
 
 
 @pytest.mark.parametrize("tied", [True, False])

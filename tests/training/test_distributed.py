@@ -25,18 +25,9 @@ from gpt.storage.runs import new_run
 from gpt.training.checkpoint import load_gpt
 from gpt.training.distributed import Ranks
 from gpt.training.evaluation import evaluate
-from gpt.training.launch import Launch
-from gpt.training.sharing import shared_checkpoint
-from gpt.training.trainer import (
-    Evaluated,
-    EvaluatedWhole,
-    Event,
-    Saved,
-    Stepped,
-    Stopped,
-    Trainer,
-    check_ranks,
-)
+from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
+from gpt.training.launch import Launch, shared_checkpoint
+from gpt.training.trainer import Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"ngram": 1},
@@ -212,9 +203,9 @@ def test_pieces_are_all_rows_once_in_their_order(rows: int, size: int, most: int
 def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^shard: needs several processes"):
         Ranks(shard=True)
-    check_ranks(TrainConfig(batch_size=3), alone(0, 3))
+    alone(0, 3).check(TrainConfig(batch_size=3))
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        check_ranks(TrainConfig(batch_size=2), alone(0, 3))
+        alone(0, 3).check(TrainConfig(batch_size=2))
 
 
 def test_other_errors_are_not_blamed_on_ranks() -> None:

@@ -18,8 +18,9 @@ from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
+from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import make_plan
-from gpt.training.trainer import Evaluated, Stepped, Trainer
+from gpt.training.trainer import Trainer
 
 CHARACTERS = 20_000  # of the text
 STEPS = 200

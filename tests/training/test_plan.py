@@ -30,14 +30,9 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
 from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch
-from gpt.training.plan import (
-    CHANGEABLE,
-    make_plan,
-    resume_plan,
-    usable_device,
-)
+from gpt.training.plan import environment, make_plan, usable_device
+from gpt.training.resume import CHANGEABLE, resume_plan
 from gpt.training.timing import Measurement
-from gpt.training.trainer import environment
 from gpt.vocabulary import Vocabulary
 
 PIPE = io.BytesIO()

@@ -17,8 +17,9 @@ from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.distributed import ONE, Ranks
+from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.optim import learning_rate
-from gpt.training.trainer import Evaluated, Event, Stepped, Stopped, Trainer
+from gpt.training.trainer import Trainer
 
 STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact
 BUDGET = Budget(seconds=10.0, per_step=STEP, evaluating=EVALUATION, saving=0.0)

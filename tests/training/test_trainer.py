@@ -31,7 +31,7 @@ from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.evaluation import evaluate
-from gpt.training.trainer import (
+from gpt.training.events import (
     Evaluated,
     EvaluatedWhole,
     Evaluating,
@@ -39,8 +39,8 @@ from gpt.training.trainer import (
     Saved,
     Stepped,
     Stopped,
-    Trainer,
 )
+from gpt.training.trainer import Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -1,0 +1,64 @@
+"""What happens in a training, step by step: what the trainer yields and the commands show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpt.storage.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One optimizer step is done. loss: of its batch, nats per character."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Losses in nats per character; train_loss is the mean since the last evaluation."""
+
+    step: int
+    train_loss: float
+    val_loss: float
+    best_step: int | None
+    since_best: int  # evaluations since the best
+    characters: int  # of the validation split that were read
+    of: int
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """Progress of the last evaluation, which may take long. share: done so far, 0 to 1."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class EvaluatedWhole:
+    """At the end: the loss of the best step's weights on the whole validation split."""
+
+    step: int
+    val_loss: float
+    characters: int
+    of: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is on the disk. Of several ranks, only the first yields this."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training has ended. reason: "finished", "patience", or the reason given to `stop`."""
+
+    step: int
+    reason: str
+
+
+Event = Stepped | Evaluated | Evaluating | EvaluatedWhole | Saved | Stopped

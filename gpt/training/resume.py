@@ -1,0 +1,79 @@
+"""How a run goes on: which options may change, and what the user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpt.corpus.corpus import Corpus
+from gpt.errors import ConfigError
+from gpt.storage.checkpoint import Checkpoint
+from gpt.training.distributed import ONE, Ranks
+from gpt.training.plan import Plan, assess, count, environment
+
+#: Options that may differ when a run is resumed: they leave the weights so far what they are.
+CHANGEABLE = frozenset(
+    {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
+)
+
+
+def resume_plan(
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    given: Mapping[str, Any],
+    device: str,
+    ranks: Ranks = ONE,
+) -> Plan:
+    """Goes on with a run. Raises ConfigError for an option that would change its weights."""
+    stored = checkpoint.manifest
+    known = {**vars(stored.model), **vars(stored.train)}
+    for name, value in given.items():
+        if name not in CHANGEABLE and known[name] != value:
+            raise ConfigError(
+                name,
+                f"this run has {known[name]}, not {value}; leave the option out, or train a new "
+                "run",
+            )
+    changed = {name: value for name, value in given.items() if name in CHANGEABLE}
+    if changed.get("steps", stored.train.steps) != stored.train.steps:
+        changed["step_plan"] = ""  # an ordinary schedule with that many steps
+    train = replace(stored.train, **changed)
+    if train.steps < stored.step:
+        raise ConfigError("steps", f"this run has already done {stored.step}")
+    here = environment(device, ranks.size)
+    warnings = [
+        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
+        for name, value in ({"ranks": 1} | stored.environment).items()
+        if name in here and here[name] != value
+    ]
+    if train.micro_batch_size != stored.train.micro_batch_size:
+        warnings.append("not bit-exact: --micro-batch-size is another, and sums round otherwise")
+    if train.steps != stored.train.steps:
+        warnings.append(
+            f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
+        )
+    another_text = corpus.identity.digest != stored.corpus.digest
+    if another_text and train.steps == stored.step:
+        raise ConfigError(
+            "steps",
+            f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
+            f"give `steps=N` above {stored.step}",
+        )
+    val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
+    going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
+    going_on = replace(going_on, environment=here)
+    baseline = going_on.baseline or count(corpus, train)
+    going_on = replace(going_on, baseline=baseline)
+    plan = assess(corpus, going_on, device, baseline, ranks=ranks)
+    if another_text:
+        warnings.append(
+            "the corpus has changed, so losses before and after it cannot be compared; the run "
+            "keeps its checkpoints and logs up to here"
+        )
+    elif stored.best_step is not None and going_on.best_step is None:
+        warnings.append(
+            "evaluations read another part of the validation split now: do not compare their "
+            "losses with earlier ones"
+        )
+    return replace(plan, warnings=tuple(warnings))
