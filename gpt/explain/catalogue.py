@@ -1,4 +1,4 @@
-"""The lessons by name. Importing this imports neither torch nor numpy: listing them is quick."""
+"""The lessons by name. Imports neither torch nor numpy, so that listing them is fast."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ JOURNEY = {
     "step": (0.05, 0.80, 0.55),
 }
 SHINY = {"Hello": (0.34, 0.22, 0.54), "shiny": (0.53, 0.34, 0.98), "sun": (0.29, 0.54, 0.93)}
-WIDTH = 3  # of embeddings for words that come without
+WIDTH = 3  # of random embeddings for words that have none
 
 DRAWN = (
-    "The words’ rows are random numbers, seed {seed}: they mean nothing. --embeddings FILE brings "
-    "your own."
+    "The words’ rows are random numbers, seed {seed}: they mean nothing. Use your own with "
+    "--embeddings FILE."
 )
 
 
 def example(name: LessonName) -> dict[str, tuple[float, ...]]:
-    """The words that a lesson is told with, each with its row."""
+    """The tutorial's words for a lesson, each with its embedding."""
     return dict(SHINY if name == "shiny" else JOURNEY)
 
 
@@ -53,10 +53,10 @@ def material(
     rows: Sequence[Sequence[float]] | None = None,
     seed: int | None = None,
 ) -> Material:
-    """What the lesson is played with: the tutorials' words, or one's own.
+    """The lesson's input: the tutorials' words, or the given ones.
 
-    Words without rows get random numbers from 0 to 1, the same word the same ones. Rows without
-    words are called x1, x2 … Raises ConfigError as Material does.
+    Words without rows get random numbers from 0 to 1, equal words equal ones. Rows without words
+    are called x1, x2 … Raises ConfigError as Material does.
     """
     import numpy as np
 

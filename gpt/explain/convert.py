@@ -1,7 +1,7 @@
-"""From each rung of the ladder to the next: the same weights in the next form, the same numbers.
+"""Converts a module of the ladder to the next: the same weights, the same outputs.
 
-Every function copies; what comes out trains on its own. `tests/explain/test_convert.py` proves
-each pair equal, outputs and gradients.
+Every function copies the weights. `tests/explain/test_convert.py` checks that outputs and gradients
+of each pair are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def _like(module: Module, given: nn.Module) -> Module:
-    """In the other's precision, where it is, and training or resting as it does."""
+    """With the other's type, device and mode (training or evaluation)."""
     first = next(given.parameters())
     return module.to(first.device, first.dtype).train(given.training)
 
@@ -36,7 +36,7 @@ def _like(module: Module, given: nn.Module) -> Module:
 def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAttention:
     """Attention without weights, as matrices: keys and values are the input itself.
 
-    Queries are √width times the input, which undoes the scale that the matrices brought.
+    Queries are √width times the input, which cancels the scale 1/√width of the scores.
     """
     attention = ParameterAttention(width, width).to(dtype)
     with torch.no_grad():
@@ -47,7 +47,7 @@ def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAtt
 
 
 def to_linear(attention: ParameterAttention) -> SelfAttention:
-    """A Linear holds a row for each output: the matrices are turned over."""
+    """With nn.Linear, whose weights have a row for each output: the matrices are transposed."""
     d_in, d_out = attention.query.shape
     linear = _like(SelfAttention(d_in, d_out), attention)
     with torch.no_grad():
@@ -57,7 +57,7 @@ def to_linear(attention: ParameterAttention) -> SelfAttention:
 
 
 def to_parameters(linear: SelfAttention) -> ParameterAttention:
-    """The way back."""
+    """The inverse of `to_linear`."""
     d_out, d_in = linear.query.weight.shape
     attention = _like(ParameterAttention(d_in, d_out), linear)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def to_parameters(linear: SelfAttention) -> ParameterAttention:
 
 
 def to_causal(linear: SelfAttention, block_size: int, dropout: float = 0.0) -> CausalAttention:
-    """The mask has no weights: all that there were go on."""
+    """With a causal mask, which has no weights."""
     d_out, d_in = linear.query.weight.shape
     head = _like(CausalAttention(d_in, d_out, block_size, dropout), linear)
     head.load_state_dict(linear.state_dict())
@@ -86,7 +86,7 @@ def to_heads(heads: Sequence[CausalAttention]) -> SideBySide:
 
 
 def to_split(side_by_side: SideBySide) -> SplitAttention:
-    """The heads' matrices one below the other; a projection that changes nothing."""
+    """The heads' matrices stacked by rows; the projection is the identity."""
     heads = [head for head in side_by_side.heads if isinstance(head, CausalAttention)]
     head_size, d_in = heads[0].query.weight.shape
     d_out = len(heads) * head_size
@@ -104,7 +104,7 @@ def to_split(side_by_side: SideBySide) -> SplitAttention:
 def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
     """The model's own attention: "heads" to read, "fused" to train fast.
 
-    A GPT's stream is as wide behind attention as before it. Raises ValueError where it is not.
+    Raises ValueError unless inputs and outputs have the same width, as in a GPT.
     """
     d_out, d_in = split.query.weight.shape
     if d_in != d_out:

@@ -1,4 +1,4 @@
-"""Numbers for words out of a file: JSON, or a line a word. Knows no lesson and no torch."""
+"""Reads embeddings of words from JSON or from lines of text. Knows no lesson and no torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpt.errors import ConfigError
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text; where it is a single one, or a script without spaces, its characters.
+    """The words of a text; of a text without spaces, its characters.
 
-    Raises ConfigError for a text of nothing.
+    Raises ConfigError for a text without words.
     """
     words = text.split()
     if not words:
@@ -24,8 +24,9 @@ def words_of(text: str) -> list[str]:
 def read_embeddings(text: str, source: str) -> tuple[list[str] | None, list[list[float]]]:
     """Words, if the file names them, and their rows of equally many numbers.
 
-    JSON: a list of rows, or an object of word: row. Else a line a row, numbers parted by commas or
-    spaces, a word before them or not; lines that start with # are skipped. Raises ConfigError.
+    JSON: a list of rows, or an object of word: row. Else one row per line, with or without a word
+    before its numbers, separated by commas, semicolons or spaces; lines that start with # are
+    skipped. Raises ConfigError.
     """
     try:
         is_json = text.lstrip().startswith(("[", "{"))

@@ -47,7 +47,7 @@ class ParameterAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """The same with nn.Linear, which stores each matrix turned over and starts it around zero."""
+    """The same with nn.Linear, which stores each matrix transposed and initialises it around 0."""
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class SplitAttention(nn.Module):
         return self.proj(self.join(x))  # type: ignore[no-any-return]
 
     def join(self, x: Tensor) -> Tensor:
-        """What the heads give, joined, before the projection: (B, T, d_in) -> (B, T, d_out)."""
+        """The heads' outputs, joined, before the projection: (B, T, d_in) -> (B, T, d_out)."""
         T = x.shape[-2]
         queries, keys, values = (self.split(part(x)) for part in (self.query, self.key, self.value))
         weights = self.dropout(look(queries, keys, self.tril[:T, :T]))  # (B, H, T, T)

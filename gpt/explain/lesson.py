@@ -1,7 +1,7 @@
-"""A lesson as data: steps of sentences, formulas, tables of numbers, and checks that hold them.
+"""A lesson as data: steps of sentences, formulas, tables of numbers, and checks of the numbers.
 
-Who computes a lesson (torch or numpy) and who shows it (terminal, JSON, a page) meet only here.
-Nothing in this file computes or draws.
+The tutorials (torch) and `own_model` (numpy) compute lessons; the terminal, JSON and a page show
+them. Both sides know only these classes, which neither compute nor draw.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ LARGEST = 1e3  # of an embedding's numbers: their products still fit a line
 class Table(Result):
     """A tensor whose last two axes have names.
 
-    values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: a word or
-    character each, or nothing where an axis has none and is counted. numbered: rows are positions
+    values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: the labels of
+    an axis, words or characters; without labels, indices are shown. numbered: rows are positions
     of a text and show their number too, and so do columns of the same characters. source: which
-    weights the numbers come from. digits: after the point, where the reader has no say (ids,
-    masks).
+    weights the numbers come from. digits: after the point, instead of --digits (ids, masks).
     """
 
     name: str
@@ -52,7 +51,7 @@ class Table(Result):
 
 @dataclass(frozen=True)
 class Step:
-    """One thought: what is done, the formula, the numbers, what to notice, what was checked."""
+    """One step: what is done, its formula, its numbers, what to notice, and what was checked."""
 
     title: str
     text: str
@@ -64,9 +63,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A name to call it by, what it is about in one line, and its steps.
+    """A lesson's name, its subject in one line, and its steps.
 
-    note: what must be known of the numbers before they are read.
+    note: what to know about all its numbers.
     """
 
     name: str
@@ -82,12 +81,12 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Material:
-    """What a lesson is played with: words, a row of numbers for each, and where chance starts.
+    """A lesson's input: words, a row of numbers for each, and a seed for random weights.
 
     embeddings: (words, width), float64. seed: None = each lesson's own. own: whether these are the
-    user's words or numbers, about which a lesson can say less. drawn: the seed that the numbers
-    were drawn with, where nobody gave them. Raises ConfigError for too many rows or columns, and
-    for numbers that are not finite or too large.
+    user's words or numbers; a lesson then leaves out remarks on the tutorials' numbers. drawn: the
+    seed of random embeddings, None if they were given. Raises ConfigError for too many rows or
+    columns, and for numbers that are not finite or too large.
     """
 
     words: tuple[str, ...]
@@ -117,5 +116,5 @@ class Material:
 
     @property
     def query(self) -> int:
-        """The word that is looked at more closely: the second, as in the tutorials."""
+        """The index of the word whose query is shown: the second, as in the tutorials."""
         return min(1, len(self.words) - 1)

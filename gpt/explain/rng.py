@@ -1,7 +1,7 @@
-"""Random numbers of the lessons: torch's, drawn so that nobody else's are disturbed.
+"""Random numbers of the lessons: torch's, without changing the state of torch's generator.
 
-The tutorials' tables were printed on one kind of machine. Everything here gives the same numbers
-on all of them.
+The tutorials' tables were printed on one kind of machine; these functions give the same numbers on
+all machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MULTIPLIER, MODULUS = 1_132_489_760, 2**31 - 1
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """torch starts at the seed inside, and goes on as before after it."""
+    """Seeds torch's generator inside, and restores its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -28,9 +28,9 @@ def seeded(seed: int) -> Iterator[None]:
 def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
     """0 with probability p, else 1 / (1 − p): what nn.Dropout multiplies with, after the seed.
 
-    With the same seed, torch draws one mask where it leaves that to Intel's MKL, and another where
-    it draws itself (pytorch issue 121595). This is MKL's, in plain arithmetic: its generator,
-    started with the first 32 bits of torch's own.
+    With the same seed, torch draws one mask if it uses Intel's MKL, and another if it does not
+    (pytorch issue 121595). This is MKL's mask, in plain arithmetic: its generator, seeded with the
+    first 32 bits of torch's own.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)

@@ -1,4 +1,4 @@
-"""What the lessons share: tensors become tables, two ways to one number become a check."""
+"""What the lessons share: tables from tensors, and checks that two tensors are equal."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from torch import Tensor
 from gpt.checks import Check
 from gpt.explain.lesson import Material, Table
 
-EQUAL = 1e-7  # what counts as the same number; computed in float64, most differ by far less
+EQUAL = 1e-7  # largest difference of equal numbers; in float64, most differ by far less
 
 
 def inputs_of(material: Material) -> Tensor:
-    """(T, C) float64"""
+    """(T, C) embeddings in float64."""
     return torch.from_numpy(material.embeddings)
 
 
 def table(name: str, tensor: Tensor, **labels: Any) -> Table:
-    """A Table of the tensor's numbers; `labels` as there."""
+    """A Table of the tensor's numbers; `labels` are its other fields."""
     return Table(name, tensor.detach().numpy(), **labels)
 
 
 def same(name: str, one: Tensor, other: Tensor) -> Check:
-    """That two tensors hold the same numbers, relative to the largest where that is over 1."""
+    """Checks that two tensors are equal up to rounding, relative to the largest number over 1."""
     one, other = one.detach(), other.detach()
     return Check(name, _gap(one, other), EQUAL * max(1.0, float(other.abs().max())))
 
 
 def exactly(name: str, one: Tensor, other: Tensor) -> Check:
-    """That two tensors hold the same bits."""
+    """Checks that two tensors are equal without any rounding."""
     return Check(name, _gap(one.detach(), other.detach()), 0.0)
 
 

@@ -79,10 +79,10 @@ def test_a_seed_changes_what_is_random_and_nothing_else() -> None:
 
 def test_a_future_that_takes_all_the_weight_is_told_not_divided_by() -> None:
     told = lesson("causal", material("causal", rows=[[53.0], [0.0]], seed=0))
-    notices = [step.notice for step in told.steps if "taken all the weight" in step.notice]
+    notices = [step.notice for step in told.steps if "nearly all in the future" in step.notice]
     assert notices
     usual = lesson("causal")
-    assert not any("taken all the weight" in step.notice for step in usual.steps)
+    assert not any("nearly all in the future" in step.notice for step in usual.steps)
     assert "three ways, one result" in [c.name for step in usual.steps for c in step.checks]
 
 

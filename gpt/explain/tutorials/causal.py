@@ -19,16 +19,16 @@ D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
 
 
-#: Where a row has less than this left after erasing, its digits are gone.
+#: If a row's sum after erasing is below this, the quotients have lost their digits.
 LEAST = 1e-250
 LOST = (
-    "Here the future had taken all the weight of a row: what is left is too small for a number, "
-    "and dividing by it means nothing. The third way knows no such trouble."
+    "Here a row’s weights were nearly all in the future: the rest is too small for a number, and "
+    "dividing by it gives nothing useful. The third way avoids this."
 )
 
 
 def causal_weights(material: Material) -> Tensor:
-    """(T, T) the weights that this lesson ends with, for the lesson on dropout."""
+    """(T, T) causal weights of this lesson, for the lesson on dropout."""
     x, attention = inputs_of(material), _attention(material)
     head = to_causal(attention, len(x))
     return look(head.query(x), head.key(x), head.tril)
@@ -92,7 +92,7 @@ def steps(material: Material) -> Iterator[Step]:
     third = F.softmax(hidden / D_OUT**0.5, dim=-1)
     yield Step(
         "Third way: −∞ before softmax",
-        "exp(−∞) is exactly 0. One softmax does it all, and each row sums to 1 by itself. This is "
+        "exp(−∞) is exactly 0. One softmax is enough, and each row sums to 1 by itself. This is "
         "what models do.",
         "weights = softmax(masked / √D), masked[i, j] = −∞ for j > i",
         (table("masked", hidden, **both), table("causal weights", third, **both)),
@@ -111,9 +111,9 @@ def steps(material: Material) -> Iterator[Step]:
     changed[-1] = -changed[-1]
     yield Step(
         "A module, and a batch",
-        "`CausalAttention` adds the mask, as a buffer: it moves with the module, and nobody trains "
-        f"it. New weights, seed {seed}. Texts come in batches; here the same one twice, so the "
-        "same numbers come out twice.",
+        "`CausalAttention` adds the mask, as a buffer: it moves with the module and is not "
+        f"trained. New weights, seed {seed}. Texts come in batches; here the same one twice, so "
+        "the same numbers come out twice.",
         tables=(
             table("batch", batch, rows=words),
             table("contexts of CausalAttention", outputs, rows=words),
@@ -136,12 +136,12 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _keeps_something(erased: Tensor) -> bool:
-    """Whether every row has enough left to divide by."""
+    """Whether every row's sum is large enough to divide by."""
     return bool((erased.sum(dim=-1) > LEAST).all())
 
 
 def _past_unmoved(after: Tensor, before: Tensor) -> list[Check]:
-    """That all rows but the last are the same, where there are others."""
+    """Checks that all rows but the last are equal, if there are any."""
     return [same("the past unmoved", after[:-1], before[:-1])] if len(after) > 1 else []
 
 

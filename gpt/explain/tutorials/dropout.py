@@ -59,7 +59,7 @@ def steps(material: Material) -> Iterator[Step]:
     idle = nn.Dropout(P).eval()
     yield Step(
         "Only while training",
-        "A trained model is asked with all its weights. In torch, model.eval() turns dropout off "
+        "A trained model computes with all its weights. In torch, model.eval() turns dropout off "
         "and model.train() on; `gptx sample` and `gptx attn` never drop anything. Training takes "
         "0 to 0.2 as a rule, not a half. In gptx: --attention-dropout for weights, --dropout for "
         "what the layers add.",

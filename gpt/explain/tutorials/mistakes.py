@@ -70,8 +70,8 @@ def steps(material: Material) -> Iterator[Step]:
         "Slip 1: the scale",
         f"C is the width of x, {N_EMBD}. But a score is a sum of {size} products, one for each "
         f"column of the head. {PAIRS:,} pairs of random queries and keys: their scores spread "
-        f"about √{size} = {size**0.5:.2f}; divided by √{size} they spread by 1, as softmax likes "
-        f"it. Divided by √{N_EMBD} they spread by half that.",
+        f"about √{size} = {size**0.5:.2f}; divided by √{size} they spread by 1, which suits "
+        f"softmax. Divided by √{N_EMBD} they spread by half that.",
         "scale = 1 / √head_size, not 1 / √n_embd",
         (
             table(
@@ -106,8 +106,8 @@ def steps(material: Material) -> Iterator[Step]:
                 columns=words,
             ),
         ),
-        notice="The other side is no better: the lesson “trainable” tells why scores that spread "
-        "too widely hardly learn. √head_size is between the two.",
+        notice="A larger spread is no better: the lesson “trainable” explains why scores that "
+        "spread too widely hardly learn. √head_size is between the two.",
         checks=(
             Check("with the slip nearer to an even share", _disorder(largest), 1e-12),
             same("repaired = gpt.model.attention.Head", weights @ head.value(x), _run(head, x)),
@@ -125,17 +125,17 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _disorder(rising: Tensor) -> float:
-    """By how much a row is at most larger than the one below it."""
+    """The largest difference by which a number exceeds the one in the row below; at least 0."""
     return max(0.0, float((rising[:-1] - rising[1:]).max().detach()))
 
 
 def _run(head: Head, x: Tensor) -> Tensor:
-    """(T, C) -> (T, D), positions left alone."""
+    """(T, C) -> (T, D), without rotary positions."""
     return head(x[None], lambda queries, keys: (queries, keys))[0]  # type: ignore[no-any-return]
 
 
 def _complaint(head: HastyHead, x: Tensor) -> str:
-    """What calling it ends with."""
+    """The error that a call of the head raises."""
     try:
         head(x)
     except AttributeError as error:

@@ -100,7 +100,7 @@ def steps(material: Material) -> Iterator[Step]:
     by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
     yield Step(
         "A projection mixes the heads",
-        "Side by side, no column of one head has met a column of another. A last Linear mixes "
+        "So far, columns of different heads have not been combined. A last Linear mixes "
         f"them. Here d_out = {D_OUT} for both heads together, so each has {D_OUT // HEADS} column: "
         "n_embd // n_head is the head size, and forgetting to divide is a common slip. A new "
         f"SplitAttention, seed {seed} again, with X as above; row 0 of each matrix is head 0’s, "
@@ -131,7 +131,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
-    """(B, T, C) -> the top of the ladder: what `gpt/model/attention.py` makes of it."""
+    """(B, T, C) stream -> the last step: the modules of `gpt/model/attention.py` give the same."""
     width, T = stream.shape[-1], stream.shape[1]
     size = width // HEADS
     with seeded(seed):
@@ -173,5 +173,5 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
 
 
 def _unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions that turn nothing."""
+    """The identity in place of rotary positions."""
     return queries, keys

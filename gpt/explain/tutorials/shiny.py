@@ -19,7 +19,7 @@ LAST_DIGIT = 1e-4
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """Scores, weights, context of one word; with the tutorial's words, its result beside ours."""
+    """Scores, weights and context of one word, compared with the tutorial's printed numbers."""
     x, words, query = inputs_of(material), material.words, material.query
     word = words[query]
     scores = x @ x[query]
@@ -67,20 +67,20 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _counted(words: tuple[str, ...]) -> tuple[str, str]:
-    """A title and a sentence for one's own words, or the characters of a single one."""
+    """A title and a first sentence for the user's own words or characters."""
     count = len(words)
     if count == 1:
-        return "One word", "Alone it can take of nothing but itself: its weight is 1."
+        return "One word", "A single word can only attend to itself: its weight is 1."
     if all(len(word) == 1 for word in words):
         return (
             f"{count} characters",
             "Each character stands for a word here, with a row of its own.",
         )
-    return f"{count} words", "As with paper and pencil, for one word of them."
+    return f"{count} words", "As with paper and pencil, for one of them."
 
 
 def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
-    """Ours beside what is printed in the tutorial."""
+    """The exact context beside the one that the tutorial prints."""
     printed_parts = torch.tensor(PRINTED_PARTS, dtype=torch.float64)
     printed = torch.tensor(PRINTED, dtype=torch.float64)
     both = torch.stack((context, printed, printed - context))

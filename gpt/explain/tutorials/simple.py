@@ -62,8 +62,8 @@ def steps(material: Material) -> Iterator[Step]:
         context = context + part
     yield Step(
         "The context vector",
-        "Each word’s row, as much of it as its weight says, all added up: a mean of the words, in "
-        f"which those count most that “{word}” resembles. This row takes the word’s place.",
+        "Each word’s row times its weight, all added up: a weighted mean of the words, in which "
+        f"those that resemble “{word}” count most. This row replaces the word’s own.",
         "context = Σ weight[j] × x[j]",
         (
             table("weight × row", parts, rows=words),
@@ -80,8 +80,8 @@ def steps(material: Material) -> Iterator[Step]:
         "fast. Rows ask, columns are asked.",
         "scores = X · Xᵀ",
         (table("scores", all_scores, rows=words, columns=words),),
-        "The matrix is its own mirror image: a word is as like another as that one is like it. "
-        "With trained matrices this ends.",
+        "The matrix is symmetric: two words have the same score in both directions. With trained "
+        "matrices it is not.",
         (same("two loops = one product", one_by_one, all_scores),),
     )
     all_weights = F.softmax(all_scores, dim=-1)
@@ -93,7 +93,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("weights", all_weights, rows=words, columns=words),
             table("row sums", all_weights.sum(dim=-1), columns=words),
         ),
-        "The mirror is gone: each row was divided by a sum of its own.",
+        "The weights are not symmetric: each row was divided by its own sum.",
         (same("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
     )
     yield Step(
@@ -120,11 +120,11 @@ def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
 
 
 def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
-    """Dividing by the sum: enough for positive scores."""
+    """The step that divides scores by their sum, which works for positive scores only."""
     total = scores.sum()
     none = bool(total.abs() <= 1e-12 * scores.abs().max())  # 0, but for rounding
     positive = bool((scores > 0).all())
-    notice = "A negative score would become a negative share. Softmax knows no such trouble."
+    notice = "A negative score would become a negative share. Softmax avoids this."
     if not positive:
         notice = "Not all scores are above 0 here, so these are no shares. Hence softmax."
     if none:

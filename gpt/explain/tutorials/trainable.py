@@ -26,8 +26,8 @@ def steps(material: Material) -> Iterator[Step]:
         attention = ParameterAttention(width, D_OUT).double()
     yield Step(
         "Three matrices",
-        "Without weights, a word asks, is found and is passed on as one and the same row. Training "
-        "needs something to change: a matrix that makes the query, one for the key that a query is "
+        "Without weights, one and the same row is a word’s query, key and value. Training needs "
+        "something to change: a matrix that makes the query, one for the key that a query is "
         f"compared with, one for the value that is passed on. Each turns {width} numbers into "
         f"{D_OUT}. They start as random numbers between 0 and 1, seed {seed}.",
         "queries = X · W_query    keys = X · W_key    values = X · W_value",
@@ -58,7 +58,7 @@ def steps(material: Material) -> Iterator[Step]:
     with_itself = queries[query].dot(keys[query])
     yield Step(
         "Scores",
-        "As before, but now the query meets keys.",
+        "As before, but now the query is compared with keys.",
         "score[j] = query · key[j]",
         (
             table("score with itself", with_itself[None]),
@@ -106,15 +106,15 @@ def steps(material: Material) -> Iterator[Step]:
         linear = SelfAttention(width, D_OUT).double()
     yield Step(
         "With nn.Linear",
-        "`SelfAttention` uses nn.Linear. A Linear stores its matrix turned over and starts it "
-        f"around zero, within ±1/√{width}, which trains better. Other numbers come out "
-        f"because others went in: another start, seed {linear_seed}.",
+        "`SelfAttention` uses nn.Linear. A Linear stores its matrix transposed and initialises it "
+        f"around zero, within ±1/√{width}, which trains better. The numbers differ because the "
+        f"initial weights do: seed {linear_seed}.",
         tables=(table("contexts of SelfAttention", linear(x), rows=words),),
     )
     moved = to_parameters(linear)
     yield Step(
         "The same weights, the same numbers",
-        "Copy the Linear’s matrices into the parameters, turned over, and both modules agree.",
+        "Copy the Linear’s matrices into the parameters, transposed, and both modules agree.",
         "W_key = linear.key.weightᵀ",
         (
             table("W_key before", attention.key),
