@@ -1,7 +1,4 @@
-"""What was proven about numbers, and how tightly; and results whose numbers cannot be changed.
-
-Knows neither who computed them nor a screen.
-"""
+"""Checks of computed numbers against bounds, and results whose arrays cannot be changed."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class Result:
-    """Base of frozen dataclasses: whoever gets one cannot change its arrays."""
+    """Base of frozen dataclasses: makes their arrays read-only."""
 
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where to compute: found by asking the driver, so that choosing a CPU never imports torch."""
+"""Which device computes: found with the driver, so that choosing a CPU never imports torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def cuda_devices() -> int:
-    """How many CUDA devices the driver offers (it honours CUDA_VISIBLE_DEVICES)."""
+    """The number of CUDA devices that the driver reports; it respects CUDA_VISIBLE_DEVICES."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver = ctypes.CDLL(library)
@@ -86,7 +86,7 @@ def _reason(error: Exception) -> str:
 
 
 def physical_memory() -> int | None:
-    """Bytes that this machine has; None where the system does not say."""
+    """Bytes of this machine's main memory; None if the system does not report it."""
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -95,9 +95,9 @@ def physical_memory() -> int | None:
 def share_cores() -> None:
     """Lets waiting threads sleep soon; call it before torch is first imported.
 
-    GNU's OpenMP spins for milliseconds at every barrier. Where something else wants a core, that
-    doubles a training step and more; where nothing does, sleeping costs a few per cent
-    (benchmarks/LOG.md). A user's own setting stands.
+    GNU's OpenMP spins for milliseconds at every barrier. If another process needs a core, a
+    training step then takes twice as long or more; if none does, sleeping costs a few per cent
+    (benchmarks/LOG.md). Does not override the user's OMP_WAIT_POLICY or GOMP_SPINCOUNT.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

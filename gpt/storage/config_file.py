@@ -1,4 +1,4 @@
-"""A run's config.toml: flat TOML, a line an option, each with its help as a comment."""
+"""A run's config.toml: flat TOML, one line per option, each with its help as a comment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpt.errors import ConfigError
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, a line a value, each with its help as a comment. None is left out."""
+    """Flat TOML, one line per value, each with its help as a comment. Leaves out None."""
     comments = field_help(ModelConfig) | field_help(TrainConfig)
     lines = []
     for name, value in values.items():
@@ -41,7 +41,7 @@ def _toml_character(character: str) -> str:
 
 
 def from_toml(text: str, source: str) -> dict[str, Any]:
-    """Option -> value from TOML text; sections are not used. Raises ConfigError."""
+    """Option -> value from TOML text without sections. Raises ConfigError."""
     try:
         values: dict[str, Any] = tomllib.loads(text)
         return values

@@ -1,11 +1,10 @@
-"""What older releases stored, in today's form: one function for each change of the schema.
+"""Turns what older releases stored into the present form: one function per change of the schema.
 
 Schema 1 (gptx 0.1): `dropout` meant attention weights, too, which now have a rate of their own; and
 rotary positions turned coordinate d together with d + D/2, now 2d with 2d + 1, so the rows of
-queries and keys change places. A migrated model computes what it always did, and its probe proves
-it.
+queries and keys are reordered. A migrated model computes what it did before; its probe checks this.
 Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
-Schema 3 (gptx 0.2): a text was named by its SHA-256, which nothing but its place said.
+Schema 3 (gptx 0.2): a text's digest was its SHA-256, without the algorithm's name.
 Schema 4 (gptx 0.3 before its release): a model file had no digest of its own, and its probe was one
 row of characters with all their logits, in float32.
 Knows no torch.
@@ -53,7 +52,7 @@ def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:
 
 
 def migrate_digest(digest: str, schema: int) -> str:
-    """What an older schema named a text by -> this one's."""
+    """A text's digest of an older schema -> of this one."""
     return digest if schema >= 4 else f"sha256:{digest}"
 
 

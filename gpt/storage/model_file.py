@@ -105,7 +105,7 @@ def read_header(data: bytes, source: Path) -> dict[str, Any]:
     if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
         raise CheckpointError(f"not a gptx checkpoint: {source}")
     text = data[8 : 8 + length]
-    if text.count(b'"dtype"') > MOST_TENSORS:  # before a second is spent on parsing them
+    if text.count(b'"dtype"') > MOST_TENSORS:  # parsing them would take a second
         raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
     return read_json_object(text, source)
 
@@ -170,7 +170,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         excerpt, step = str(about["excerpt"]), int(about["step"])
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
-    # A config can promise a billion layers; the bytes at hand must keep it before names are listed.
+    # A damaged config may have a billion layers: compare sizes before listing the names of tensors.
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
         raise CheckpointError(f"damaged: {path} is smaller than its model")
     shapes = config.shapes()

@@ -1,6 +1,6 @@
 """A training's state <-> bytes, exactly: weights with their probe, and the optimizer's moments.
 
-What the bytes become on disk, and whether they may be believed, is run.py's business.
+gpt/storage writes and verifies these bytes.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
     """The optimizers' moments and step counts, by parameter name.
 
-    And the weights themselves, where the model file holds their average.
+    averaged: also the weights, as the model file then has their average.
     """
     tensors: Tensors = {}
     for name, parameter in model.named_parameters():
@@ -155,9 +155,9 @@ def load_shared(run: Run, step: int, manifest: Manifest, device: str, ranks: Ran
 def restore_state(
     checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
 ) -> None:
-    """Puts the moments back, bit for bit, and the weights too. Raises CheckpointError.
+    """Restores the moments bit for bit, if `averaged` also the weights. Raises CheckpointError.
 
-    Set directly: load_state_dict would cast them to the parameter's type.
+    load_state_dict would cast the moments to the parameter's type.
     """
     parameters = dict(model.named_parameters())
     shapes: dict[str, tuple[int, ...]] = {}

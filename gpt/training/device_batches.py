@@ -1,7 +1,7 @@
-"""How the windows of a step come to the device that computes it.
+"""Copies the windows of a step to the device that computes it.
 
-Ids that take little of a GPU's memory are kept there, and only the places of windows travel; of any
-others the windows do.
+If the ids take little of a GPU's memory, all are copied once, and a step sends only the starts of
+its windows; else each step sends its windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARE = 0.1  # of a GPU's free memory that ids may take
 AT_ONCE = 2**24  # ids that are copied together
 SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
 
-Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, here or on the device
+Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, in main memory or on the device
 
 
 def kept_near(ids: Ids, device: str) -> Fed:
@@ -42,7 +42,7 @@ def kept_near(ids: Ids, device: str) -> Fed:
 
 
 def copied(ids: Ids, device: str) -> Tensor:
-    """(N,) the same bytes on a device, copied a part after the other; wide ids become signed."""
+    """(N,) ids on a device, copied in parts; types that torch cannot index with become signed."""
     signed = ids.view(SIGNED[ids.itemsize])
     there = torch.empty(len(ids), dtype=torch.from_numpy(signed[:0].copy()).dtype, device=device)
     for first in range(0, len(ids), AT_ONCE):
@@ -62,5 +62,5 @@ def windows(
         return inputs, targets
     starts = torch.from_numpy(starts_of(len(ids), *order)[part]).to(device)
     rows = ids[starts[:, None] + torch.arange(block_size + 1, device=device)].long()  # (b, T + 1)
-    rows &= (1 << 8 * ids.element_size()) - 1  # as they were before they were signed
+    rows &= (1 << 8 * ids.element_size()) - 1  # undoes the sign
     return rows[:, :-1], rows[:, 1:]

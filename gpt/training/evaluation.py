@@ -43,7 +43,7 @@ def evaluating(
 ) -> Iterator[tuple[float, float]]:
     """As `evaluate`, with progress: yields (share done, loss so far), at the end the whole loss.
 
-    With several ranks, each yields its own part until the end; all yield equally often.
+    With several ranks, the losses before the end are each rank's own; all yield equally often.
     """
     rows, total, done = at_once(model.config, device), 0.0, 0
     spans = [
@@ -54,7 +54,7 @@ def evaluating(
     rounds = -(-len(spans) // ranks.size)
     for turn in range(rounds):
         number = turn * ranks.size + ranks.rank
-        # A sharded model answers only when all ranks ask: who has no span left takes one again.
+        # All ranks must call a sharded model: a rank without a span computes the last one again.
         starts, length = spans[min(number, len(spans) - 1)]
         places = starts[:, None] + np.arange(length + 1)
         windows = torch.from_numpy(np.asarray(ids[places]).astype(np.int64)).to(device)

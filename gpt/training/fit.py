@@ -1,4 +1,4 @@
-"""What suits a corpus and a time: decisions for the presets default and best, with reasons.
+"""Options fitted to a corpus and a time, for the presets default and best, with reasons.
 
 The limits of a corpus (epochs, n-grams, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
@@ -25,7 +25,7 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (10_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
-MOST_EPOCHS = 15  # of a corpus; more would be learning by heart
+MOST_EPOCHS = 15  # of a corpus; with more, the model memorises it
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 characters
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
@@ -48,7 +48,7 @@ class Recipe:
         return self.train.batch_size * self.model.block_size
 
     def changed(self, values: dict[str, Any], given: Collection[str], why: str = "") -> Recipe:
-        """With other values, but those that the user has given."""
+        """With other values, except for options that the user has given."""
         values = {name: value for name, value in values.items() if name not in given}
         return Recipe(
             replace(self.model, **only_fields(ModelConfig, values)),

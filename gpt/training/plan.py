@@ -1,6 +1,6 @@
-"""Before the first step: what will be trained, on what, how long it takes, and what is to beat.
+"""Before the first step: what is trained, on which text, how long it takes, and the baseline loss.
 
-A plan is a manifest at step 0, or at a checkpoint, with everything that the preflight card tells.
+A plan is a manifest, of step 0 or of a checkpoint, with everything that the card shows.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Plan:
     baseline: Baseline
     train_characters: int
     val_characters: int
-    rare: str  # in the training split; of a very long text, in all of it
-    only_in_val: str  # of a very long text not known
+    rare: str  # characters that are rare in the training split; of a very long text, in all of it
+    only_in_val: str  # characters missing in the training split; not counted in a very long text
     warnings: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()  # the values that nobody has given are as they are
+    why: tuple[str, ...] = ()  # reasons for the chosen defaults
     longer: str = ""  # how to train longer, if the user gave no time
 
     @property
     def validation(self) -> Validation:
-        """The split's characters to predict: all but its first."""
+        """The characters of the split to predict: all but its first."""
         return Validation(self.val_characters - 1, self.manifest.model.block_size)
 
     @property
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def seconds_left(self) -> float:
-        """From the current step to the last save; see `last_seconds`."""
+        """Seconds from the current step to the last save, without `last_seconds`."""
         manifest, measured = self.manifest, self.measurement
         left = measured.total_seconds(manifest.train, self.validation, manifest.step)
         budget = manifest.budget
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def last_seconds(self) -> float:
-        """The last evaluation, if it comes after that time; 0 if it is part of it."""
+        """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
         last = self.measurement.last(self.manifest.train, self.validation)
         budget = self.manifest.budget
         return last if budget is None or last > LAST * budget.seconds else 0.0
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def uniform(self) -> float:
-        """The loss of knowing nothing but the vocabulary."""
+        """The loss of equal probabilities for all characters of the vocabulary."""
         return math.log(len(self.corpus.vocabulary))
 
     def settings(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _suit(
     seconds, trial = 60 * minutes, min(TRIAL, 2 * minutes)
     measured: dict[Recipe, Measurement] = {}
     while recipe not in measured:
-        # What one shape promises for another, that one may not keep; and dropout takes time, too.
+        # One shape's speed only estimates another's, so the chosen shape is measured, with dropout.
         measurement = measured[recipe] = _measure(corpus, regularised(recipe), device, trial, ranks)
         work = recipe.step_characters * recipe.model.training_flops
         flops = min(flops, seconds * work / measurement.seconds_per_step)
@@ -244,7 +244,7 @@ def _try_nothing(device: str) -> None:
 def _measure(
     corpus: Corpus, recipe: Recipe, device: str, seconds: float, ranks: Ranks
 ) -> Measurement:
-    """What a step and an evaluation cost here."""
+    """What a step and an evaluation cost on this device. Raises ConfigError, OutOfMemory."""
     model, train = recipe.model, recipe.train
     train_ids, _ = corpus.split(train.val_fraction, model.block_size)
     ranks.check(train)

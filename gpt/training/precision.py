@@ -1,6 +1,6 @@
-"""How a step computes where there is a choice: which precision, which algorithms, compiled or not.
+"""How a training step computes: its precision, deterministic algorithms, compiled or not.
 
-Evaluations, and the probe that numpy must reproduce, always have float32. Knows no step.
+Evaluations always use float32, and probes float64.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gpt.devices import report_failure
 
 
 def settle(config: TrainConfig) -> None:
-    """For the whole process: whether a GPU's algorithms must give the same bits each time.
+    """Sets for the whole process whether a GPU must give the same bits each time.
 
-    cuBLAS asks for its setting before it is first used.
+    cuBLAS reads its setting when it is first used.
     """
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -30,7 +30,7 @@ def settle(config: TrainConfig) -> None:
 
 @contextlib.contextmanager
 def tensor_floats(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """While inside, a GPU may round what float32 products take in to 10 bits, if so configured."""
+    """Inside, with precision tf32, a GPU rounds the factors of float32 products to 10 bits."""
     before = torch.get_float32_matmul_precision()
     if config.precision == "tf32" and device.type == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -41,12 +41,12 @@ def tensor_floats(config: TrainConfig, device: torch.device) -> Iterator[None]:
 
 
 def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """The context of a forward pass: products in bfloat16, if so configured."""
+    """The context of a forward pass: matrix products in bfloat16, with precision bfloat16."""
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
 def compiled(net: nn.Module, config: TrainConfig) -> nn.Module:
-    """The net as torch.compile makes it, if so configured: it pays after minutes (benchmarks)."""
+    """The net, with --compile compiled: worth it after minutes (benchmarks/LOG.md)."""
     return _Compiled(net) if config.compile else net
 
 
@@ -58,7 +58,7 @@ class _Compiled(nn.Module):
         self._net, self._called = net, cast(nn.Module, torch.compile(net))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """As the net's."""
+        """The net's output."""
         try:
             return cast(torch.Tensor, self._called(inputs))
         except torch._dynamo.exc.TorchDynamoException as error:

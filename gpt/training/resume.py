@@ -12,7 +12,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.plan import Plan, assess, count, environment
 
-#: Options that may differ when a run is resumed: they leave the weights so far what they are.
+#: Options that may change when a run is resumed: the steps so far do not depend on them.
 CHANGEABLE = frozenset(
     {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
 )
@@ -25,7 +25,7 @@ def resume_plan(
     device: str,
     ranks: Ranks = ONE,
 ) -> Plan:
-    """Goes on with a run. Raises ConfigError for an option that would change its weights."""
+    """The plan of a resumed run. Raises ConfigError for an option that would change its weights."""
     stored = checkpoint.manifest
     known = {**vars(stored.model), **vars(stored.train)}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""One optimizer step, and what one costs on this machine."""
+"""One optimizer step, its time and memory on this machine, and its errors with remedies."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def train_step(
     """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
 
     It is not taken, and no weight changes, when the loss or the gradient is not finite. Each rank
-    computes its rows of the batch, a micro-batch after the other; the loss and the gradient are
-    those of the whole. With dropout every rank draws its own.
+    computes its rows of the batch, one micro-batch after another; loss and gradient are those of
+    the whole batch. With dropout, each rank draws its own masks.
     """
     device, block_size = next(model.parameters()).device, model.config.block_size
     if model.config.drops:
@@ -51,7 +51,7 @@ def train_step(
     value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size)
     for number, part in enumerate(pieces, start=1):
         share = (part.stop - part.start) / config.batch_size
-        rows = part if share else slice(1)  # one that does not count: all ranks must compute
+        rows = part if share else slice(1)  # all ranks must compute; this row has weight 0
         inputs, targets = windows(ids, config, step, block_size, rows, device)  # (b, T) each
         with ranks.unsent(model, number < len(pieces)), tensor_floats(config, device):
             with low_precision(config, device):
@@ -70,7 +70,7 @@ def train_step(
 
 @contextlib.contextmanager
 def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
-    """Turns torch's ways of running out of memory into OutOfMemory with a remedy."""
+    """Turns torch's errors of missing memory into OutOfMemory with a remedy."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -103,7 +103,7 @@ def not_finite(step: int, what: str, manifest: Manifest, saved: int | None) -> N
 def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> None:
     """Raises OutOfMemory if this process's part of a step needs more than this machine has.
 
-    Linux promises memory that it does not have, and kills who uses it.
+    Linux grants more memory than it has, and kills the process that uses it.
     """
     has = physical_memory()
     if has is None:
@@ -117,7 +117,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     sequence = 4 * kept * model.block_size
     if fixed + at_once * sequence <= has:
         return
-    fits = (has - fixed) // (2 * sequence)  # half of what is left: the count above is the least
+    fits = (has - fixed) // (2 * sequence)  # half of the rest, as the count above is a minimum
     remedy = f"--micro-batch-size {fits}, which learns the same, or --batch-size {fits * ranks}"
     remedy = remedy if fits >= 1 else "a smaller model: --n-embd, --n-layer"
     raise OutOfMemory(
@@ -136,8 +136,8 @@ def measure(
 ) -> Measurement:
     """Times steps and short evaluations of a temporary model for about `seconds`.
 
-    Takes both in turns, and their medians, so that a busy moment of the machine changes little. Of
-    several ranks the slowest counts. Raises OutOfMemory.
+    Steps and evaluations alternate, and medians are taken, so that other work on the machine
+    changes little. Of several ranks the slowest counts. Raises ConfigError, OutOfMemory.
     """
     with memory_errors(model_config, config):
         model = GPT(model_config)

@@ -1,7 +1,7 @@
 """How many steps and evaluations fit a time: pure functions of measurements before the run.
 
-Evaluations before the last read a part of the validation split, so small that they take a few
-hundredths of the training's time; the last reads all of it. Knows no clock.
+The last evaluation reads the whole validation split. Those before it read a part, so small that
+they take a few hundredths of the training's time. Knows no clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARE = 0.04  # of a training's time, for all evaluations before the last whole 
 LEAST = 2_000  # characters that an evaluation reads, if the split has them
 SAVES = 0.1  # of the time, for the saves that come with evaluations
 LAST = 0.25  # of the time, for the last evaluation; a longer one comes after the time
-SAVED = 10**8  # bytes a second that a save hashes and writes: a cautious guess before the first
+SAVED = 10**8  # bytes per second that a save hashes and writes: a low estimate before the first
 ROUNDS = 12  # iterations until the number of steps converges
 
 
