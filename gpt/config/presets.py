@@ -44,8 +44,8 @@ _GPU_SHAPE: dict[str, Any] = {
     "precision": "bfloat16",
 }
 
-#: For the lowest loss that a corpus allows, whatever the time: as many epochs as pay, the largest
-#: shape that they can teach, and what holds back from learning by heart.
+#: For the lowest loss that a corpus allows, however long it takes: the largest useful shape, with
+#: weight decay and an average of the weights against memorising.
 _BEST: dict[str, Any] = {
     **_DEFAULT,
     "weight_decay": 0.5,
