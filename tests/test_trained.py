@@ -240,3 +240,16 @@ def test_arrays_of_results_cannot_be_changed(trained: TrainedGPT, stored: Stored
         arrays = list(arrays_of(result))
         assert arrays, name
         assert not any(array.flags.writeable for array in arrays), name
+
+
+def test_a_text_may_be_given_as_its_ids_and_models_are_compared(trained: TrainedGPT) -> None:
+    text = "the cat sat on the mat. the cat"
+    ids = trained.vocabulary.encode(text)
+    assert trained.score(ids) == trained.score(text)
+    assert (trained.surprises(ids).nats == trained.surprises(text).nats).all()
+    assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
+    assert trained.heads(text).text == f"a text of {len(text)} characters"
+    same = trained.compare(trained, text)
+    assert (same.difference, same.first) == (0, pytest.approx(trained.score(text).nats))
+    names = [each.name for each in trained.measures(trained.attention("the cat"))]
+    assert "previous" in names

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpt.view.terminal.lines import Page
 
 
-#: Options that some forms make nothing of, as they hold everything.
+#: Options that have no effect for these formats, which contain everything.
 _NOT_FOR = {"npz": ("--layer", "--head", "--query", "--key"), "html": ("--query", "--key")}
 
 
@@ -158,7 +158,7 @@ def _refuse_what_would_be_ignored(
 
 
 def _say_what_is_ignored(view: View, form: str, given: dict[str, str | None]) -> None:
-    """What harms nobody, as the form shows more than was asked for."""
+    """Notes options that have no effect on the format."""
     without = [option for option in _NOT_FOR.get(form, ()) if given[option]]
     if without:
         console.say(f"note: {form} has all rows, columns and heads, whatever {without[0]} says")
@@ -183,7 +183,7 @@ def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> 
 
 
 def _names(opened: list[Saved]) -> list[str]:
-    """What tells the checkpoints apart: their steps within a run, else runs and steps."""
+    """A name for each checkpoint: its step if all are of one run, else run and step."""
     if len({each.name for each in opened}) == 1 < len(opened):
         return [f"step {each.stored.step:,}" for each in opened]
     return [each.title for each in opened]

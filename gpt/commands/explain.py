@@ -23,7 +23,7 @@ CHOICES: tuple[Chosen, ...] = (*LESSONS, "mine", "all")
 
 LAST_SEED = 2**63 - 1
 
-#: Options that only some lessons hear.
+#: Options that only some lessons use.
 OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
 OF_LESSONS = ("embeddings", "seed")
 
@@ -74,8 +74,8 @@ def explain(
     ] = None,
     run: shared.RunName = None,
     step: shared.Step = "best",
-    layer: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
-    head: Annotated[int, typer.Option(help="Of your model.", min=0)] = 0,
+    layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0,
+    head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0,
     unknown: shared.Unknown = "error",
     full: Annotated[
         bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
@@ -130,7 +130,7 @@ def _form_of(output: Path | None) -> str:
 def _refuse_what_would_be_ignored(
     given: dict[str, Any], lesson: Chosen | None, text: str | None, form: str
 ) -> None:
-    """Raises ConfigError for options that the lesson would not hear."""
+    """Raises ConfigError for options that have no effect on the lesson."""
     if lesson is None:
         for name in ("text", *OF_LESSONS, *OF_MINE, "digits", "full"):
             if name in given:
@@ -158,7 +158,7 @@ def _opened(
     head: int,
     unknown: str,
 ) -> tuple[Saved, str]:
-    """The model and what of the text it knows. What can be refused is, before the run is told of.
+    """The checkpoint, and the text without unknown characters. Refuses before any note is printed.
 
     Raises GptxError.
     """

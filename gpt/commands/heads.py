@@ -91,7 +91,7 @@ def heads(
         attention, characters = model.attention(text), model.vocabulary.characters
         lens = model.lens(attention)
         subject = Subject(name, attention, lens, characters, measures, opened.origin)
-        told = f"{found.measured} · {RULE}"
+        measured = f"{found.measured} · {RULE}"
         by_rank = sort is not None or ablate != "no"
         start = Start(*order[0]) if by_rank else opening(measures)
-        answer.text(build_page([subject], start, name, measured=told))
+        answer.text(build_page([subject], start, name, measured=measured))

@@ -113,7 +113,7 @@ def explained(error: Exception) -> tuple[int, str]:
         return 128 + signal.SIGINT, ""
     if isinstance(error, ClickException):
         message: str = error.format_message()  # type: ignore[attr-defined]
-        message = message.replace(": Value error, ", ": ")  # whose words these are interests nobody
+        message = message.replace(": Value error, ", ": ")
         # An empty one means that no command was given, and the help has been shown.
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""

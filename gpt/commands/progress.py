@@ -93,12 +93,12 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Runs the loop; a signal that ended it is the exit code. Of several ranks the first tells."""
+    """Runs the loop; the first rank reports. A signal that ended the loop sets the exit code."""
     from gpt.training.events import Stopped
 
     reason = ""
     with program.graceful(trainer.stop):
-        for event in _told(trainer) if trainer.ranks.first else trainer.events():
+        for event in _reported(trainer) if trainer.ranks.first else trainer.events():
             if isinstance(event, Stopped):
                 reason = event.reason
     if trainer.ranks.first:
@@ -114,7 +114,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
             raise typer.Exit(128 + signal.Signals[reason])
 
 
-def _told(trainer: Trainer) -> Iterator[Event]:
+def _reported(trainer: Trainer) -> Iterator[Event]:
     """The events, with one bar and a line an evaluation."""
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
     from gpt.view.terminal import training_lines
@@ -224,9 +224,9 @@ class TrainingBar:
 
 @contextmanager
 def working(what: str = "") -> Iterator[Callable[[float], object]]:
-    """A bar for work of which only the share that is done is known; it leaves nothing behind.
+    """A bar for work that reports the share that is done; it disappears at the end.
 
-    Quick work shows none. `what`: what is being done.
+    It appears after half a second. `what`: the name of the work.
     """
     from tqdm import tqdm
 

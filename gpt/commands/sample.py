@@ -75,7 +75,7 @@ def sample(
     texts = [StringIO() for _ in range(options.n)]
 
     def written() -> Iterator[str]:
-        """What the first sample gains; all are collected, unless nobody will ask for them."""
+        """New text of the first sample; all texts are collected if they are needed later."""
         for gained in samples:
             if novelty or not streaming:
                 for text, new in zip(texts, gained, strict=True):
@@ -89,7 +89,7 @@ def sample(
         else:
             for _ in written():
                 pass
-    except KeyboardInterrupt:  # what is there is worth having
+    except KeyboardInterrupt:  # the text so far is still written
         interrupted = True
     found = [text.getvalue() for text in texts]
     if not (streaming or as_json):
