@@ -171,9 +171,12 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
 
 
 def output_option(help: str) -> Any:
-    """-o, --output: a file; "-" is stdout, as is no file."""
-    chosen = lambda path: None if path == Path("-") else path  # noqa: E731
-    return typer.Option("-o", "--output", help=help, callback=chosen)
+    """-o, --output: a file, or None for stdout, whose name is "-"."""
+
+    def file(path: Path | None) -> Path | None:
+        return None if path == Path("-") else path
+
+    return typer.Option("-o", "--output", help=help, callback=file)
 
 
 Checkpoints = Annotated[
@@ -276,10 +279,7 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
-    """The stop texts; a note names one that the model can never write.
-
-    Raises ConfigError for an empty one.
-    """
+    """The stop texts; notes name those that cannot occur. Raises ConfigError for an empty one."""
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
