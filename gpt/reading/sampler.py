@@ -13,7 +13,7 @@ of a quarter predicts no better: the second half of a window is worth less than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -100,6 +100,8 @@ FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
     "min_p": _min_p,
     "typical_p": _typical_p,
 }
+#: Filters that need no order: ranking takes longer than all else of a draw.
+ORDERLESS = frozenset({"min_p"})
 
 
 def probabilities(logits: Floats, config: SampleConfig) -> Chances:
@@ -118,15 +120,21 @@ def probabilities(logits: Floats, config: SampleConfig) -> Chances:
     weights: Chances = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
     values = {name: getattr(config, name) for name in FILTERS}
-    if any(value is not None for value in values.values()):
-        order = np.argsort(-weights, axis=-1, kind="stable")
-        ranked = np.take_along_axis(weights, order, axis=-1)
-        for name, keeps in FILTERS.items():
-            if values[name] is not None:
-                ranked = np.where(keeps(ranked, values[name]), ranked, 0.0)
-                ranked /= ranked.sum(axis=-1, keepdims=True)
-        np.put_along_axis(weights, order, ranked, axis=-1)
+    given = {name: value for name, value in values.items() if value is not None}
+    if given.keys() <= ORDERLESS:
+        return _filtered(weights, given)
+    order = np.argsort(-weights, axis=-1, kind="stable")
+    ranked = np.take_along_axis(weights, order, axis=-1)
+    np.put_along_axis(weights, order, _filtered(ranked, given), axis=-1)
     return weights
+
+
+def _filtered(ranked: Chances, given: Mapping[str, Any]) -> Chances:
+    """(B, vocab_size) probabilities after the given filters, in the order of FILTERS."""
+    for name, value in given.items():
+        ranked = np.where(FILTERS[name](ranked, value), ranked, 0.0)
+        ranked /= ranked.sum(axis=-1, keepdims=True)
+    return ranked
 
 
 def draw(weights: Chances, uniforms: Chances) -> Integers:

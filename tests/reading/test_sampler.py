@@ -299,7 +299,7 @@ def test_typical_sampling_of_all_mass_keeps_all_and_of_none_is_refused() -> None
     whole = probabilities(LOGITS, SampleConfig(temperature=1.0, typical_p=1.0))
     np.testing.assert_allclose(whole, plain, rtol=1e-12)
     for wrong in (0.0, 1.1):
-        with pytest.raises(ConfigError, match=r"^--typical-p: .* is not in \(0, 1\]"):
+        with pytest.raises(ConfigError, match=r"^typical_p: .* is not in \(0, 1\]"):
             SampleConfig(typical_p=wrong)
 
 
