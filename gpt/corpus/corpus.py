@@ -123,7 +123,7 @@ def encode(
 
     By their own vocabulary, or by a known one that has all of their characters. `config` says what
     separates them, what validates and what is folded; `validation`: texts that validate;
-    `progress` is told the share that is done; `algorithm`: what the text is named by.
+    `progress` receives the share that is done; `algorithm` names the digest.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
