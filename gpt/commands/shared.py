@@ -131,7 +131,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {spelling!a}")
-        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
+        now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
+        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
     context.default_map = values
     return path
 

@@ -225,7 +225,7 @@ def read_corpus(
     progress: Progress = no_progress,
     algorithm: str = TODAY,
 ) -> Corpus:
-    """Finds and encodes the texts, and the one that validates if `config` names it; see `encode`.
+    """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
 
     Raises TextError, StorageError.
     """

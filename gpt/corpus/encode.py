@@ -96,8 +96,8 @@ def write_ids(
 ) -> list[Any]:
     """Writes a text's ids into an existing file, in the order of its division.
 
-    Returns the bytes of each part of the file, and their checksum. Raises TextError, also if the
-    text is not the one that was measured, and StorageError.
+    Returns the bytes of each part of the file, and their checksum. Raises StorageError, and
+    TextError, also if the text has changed since it was measured.
     """
     at, borders = 0, division.borders
     checksums, sizes = (blake3(), blake3()), [0, 0]  # what trains, and what was moved to the end

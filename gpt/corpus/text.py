@@ -131,9 +131,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one reading tells of a text.
+    """The result of reading a text once.
 
-    digest: what it is named by. starts (sources + 1,): the character with which each source begins,
+    digest: ALGORITHM:HEX. starts (sources + 1,): the character with which each source begins,
     then how many there are. counts (2, code points): how often each character comes in the sources
     that train, and in those that validate.
     """
@@ -225,9 +225,9 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
 
 
 def changed(names: Sequence[str]) -> TextError:
-    """What to raise when files are not what they were a moment ago."""
-    told = ", ".join(names)
-    return TextError(f"{told} was changed while it was read; try again when nobody writes it")
+    """The error for files that changed while they were read."""
+    files = ", ".join(names)
+    return TextError(f"{files} was changed while it was read; try again when no program writes it")
 
 
 @contextmanager

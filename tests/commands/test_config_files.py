@@ -81,6 +81,7 @@ def test_what_help_names_is_taken_by_that_name_with_one_type_and_no_other(
         ("sample", "json = 1", "json = 1 is not true or false"),
         ("sample", "stop = 'x'", "stop = 'x' is not a list of texts"),
         ("attn", 'checkpoints = "a\\u0000b"', "checkpoints = 'a\\x00b': a file's name has no NUL"),
+        ("attn", "window = 'last'", "window (now truncate) = 'last' is not true or false"),
         ("train", "corpus = [1]", "corpus = [1] is not a list of texts"),
     ],
 )
