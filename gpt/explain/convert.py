@@ -1,4 +1,4 @@
-"""Converts a module of the ladder to the next: the same weights, the same outputs.
+"""Converts a module of the ladder to another form: the same weights, the same outputs.
 
 Every function copies the weights. `tests/explain/test_convert.py` checks that outputs and gradients
 of each pair are equal.
@@ -6,7 +6,6 @@ of each pair are equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -28,7 +27,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def _like(module: Module, given: nn.Module) -> Module:
-    """With the other's type, device and mode (training or evaluation)."""
+    """The module with the type, device and mode (training or evaluation) of the given one."""
     first = next(given.parameters())
     return module.to(first.device, first.dtype).train(given.training)
 
@@ -41,48 +40,19 @@ def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAtt
     attention = ParameterAttention(width, width).to(dtype)
     with torch.no_grad():
         for part in PARTS:
-            getattr(attention, part).copy_(torch.eye(width))
+            nn.init.eye_(getattr(attention, part))
         attention.query.mul_(width**0.5)
     return attention
 
 
-def to_linear(attention: ParameterAttention) -> SelfAttention:
-    """With nn.Linear, whose weights have a row for each output: the matrices are transposed."""
-    d_in, d_out = attention.query.shape
-    linear = _like(SelfAttention(d_in, d_out), attention)
-    with torch.no_grad():
-        for part in PARTS:
-            getattr(linear, part).weight.copy_(getattr(attention, part).T)
-    return linear
-
-
 def to_parameters(linear: SelfAttention) -> ParameterAttention:
-    """The inverse of `to_linear`."""
+    """With parameters, which are transposed: nn.Linear has a row for each output."""
     d_out, d_in = linear.query.weight.shape
     attention = _like(ParameterAttention(d_in, d_out), linear)
     with torch.no_grad():
         for part in PARTS:
             getattr(attention, part).copy_(getattr(linear, part).weight.T)
     return attention
-
-
-def to_causal(linear: SelfAttention, block_size: int, dropout: float = 0.0) -> CausalAttention:
-    """With a causal mask, which has no weights."""
-    d_out, d_in = linear.query.weight.shape
-    head = _like(CausalAttention(d_in, d_out, block_size, dropout), linear)
-    head.load_state_dict(linear.state_dict())
-    return head
-
-
-def to_heads(heads: Sequence[CausalAttention]) -> SideBySide:
-    """Heads of one size, side by side."""
-    head_size, d_in = heads[0].query.weight.shape
-    block_size, dropout = len(heads[0].tril), heads[0].dropout.p
-    joined = SideBySide(d_in, head_size, block_size, len(heads), dropout)
-    side_by_side = _like(joined, heads[0])
-    for mine, given in zip(side_by_side.heads, heads, strict=True):
-        mine.load_state_dict(given.state_dict())
-    return side_by_side
 
 
 def to_split(side_by_side: SideBySide) -> SplitAttention:
@@ -96,8 +66,8 @@ def to_split(side_by_side: SideBySide) -> SplitAttention:
         for part in PARTS:
             rows = torch.cat([getattr(head, part).weight for head in heads])  # (H·D, d_in)
             getattr(split, part).weight.copy_(rows)
-        split.proj.weight.copy_(torch.eye(d_out))
-        split.proj.bias.zero_()
+        nn.init.eye_(split.proj.weight)
+        nn.init.zeros_(split.proj.bias)
     return split
 
 
@@ -108,7 +78,9 @@ def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
     """
     d_out, d_in = split.query.weight.shape
     if d_in != d_out:
-        raise ValueError(f"a GPT's attention is as wide behind as before, not {d_in} and {d_out}")
+        raise ValueError(
+            f"a GPT's attention has equal input and output widths, not {d_in} and {d_out}"
+        )
     config = ModelConfig(
         vocab_size=1,
         block_size=len(split.tril),

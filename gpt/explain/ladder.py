@@ -1,7 +1,7 @@
-"""The ladder of attention: each class does a little more than the one before it.
+"""Forms of attention, from the simplest to multi-head: each class adds one idea to the last.
 
-Written to be read, with the names of `gpt/model/attention.py`, which is the ladder's top. Knows no
-text and prints nothing. Tensor names: B batch, T words, C width, H heads, D head_size.
+The names are those of `gpt/model/attention.py`, which is the last form. Tensor names: B batch,
+T words, C width, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ def causal(size: int) -> Tensor:
     return torch.ones(size, size, dtype=torch.bool).tril()
 
 
-def look(queries: Tensor, keys: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Two (..., T, D) -> (..., T, T): how much each query takes of each key (Vaswani et al. 2017).
+def weights_of(queries: Tensor, keys: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Two (..., T, D) -> (..., T, T) attention weights (Vaswani et al. 2017).
 
-    Scores are divided by √D: a sum of D products spreads √D times as wide as one of them, and
-    softmax of widely spread scores looks at a single key. allowed: False is never looked at.
+    Scores are divided by √D: the standard deviation of a sum of D products is √D times that of one
+    product, and softmax of widely spread scores selects a single key. A key gets weight 0 where
+    `allowed` is False.
     """
     scores = queries @ keys.transpose(-2, -1) * keys.shape[-1] ** -0.5
     if allowed is not None:
@@ -43,7 +44,7 @@ class ParameterAttention(nn.Module):
         self.value = nn.Parameter(torch.rand(d_in, d_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        return look(x @ self.query, x @ self.key) @ (x @ self.value)
+        return weights_of(x @ self.query, x @ self.key) @ (x @ self.value)
 
 
 class SelfAttention(nn.Module):
@@ -56,7 +57,7 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(d_in, d_out, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return look(self.query(x), self.key(x)) @ self.value(x)  # type: ignore[no-any-return]
+        return weights_of(self.query(x), self.key(x)) @ self.value(x)  # type: ignore[no-any-return]
 
 
 class CausalAttention(SelfAttention):
@@ -74,7 +75,7 @@ class CausalAttention(SelfAttention):
 
     def forward(self, x: Tensor) -> Tensor:
         T = x.shape[-2]
-        weights = look(self.query(x), self.key(x), self.tril[:T, :T])  # (B, T, T)
+        weights = weights_of(self.query(x), self.key(x), self.tril[:T, :T])  # (B, T, T)
         return self.dropout(weights) @ self.value(x)  # type: ignore[no-any-return]
 
 
@@ -93,28 +94,21 @@ class SideBySide(nn.Module):
         return torch.cat([head(x) for head in self.heads], dim=-1)  # (B, T, H·D)
 
 
-class SplitAttention(nn.Module):
+class SplitAttention(CausalAttention):
     """All heads at once: three large products, split among the heads, then a projection.
 
-    (B, T, d_in) -> (B, T, d_out); each head has d_out / n_head columns, of which n_head must be
-    a divisor.
+    (B, T, d_in) -> (B, T, d_out); each head has d_out / n_head columns. Raises ValueError unless
+    n_head divides d_out.
     """
-
-    tril: Tensor
 
     def __init__(
         self, d_in: int, d_out: int, block_size: int, n_head: int, dropout: float = 0.0
     ) -> None:
-        super().__init__()
         if d_out % n_head:
-            raise ValueError(f"d_out {d_out} does not divide into {n_head} heads")
+            raise ValueError(f"d_out {d_out} is not divisible by {n_head} heads")
+        super().__init__(d_in, d_out, block_size, dropout)
         self.n_head = n_head
-        self.query = nn.Linear(d_in, d_out, bias=False)
-        self.key = nn.Linear(d_in, d_out, bias=False)
-        self.value = nn.Linear(d_in, d_out, bias=False)
         self.proj = nn.Linear(d_out, d_out)
-        self.register_buffer("tril", causal(block_size), persistent=False)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.proj(self.join(x))  # type: ignore[no-any-return]
@@ -123,7 +117,7 @@ class SplitAttention(nn.Module):
         """The heads' outputs, joined, before the projection: (B, T, d_in) -> (B, T, d_out)."""
         T = x.shape[-2]
         queries, keys, values = (self.split(part(x)) for part in (self.query, self.key, self.value))
-        weights = self.dropout(look(queries, keys, self.tril[:T, :T]))  # (B, H, T, T)
+        weights = self.dropout(weights_of(queries, keys, self.tril[:T, :T]))  # (B, H, T, T)
         return (weights @ values).transpose(-3, -2).flatten(-2)  # type: ignore[no-any-return]
 
     def split(self, x: Tensor) -> Tensor:

@@ -23,16 +23,7 @@ def table(name: str, tensor: Tensor, **labels: Any) -> Table:
     return Table(name, tensor.detach().numpy(), **labels)
 
 
-def same(name: str, one: Tensor, other: Tensor) -> Check:
-    """Checks that two tensors are equal up to rounding, relative to the largest number over 1."""
+def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
+    """Checks that two tensors are equal up to rounding: `bound` times the largest number over 1."""
     one, other = one.detach(), other.detach()
-    return Check(name, _gap(one, other), EQUAL * max(1.0, float(other.abs().max())))
-
-
-def exactly(name: str, one: Tensor, other: Tensor) -> Check:
-    """Checks that two tensors are equal without any rounding."""
-    return Check(name, _gap(one.detach(), other.detach()), 0.0)
-
-
-def _gap(one: Tensor, other: Tensor) -> float:
-    return float((one - other).abs().max())
+    return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))

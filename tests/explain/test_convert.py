@@ -1,4 +1,4 @@
-"""Each rung of the ladder equals the one above it: outputs, and gradients where both learn."""
+"""Each form of attention equals the next: outputs, and gradients where both have weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from gpt.explain.convert import (
     PARTS,
     from_nothing,
-    to_causal,
-    to_heads,
-    to_linear,
     to_model,
     to_parameters,
     to_split,
@@ -39,7 +36,7 @@ def start(seed: int, dtype: torch.dtype, *shape: int) -> Tensor:
 def learned(
     module: nn.Module, x: Tensor, run: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Output, and the gradients of a loss that treats no two numbers alike."""
+    """Output, and the gradients of a loss that weights every number differently."""
     x = x.clone().requires_grad_()
     module.zero_grad()
     output = (run or module)(x)
@@ -59,32 +56,33 @@ def close(one: Tensor, other: Tensor) -> None:
 
 
 @both_precisions
-def test_attention_without_weights_is_one_with_unit_matrices(dtype: torch.dtype) -> None:
+def test_attention_without_weights_equals_attention_with_identity_matrices(
+    dtype: torch.dtype,
+) -> None:
     x = start(1, dtype, 5, 3)
     close(from_nothing(3, dtype)(x), attend(x))
 
 
 @both_precisions
-def test_parameters_and_linear_are_each_other_turned_over(dtype: torch.dtype) -> None:
+def test_parameters_equal_the_transposed_linear_weights(dtype: torch.dtype) -> None:
     x = start(2, dtype, 6, 3)
-    parameters = ParameterAttention(3, 2).to(dtype)
-    linear = to_linear(parameters)
+    linear = SelfAttention(3, 2).to(dtype)
+    parameters: ParameterAttention = to_parameters(linear)
     output, onto_x, gradients = learned(parameters, x)
     same_output, same_onto_x, turned = learned(linear, x)
     close(output, same_output)
     close(onto_x, same_onto_x)
     for part in PARTS:
         close(gradients[part], turned[f"{part}.weight"].T)
-    back = to_parameters(linear)
-    for part in PARTS:
-        assert torch.equal(getattr(back, part), getattr(parameters, part))
+        assert torch.equal(getattr(parameters, part), getattr(linear, part).weight.T)
 
 
 @both_precisions
-def test_a_causal_row_is_the_last_of_a_text_that_ends_there(dtype: torch.dtype) -> None:
+def test_each_causal_row_equals_the_last_row_of_the_text_cut_there(dtype: torch.dtype) -> None:
     x = start(3, dtype, 6, 3)
     linear = SelfAttention(3, 2).to(dtype)
-    causal = to_causal(linear, block_size=8)
+    causal = CausalAttention(3, 2, block_size=8).to(dtype)
+    causal.load_state_dict(linear.state_dict())
     prefixes = learned(linear, x, lambda x: torch.stack([linear(x[: t + 1])[t] for t in range(6)]))
     whole = learned(causal, x[None])
     close(whole[0][0], prefixes[0])
@@ -94,10 +92,13 @@ def test_a_causal_row_is_the_last_of_a_text_that_ends_there(dtype: torch.dtype) 
 
 
 @both_precisions
-def test_side_by_side_is_every_head_on_its_own(dtype: torch.dtype) -> None:
+def test_side_by_side_equals_each_head_alone(dtype: torch.dtype) -> None:
     x = start(4, dtype, 2, 6, 3)
     heads = [CausalAttention(3, 2, block_size=6).to(dtype) for _ in range(3)]
-    joined, onto_x, gradients = learned(to_heads(heads), x)
+    side_by_side = SideBySide(3, 2, block_size=6, n_head=3).to(dtype)
+    for mine, given in zip(side_by_side.heads, heads, strict=True):
+        mine.load_state_dict(given.state_dict())
+    joined, onto_x, gradients = learned(side_by_side, x)
     singly = nn.ModuleList(heads)
     output, same_onto_x, of_heads = learned(
         singly, x, lambda x: torch.cat([head(x) for head in heads], dim=-1)
@@ -110,7 +111,7 @@ def test_side_by_side_is_every_head_on_its_own(dtype: torch.dtype) -> None:
 
 
 @both_precisions
-def test_split_heads_are_heads_side_by_side(dtype: torch.dtype) -> None:
+def test_split_attention_equals_heads_side_by_side(dtype: torch.dtype) -> None:
     x = start(5, dtype, 2, 6, 3)
     looped = SideBySide(3, 2, block_size=6, n_head=3).to(dtype)
     split = to_split(looped)
@@ -126,7 +127,7 @@ def test_split_heads_are_heads_side_by_side(dtype: torch.dtype) -> None:
 
 @both_precisions
 @pytest.mark.parametrize("kind", ["heads", "fused"])
-def test_the_models_attention_is_the_split_form(kind: str, dtype: torch.dtype) -> None:
+def test_the_models_attention_equals_split_attention(kind: str, dtype: torch.dtype) -> None:
     x = start(6, dtype, 2, 6, 8)
     split = SplitAttention(8, 8, block_size=6, n_head=4).to(dtype)
     model = to_model(split, kind)  # type: ignore[arg-type]
@@ -151,10 +152,10 @@ def test_the_models_attention_is_the_split_form(kind: str, dtype: torch.dtype) -
         close(gradient, gradients[f"proj.{name}"])
 
 
-def test_dropout_goes_along_and_drops_while_training_only() -> None:
+def test_conversion_keeps_dropout_which_is_active_only_while_training() -> None:
     torch.manual_seed(7)
-    causal = to_causal(SelfAttention(4, 2), block_size=6, dropout=0.5)
-    looped = to_heads([causal, causal])
+    causal = CausalAttention(4, 2, block_size=6, dropout=0.5)
+    looped = SideBySide(4, 2, block_size=6, n_head=2, dropout=0.5)
     split = to_split(looped)
     model = to_model(SplitAttention(4, 4, 6, n_head=2, dropout=0.5), "heads")
     x = torch.randn(1, 6, 4)
@@ -165,17 +166,23 @@ def test_dropout_goes_along_and_drops_while_training_only() -> None:
     assert to_split(looped.eval()).training is False
 
 
-def test_a_stream_that_changes_its_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="as wide behind as before, not 3 and 4"):
+def test_different_input_and_output_widths_raise_an_error() -> None:
+    with pytest.raises(ValueError, match="equal input and output widths, not 3 and 4"):
         to_model(SplitAttention(3, 4, 6, n_head=2), "fused")
-    with pytest.raises(ValueError, match="d_out 4 does not divide into 3 heads"):
+    with pytest.raises(ValueError, match="d_out 4 is not divisible by 3 heads"):
         SplitAttention(3, 4, 6, n_head=3)
 
 
-def test_what_comes_out_is_a_copy() -> None:
-    linear = SelfAttention(3, 2)
-    causal, parameters = to_causal(linear, 4), to_parameters(linear)
+def test_conversion_copies_the_weights() -> None:
+    linear, side_by_side = SelfAttention(3, 2), SideBySide(4, 2, block_size=6, n_head=2)
+    parameters, split = to_parameters(linear), to_split(side_by_side)
+    model = to_model(split, "fused")
     with torch.no_grad():
-        linear.query.weight.zero_()
-    assert causal.query.weight.abs().max() > 0
+        for module in (linear, side_by_side):
+            for weight in module.parameters():
+                weight.zero_()
     assert parameters.query.abs().max() > 0
+    assert split.query.weight.abs().max() > 0
+    with torch.no_grad():
+        split.query.weight.zero_()
+    assert model.state_dict()["qkv.weight"][:4].abs().max() > 0

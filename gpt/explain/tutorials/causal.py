@@ -8,16 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt.checks import Check
-from gpt.explain.convert import to_causal
-from gpt.explain.ladder import CausalAttention, SelfAttention, look
+from gpt.explain.ladder import CausalAttention, SelfAttention, causal, weights_of
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import seeded
-from gpt.explain.tables import exactly, inputs_of, same, table
+from gpt.explain.tables import inputs_of, same, table
 
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
-
 
 #: If a row's sum after erasing is below this, the quotients have lost their digits.
 LEAST = 1e-250
@@ -30,8 +27,7 @@ LOST = (
 def causal_weights(material: Material) -> Tensor:
     """(T, T) causal weights of this lesson, for the lesson on dropout."""
     x, attention = inputs_of(material), _attention(material)
-    head = to_causal(attention, len(x))
-    return look(head.query(x), head.key(x), head.tril)
+    return weights_of(attention.query(x), attention.key(x), causal(len(x)))
 
 
 def _attention(material: Material) -> SelfAttention:
@@ -57,7 +53,7 @@ def steps(material: Material) -> Iterator[Step]:
     allowed = torch.ones(T, T).tril().double()
     masked = weights * allowed
     first = masked / masked.sum(dim=-1, keepdim=True)
-    kept = _keeps_something(masked)
+    kept = bool((masked.sum(dim=-1) > LEAST).all())
     yield Step(
         "First way: erase, then divide again",
         "Multiply with a triangle of ones: the future becomes 0. The rows no longer sum to 1, so "
@@ -74,7 +70,7 @@ def steps(material: Material) -> Iterator[Step]:
     early = F.softmax(scores * allowed / D_OUT**0.5, dim=-1)
     erased = early * allowed
     second = erased / erased.sum(dim=-1, keepdim=True)
-    both_kept = kept and _keeps_something(erased)
+    erased_kept = bool((erased.sum(dim=-1) > LEAST).all())
     yield Step(
         "Second way: erase the scores too",
         "Set the future’s scores to 0 before softmax. That alone hides nothing, as exp(0) is 1: "
@@ -85,8 +81,8 @@ def steps(material: Material) -> Iterator[Step]:
             table("softmax(scores × tril / √D)", early, **both),
             table("erased, renormalised", second, **both),
         ),
-        notice="" if _keeps_something(erased) else LOST,
-        checks=(same("= the first way", second, first),) if both_kept else (),
+        notice="" if erased_kept else LOST,
+        checks=(same("= the first way", second, first),) if kept and erased_kept else (),
     )
     hidden = scores.masked_fill(allowed == 0, float("-inf"))
     third = F.softmax(hidden / D_OUT**0.5, dim=-1)
@@ -97,18 +93,17 @@ def steps(material: Material) -> Iterator[Step]:
         "weights = softmax(masked / √D), masked[i, j] = −∞ for j > i",
         (table("masked", hidden, **both), table("causal weights", third, **both)),
         checks=(
-            *([same("three ways, one result", third, first)] if both_kept else []),
+            *([same("three ways, one result", third, first)] if kept and erased_kept else []),
             same("each row sums to 1", third.sum(dim=-1), torch.ones(T)),
-            exactly("above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T)),
+            same("above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T), 0),
         ),
     )
     seed = CAUSAL_SEED if material.seed is None else material.seed
     with seeded(seed):
-        causal = CausalAttention(x.shape[1], D_OUT, T).double()
+        module = CausalAttention(x.shape[1], D_OUT, T).double()
     batch = torch.stack((x, x))  # (B, T, C)
-    outputs = causal(batch)
-    changed = x.clone()
-    changed[-1] = -changed[-1]
+    outputs = module(batch)
+    changed = module(torch.cat((x[:-1], -x[-1:]))[None])[0]
     yield Step(
         "A module, and a batch",
         "`CausalAttention` adds the mask, as a buffer: it moves with the module and is not "
@@ -121,10 +116,12 @@ def steps(material: Material) -> Iterator[Step]:
         notice="Turn the last word’s row around, and no earlier context changes.",
         checks=(
             same("both texts alike", outputs[0], outputs[1]),
-            *_past_unmoved(causal(changed[None])[0], outputs[0]),
+            *([same("the past unmoved", changed[:-1], outputs[0, :-1])] if T > 1 else []),
         ),
     )
-    shortened = torch.stack([to_linear(causal)(x[: t + 1])[t] for t in range(T)])
+    unmasked = SelfAttention(x.shape[1], D_OUT).double()
+    unmasked.load_state_dict(module.state_dict())
+    shortened = torch.stack([unmasked(x[: t + 1])[t] for t in range(T)])
     yield Step(
         "What the mask means",
         "Without mask, give `SelfAttention` the same weights and only the first t words, and keep "
@@ -133,21 +130,3 @@ def steps(material: Material) -> Iterator[Step]:
         tables=(table("contexts, word by word", shortened, rows=words),),
         checks=(same("= CausalAttention", shortened, outputs[0]),),
     )
-
-
-def _keeps_something(erased: Tensor) -> bool:
-    """Whether every row's sum is large enough to divide by."""
-    return bool((erased.sum(dim=-1) > LEAST).all())
-
-
-def _past_unmoved(after: Tensor, before: Tensor) -> list[Check]:
-    """Checks that all rows but the last are equal, if there are any."""
-    return [same("the past unmoved", after[:-1], before[:-1])] if len(after) > 1 else []
-
-
-def to_linear(causal: CausalAttention) -> SelfAttention:
-    """The same weights without the mask."""
-    d_out, d_in = causal.query.weight.shape
-    linear = SelfAttention(d_in, d_out).double()
-    linear.load_state_dict(causal.state_dict())
-    return linear

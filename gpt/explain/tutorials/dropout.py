@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from gpt.checks import Check
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import dropout_mask
-from gpt.explain.tables import exactly, table
+from gpt.explain.tables import same, table
 from gpt.explain.tutorials.causal import causal_weights
 
 P, SEED = 0.5, 123  # the tutorials'
@@ -31,7 +30,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"On a matrix of ones, seed {seed}:",
         "dropped = x × mask / (1 − p)",
         (table("dropout of ones", mask, **both, digits=0),),
-        checks=(exactly("only 0 and 2", mask * (mask - 2), torch.zeros(T, T)),),
+        checks=(same("only 0 and 2", mask * (mask - 2), torch.zeros(T, T), 0),),
     )
     weights = causal_weights(material)
     yield Step(
@@ -46,7 +45,6 @@ def steps(material: Material) -> Iterator[Step]:
     )
     masks = dropout_mask((DRAWS, T, T), P, seed)
     mean = (masks * weights).mean(dim=0)
-    strays = float((mean - weights).abs().max().detach())
     # A mean of n masks spreads by √(p / (1 − p) / n) around 1; five times that is a bug, not luck.
     luck = 5 * (P / (1 - P) / DRAWS) ** 0.5
     yield Step(
@@ -54,9 +52,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"The mean over {DRAWS} masks is nearly the weights themselves: that is what the doubling "
         "is for.",
         tables=(table(f"mean of {DRAWS} dropouts", mean, **both),),
-        checks=(Check("the mean strays by luck only", strays, luck),),
+        checks=(same("the mean strays by luck only", mean, weights, luck),),
     )
-    idle = nn.Dropout(P).eval()
     yield Step(
         "Only while training",
         "A trained model computes with all its weights. In torch, model.eval() turns dropout off "
@@ -65,5 +62,5 @@ def steps(material: Material) -> Iterator[Step]:
         "what the layers add.",
         notice="The mask above is the one that Intel’s MKL draws; on machines where torch draws "
         "without it, the same seed gives another.",
-        checks=(exactly("dropout of a resting module", idle(weights), weights),),
+        checks=(same("dropout of a resting module", nn.Dropout(P).eval()(weights), weights, 0),),
     )

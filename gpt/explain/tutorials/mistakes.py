@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.explain.ladder import causal
+from gpt.explain.ladder import SelfAttention, causal, weights_of
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import seeded
 from gpt.explain.tables import same, table
@@ -20,23 +20,20 @@ N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial
 PAIRS = 20_000
 
 
-class HastyHead(nn.Module):
+class HastyHead(SelfAttention):
     """A head with both slips: (B, T, C) -> (B, T, D). Do not use it."""
 
     tril: Tensor
 
     def __init__(self, n_embd: int, head_size: int, block_size: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        super().__init__(n_embd, head_size)
         self.register_buffer("tril", causal(block_size), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        weights = self.dropout(self.look(x))  # type: ignore[operator]  # slip 2: there is none
+        weights = self.dropout(self.weights(x))  # type: ignore[operator]  # slip 2: there is none
         return weights @ self.value(x)  # type: ignore[no-any-return]
 
-    def look(self, x: Tensor) -> Tensor:
+    def weights(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, T)"""
         T, C = x.shape[-2:]
         scores = self.query(x) @ self.key(x).transpose(-2, -1) * C**-0.5  # slip 1: C, not D
@@ -86,11 +83,12 @@ def steps(material: Material) -> Iterator[Step]:
     )
     head = Head(config).double().eval()
     head.load_state_dict(hasty.state_dict())
-    hasty_weights = hasty.look(x)
-    scores = head.query(x) @ head.key(x).T * size**-0.5
-    weights = F.softmax(scores.masked_fill(~head.tril, float("-inf")), dim=-1)
+    hasty_weights = hasty.weights(x)
+    weights = weights_of(head.query(x), head.key(x), head.tril)
+    output = head(x[None], lambda queries, keys: (queries, keys))[0]
     even = 1 / torch.arange(1, T + 1, dtype=torch.float64)
-    largest = torch.stack((even, hasty_weights.max(dim=-1).values, weights.max(dim=-1).values))
+    largest = torch.stack((even, hasty_weights.amax(dim=-1), weights.amax(dim=-1)))
+    falls = float((largest[:-1] - largest[1:]).max().detach())  # above 0: a row exceeds the next
     yield Step(
         "What it does to the weights",
         f"The same matrices twice, as nn.Linear starts them, seed {seed}, on random rows {N_EMBD} "
@@ -109,8 +107,8 @@ def steps(material: Material) -> Iterator[Step]:
         notice="A larger spread is no better: the lesson “trainable” explains why scores that "
         "spread too widely hardly learn. √head_size is between the two.",
         checks=(
-            Check("with the slip nearer to an even share", _disorder(largest), 1e-12),
-            same("repaired = gpt.model.attention.Head", weights @ head.value(x), _run(head, x)),
+            Check("with the slip nearer to an even share", max(0.0, falls), 1e-12),
+            same("repaired = gpt.model.attention.Head", weights @ head.value(x), output),
         ),
     )
     yield Step(
@@ -122,16 +120,6 @@ def steps(material: Material) -> Iterator[Step]:
         "both.",
         checks=(Check("Head has its dropout", float(not hasattr(head, "dropout")), 0.0),),
     )
-
-
-def _disorder(rising: Tensor) -> float:
-    """The largest difference by which a number exceeds the one in the row below; at least 0."""
-    return max(0.0, float((rising[:-1] - rising[1:]).max().detach()))
-
-
-def _run(head: Head, x: Tensor) -> Tensor:
-    """(T, C) -> (T, D), without rotary positions."""
-    return head(x[None], lambda queries, keys: (queries, keys))[0]  # type: ignore[no-any-return]
 
 
 def _complaint(head: HastyHead, x: Tensor) -> str:

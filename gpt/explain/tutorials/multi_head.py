@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from math import prod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpt.config import ModelConfig
-from gpt.explain.convert import to_model, to_split
+from gpt.explain.convert import PARTS, to_model, to_split
 from gpt.explain.ladder import SideBySide, SplitAttention
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import seeded
-from gpt.explain.tables import exactly, inputs_of, same, table
+from gpt.explain.tables import inputs_of, same, table
 
 HEADS, HEAD_SIZE, D_OUT, SEED = 2, 2, 2, 123  # the tutorials'
 
@@ -41,7 +41,7 @@ def steps(material: Material) -> Iterator[Step]:
         side_by_side = SideBySide(width, HEAD_SIZE, T, HEADS).double()
     batch = torch.stack((x, x))  # (B, T, C)
     joined = side_by_side(batch)  # (B, T, H·D)
-    heads = [head(batch) for head in side_by_side.heads]
+    left, right = joined.chunk(HEADS, dim=-1)
     names = tuple(f"head {head}" for head in range(HEADS) for _ in range(HEAD_SIZE))
     yield Step(
         "Several heads, side by side",
@@ -53,8 +53,8 @@ def steps(material: Material) -> Iterator[Step]:
         (table("contexts side by side", joined, rows=words, columns=names),),
         "The heads share nothing and could run at the same time.",
         (
-            exactly("left half = head 0 alone", joined[..., :HEAD_SIZE], heads[0]),
-            exactly("right half = head 1 alone", joined[..., HEAD_SIZE:], heads[1]),
+            same("left half = head 0 alone", left, side_by_side.heads[0](batch), 0),
+            same("right half = head 1 alone", right, side_by_side.heads[1](batch), 0),
         ),
     )
     stack = torch.tensor(STACK, dtype=torch.float64)[None]  # (B, H, T, D)
@@ -83,9 +83,10 @@ def steps(material: Material) -> Iterator[Step]:
         "with the weights from above, it gives the same numbers.",
         "W_query = W_query of head 0 above W_query of head 1",
         (
-            table("W_query of SplitAttention", split.query.weight, rows=names),
-            table("W_key of SplitAttention", split.key.weight, rows=names),
-            table("W_value of SplitAttention", split.value.weight, rows=names),
+            *(
+                table(f"W_{part} of SplitAttention", getattr(split, part).weight, rows=names)
+                for part in PARTS
+            ),
             table(
                 "contexts before the projection", split.join(batch)[0], rows=words, columns=names
             ),
@@ -109,9 +110,7 @@ def steps(material: Material) -> Iterator[Step]:
         "contexts = softmax(masked(queries · keysᵀ / √head_size)) · values    "
         "output = concat(contexts) · W_projᵀ + b",
         (
-            table("query.weight", projected.query.weight),
-            table("key.weight", projected.key.weight),
-            table("value.weight", projected.value.weight),
+            *(table(f"{part}.weight", getattr(projected, part).weight) for part in PARTS),
             table("concat", projected.join(batch)[0], rows=words, columns=by_one),
             table("proj.weight", projected.proj.weight),
             table("proj.bias", projected.proj.bias),
@@ -136,16 +135,11 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
     size = width // HEADS
     with seeded(seed):
         split = SplitAttention(width, width, T, HEADS).double()
-    modules: list[nn.Module] = [split]
-    modules += [to_model(split, "heads"), to_model(split, "fused")]
-    outputs: list[Tensor] = []
-    gradients: list[Tensor] = []
-    for module in modules:
-        x = stream.clone().requires_grad_()
-        output = module(x) if module is split else module(x, _unturned)
-        outputs.append(output.detach())
-        gradients += torch.autograd.grad(output.square().sum(), x)
-    stored = modules[2].state_dict()
+    heads, fused = to_model(split, "heads"), to_model(split, "fused")
+    x = stream.clone().requires_grad_()
+    outputs = [split(x), *(module(x, lambda q, k: (q, k)) for module in (heads, fused))]
+    gradients = [torch.autograd.grad(each.square().sum(), x)[0] for each in outputs]
+    stored = fused.state_dict()
     parts = tuple(f"{part} {row}" for part in "qkv" for row in range(width))
     return Step(
         "The model’s own attention",
@@ -170,8 +164,3 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
             same("its gradients too", gradients[2], gradients[0]),
         ),
     )
-
-
-def _unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """The identity in place of rotary positions."""
-    return queries, keys

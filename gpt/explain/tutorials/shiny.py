@@ -8,13 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt.checks import Check
 from gpt.explain.lesson import Material, Step
 from gpt.explain.tables import inputs_of, same, table
 
 #: What the tutorial prints: "shiny" as the sum of three weighted rows, each rounded on the way.
-PRINTED_PARTS = ((0.0779, 0.0504, 0.1237), (0.2156, 0.1382, 0.3983), (0.1057, 0.1972, 0.3390))
-PRINTED = (0.3992, 0.3858, 0.8610)
+PRINTED_PARTS = torch.tensor(
+    ((0.0779, 0.0504, 0.1237), (0.2156, 0.1382, 0.3983), (0.1057, 0.1972, 0.3390)),
+    dtype=torch.float64,
+)
+PRINTED = torch.tensor((0.3992, 0.3858, 0.8610), dtype=torch.float64)
 LAST_DIGIT = 1e-4
 
 
@@ -81,10 +83,7 @@ def _counted(words: tuple[str, ...]) -> tuple[str, str]:
 
 def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
     """The exact context beside the one that the tutorial prints."""
-    printed_parts = torch.tensor(PRINTED_PARTS, dtype=torch.float64)
-    printed = torch.tensor(PRINTED, dtype=torch.float64)
-    both = torch.stack((context, printed, printed - context))
-    off = float((printed - context).abs().max())
+    both = torch.stack((context, PRINTED, PRINTED - context))
     return Step(
         "Two results for one sum",
         "The tutorial that this example comes from prints 0.3992, 0.3858, 0.8610. Exact arithmetic "
@@ -92,17 +91,13 @@ def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
         "by hand and rounded on the way, and the small errors add up.",
         tables=(
             table("exact, printed, difference", both, rows=("exact", "printed", "difference")),
-            table("printed parts", printed_parts, rows=words),
-            table("printed − exact parts", printed_parts - parts, rows=words),
+            table("printed parts", PRINTED_PARTS, rows=words),
+            table("printed − exact parts", PRINTED_PARTS - parts, rows=words),
         ),
         notice="Carry all digits to the end and round once. That is what every number of this "
         "program does.",
         checks=(
-            Check("the printed parts give the printed sum", _gap(printed_parts, printed), 1e-9),
-            Check("printed and exact: four of the last digit", off, 4.5 * LAST_DIGIT),
+            same("the printed parts give the printed sum", PRINTED_PARTS.sum(dim=0), PRINTED, 1e-9),
+            same("printed and exact: four of the last digit", PRINTED, context, 4.5 * LAST_DIGIT),
         ),
     )
-
-
-def _gap(parts: Tensor, total: Tensor) -> float:
-    return float((parts.sum(dim=0) - total).abs().max())

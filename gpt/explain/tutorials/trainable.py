@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch.nn.functional as F
 
-from gpt.explain.convert import from_nothing, to_parameters
+from gpt.explain.convert import PARTS, from_nothing, to_parameters
 from gpt.explain.ladder import ParameterAttention, SelfAttention, attend
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import seeded
@@ -31,11 +31,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"compared with, one for the value that is passed on. Each turns {width} numbers into "
         f"{D_OUT}. They start as random numbers between 0 and 1, seed {seed}.",
         "queries = X · W_query    keys = X · W_key    values = X · W_value",
-        (
-            table("W_query", attention.query),
-            table("W_key", attention.key),
-            table("W_value", attention.value),
-        ),
+        tuple(table(f"W_{part}", getattr(attention, part)) for part in PARTS),
         "Usually as many numbers come out as went in; here fewer, so that in and out are not "
         "confused.",
     )
