@@ -1,4 +1,4 @@
-"""One layer and one of its heads, stage by stage: the middle of a walk through a model.
+"""One layer and one of its heads, stage by stage: the middle part of the lesson `mine`.
 
 Each stage is computed again in float64 from the stage before it and the named weights (exact.py),
 and compared with the reader's. Tensor names: T time, C n_embd, D head_size.
@@ -7,18 +7,17 @@ and compared with the reader's. Tensor names: T time, C n_embd, D head_size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from gpt.checks import Check
 from gpt.config.model import GATED
 from gpt.explain.lesson import Step, Table
+from gpt.heads.attention_map import AttentionMap
 from gpt.heads.exact import Exact
-from gpt.heads.exact import Layer as ExactLayer
 from gpt.heads.exact_functions import slopes
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Array
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -35,188 +34,154 @@ ACTIVATION_FORMULA = {
 def by_character(
     text: str, name: str, values: Array, source: str = "", columns: tuple[str, ...] = ()
 ) -> Table:
-    """A row a character of the text."""
+    """A table with a row for each character of the text."""
     return Table(name, values, tuple(text), columns, numbered=True, source=source)
 
 
-@dataclass
-class LayerWalk:
-    """What a head of a layer did with a text, and the rest of the layer after it."""
+class LayerSteps:
+    """The steps from the stream that enters a layer to the stream that leaves it."""
 
-    reader: Reader
-    stages: Stages
-    text: str
-    layer: int
-    head: int
+    def __init__(self, exact: Exact, attention: AttentionMap, layer: int, head: int) -> None:
+        self.exact, self.config, self.head = exact, exact.config, head
+        self.text, self.last = attention.text, len(attention.text) - 1
+        self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
+        self.again = exact.layer(layer, self.stages.stream, self.stages)
+        #: Stage -> the largest difference of all heads from its float64 value.
+        self.checks = {
+            name: Check(name, *errors) for name, errors in self.again.held(self.stages).items()
+        }
 
     def steps(self) -> Iterator[Step]:
-        """From the stream that enters the layer to the one that leaves it."""
-        yield self._normed()
+        yield self._normalise()
         yield from self._queries()
-        yield from self._looking()
-        yield from self._joining()
-        yield self._feeding()
-
-    @cached_property
-    def _exact(self) -> Exact:
-        return Exact(self.reader)
-
-    @cached_property
-    def _again(self) -> ExactLayer:
-        return self._exact.layer(self.layer, self.stages.stream, self.stages)
-
-    @cached_property
-    def _checks(self) -> dict[str, Check]:
-        """Stage -> the largest difference of all heads from its float64 value."""
-        held = self._again.held(self.stages).items()
-        return {name: Check(name, error, bound) for name, (error, bound) in held}
-
-    @property
-    def _last(self) -> int:
-        return len(self.text) - 1
-
-    @property
-    def _block(self) -> str:
-        return f"blocks.{self.layer}."
+        yield from self._weights()
+        yield from self._join()
+        yield self._feed_forward()
 
     def _rows(self, name: str, values: Array, source: str = "") -> Table:
         return by_character(self.text, name, values, source)
 
-    def _square(self, name: str, values: Array) -> Table:
-        """A row and a column a character."""
-        return by_character(self.text, name, values, columns=tuple(self.text))
+    def _stage(self, name: str, title: str, told: str, formula: str, notice: str = "") -> Step:
+        """The step of one stage: the head's part of it, and the check."""
+        values: Array = getattr(self.stages, name)
+        values = values[self.head] if values.ndim == 3 else values
+        columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
+        table = by_character(self.text, name, values, columns=columns)
+        return Step(title, told, formula, (table,), notice, (self.checks[name],))
 
-    def _normed(self) -> Step:
-        name = self._block + "norm1"
+    def _normalise(self) -> Step:
         return Step(
             "Normalise",
             "Rows of the stream grow from layer to layer. Before a layer looks at them, each is "
             "brought to one scale.",
-            NORM_FORMULA[self.reader.config.norm],
-            (self._rows("normed", self._again.normed, self._exact.gains(name)),),
+            NORM_FORMULA[self.config.norm],
+            (self._rows("normed", self.again.normed, self.exact.gains(f"{self.block}norm1")),),
         )
 
     def _queries(self) -> Iterator[Step]:
-        config, stages = self.reader.config, self.stages
-        size, width, made = config.head_size, config.n_embd, self._again.first[:, self.head]
-        checks = tuple(self._checks[name] for name in "qkv")
-        qkv = f"{self._block}attention.qkv.weight"
-        tables = []
-        for part, name in enumerate(("q", "k", "v")):
-            first = part * width + self.head * size
-            rows = f"{qkv}, rows {first}–{first + size - 1}"
-            tables.append(self._rows(name, made[part], rows))
-        first = self.head * size
+        config, size, width = self.config, self.config.head_size, self.config.n_embd
+        made, checks = self.again.first[:, self.head], tuple(self.checks[name] for name in "qkv")
+        qkv, first = f"{self.block}attention.qkv.weight", self.head * size
+        starts = range(first, 3 * width, width)  # the head's first row for q, k and v
+        changed = config.qk_norm or config.position == "rotary"
         yield Step(
             f"Queries, keys and values of head {self.head}",
             f"All heads’ matrices lie in one tensor: {width} rows for queries, {width} for keys, "
             f"{width} for values, and of each part {size} for this head. A number is a row of the "
             "stream times a row of that tensor.",
             "q = normed · W_qᵀ    k = normed · W_kᵀ    v = normed · W_vᵀ",
-            tuple(tables),
-            f"q[{self._last}, 0] = normed[{self._last}] · {qkv}[{first}] = "
-            f"{made[0][self._last, 0]:.4f}",
-            () if config.qk_norm or config.position == "rotary" else checks,
+            tuple(
+                self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
+                for name, values, start in zip("qkv", made, starts, strict=True)
+            ),
+            f"q[{self.last}, 0] = normed[{self.last}] · {qkv}[{first}] = "
+            f"{made[0][self.last, 0]:.4f}",
+            () if changed else checks,
         )
-        if not config.qk_norm and config.position != "rotary":
-            return
-        told, parts = [], []
+        told, formulas = [], []
         if config.qk_norm:
             told.append("Queries and keys are brought to one length, so that scores cannot grow.")
-            parts.append("x / √(mean(x²) + 0.00001)")
+            formulas.append("x / √(mean(x²) + 0.00001)")
         if config.position == "rotary":
             told.append(
                 "Each pair of columns is turned by an angle that grows with the position. A score "
                 "then depends on the distance of two characters (Su et al. 2021)."
             )
-            parts.append("(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))")
-        yield Step(
-            "Queries and keys as they meet",
-            " ".join(told),
-            "    ".join(parts),
-            (
-                self._rows("q as it meets k", stages.q[self.head]),
-                self._rows("k as it meets q", stages.k[self.head]),
-            ),
-            checks=checks,
-        )
+            formulas.append("(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))")
+        if changed:
+            yield Step(
+                "Queries and keys for the scores",
+                " ".join(told),
+                "    ".join(formulas),
+                (
+                    self._rows("q for the scores", self.stages.q[self.head]),
+                    self._rows("k for the scores", self.stages.k[self.head]),
+                ),
+                checks=checks,
+            )
 
-    def _looking(self) -> Iterator[Step]:
-        stages, head, size = self.stages, self.head, self.reader.config.head_size
-        again = self._again.stages
-        scores, scaled, weights = again.scores[head], again.scaled[head], again.weights[head]
-        key = int(stages.weights[head, self._last].argmax())
-        where = f"[{self._last}, {key}]"
-        yield Step(
+    def _weights(self) -> Iterator[Step]:
+        head, last, root = self.head, self.last, f"√{self.config.head_size}"
+        exact, found = self.again.stages, self.stages.weights
+        key = int(found[head, last].argmax())
+        where = f"[{last}, {key}]"
+        score, scaled, weight = (
+            f"{stage[head, last, key]:.4f}" for stage in (exact.scores, exact.scaled, exact.weights)
+        )
+        yield self._stage(
+            "scores",
             "Scores",
-            "Every query meets every key. Rows ask, columns are asked.",
+            "Every query is multiplied with every key. Rows are queries, columns are keys.",
             "scores = q · kᵀ",
-            (self._square("scores", stages.scores[head]),),
-            f"scores{where} = q[{self._last}] · k[{key}] = {scores[self._last, key]:.4f}",
-            (self._checks["scores"],),
+            f"scores{where} = q[{last}] · k[{key}] = {score}",
         )
-        yield Step(
+        yield self._stage(
+            "scaled",
             "Scale",
-            f"A score is a sum of {size} products and spreads √{size} times as wide as one.",
-            f"scaled = scores / √{size}",
-            (self._square("scaled", stages.scaled[head]),),
-            f"scaled{where} = {scores[self._last, key]:.4f} / {size**0.5:.4f} = "
-            f"{scaled[self._last, key]:.4f}",
-            (self._checks["scaled"],),
+            f"A score is a sum of {self.config.head_size} products and spreads {root} times as "
+            "wide as one.",
+            f"scaled = scores / {root}",
+            f"scaled{where} = {score} / {self.config.head_size**0.5:.4f} = {scaled}",
         )
-        told = (
-            "No character may look at those after it: they are what the model learns to foretell."
-        )
+        told = "No character may look at those after it: the model learns to predict them."
         formula = "masked[i, j] = −∞ for j > i"
-        if self.reader.config.position == "alibi":
-            slope = slopes(self.reader.config.n_head)[head]
+        if self.config.position == "alibi":
+            slope = slopes(self.config.n_head)[head]
             told += (
                 " And positions enter here: a score falls with the distance of the two characters, "
                 f"by {slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
             )
             formula = f"masked[i, j] = scaled[i, j] − {slope:g} × (i − j), and −∞ for j > i"
-        yield Step(
-            "Mask",
-            told,
-            formula,
-            (self._square("masked", stages.masked[head]),),
-            checks=(self._checks["masked"],),
-        )
-        sums = stages.weights.sum(axis=-1, dtype=np.float64)  # (H, T)
-        yield Step(
+        yield self._stage("masked", "Mask", told, formula)
+        softmax = self._stage(
+            "weights",
             "Softmax",
             "Exponentials, divided by their sum, row by row: how much each character takes of each "
             "earlier one and of itself. This is the matrix that gptx attn shows.",
             "weights = softmax(masked)",
-            (self._square("weights", stages.weights[head]),),
-            f"The last character takes most of position {key}: weights{where} = "
-            f"{weights[self._last, key]:.4f}",
-            (self._checks["weights"], Check("rows sum to 1", float(np.abs(sums - 1).max()), 1e-6)),
+            f"The last character takes most of position {key}: weights{where} = {weight}",
         )
+        off = float(np.abs(found.sum(axis=-1, dtype=np.float64) - 1).max())
+        yield replace(softmax, checks=(*softmax.checks, Check("rows sum to 1", off, 1e-6)))
 
-    def _joining(self) -> Iterator[Step]:
-        config, stages, head = self.reader.config, self.stages, self.head
-        size, width, context = config.head_size, config.n_embd, self._again.stages.context[head]
-        yield Step(
-            "Context",
-            "The values, mixed by the weights.",
-            "context = weights · v",
-            (self._rows("context", stages.context[head]),),
-            checks=(self._checks["context"],),
-        )
+    def _join(self) -> Iterator[Step]:
+        config, stages, head = self.config, self.stages, self.head
+        size, name = config.head_size, f"{self.block}attention.proj"
         first, last = head * size, (head + 1) * size - 1
-        joined = stages.concat[:, first : last + 1]
+        yield self._stage(
+            "context", "Context", "The values, mixed by the weights.", "context = weights · v"
+        )
         yield Step(
             "Concat",
             f"The contexts of all {config.n_head} heads side by side, {config.n_head} × {size} = "
-            f"{width} columns. This head’s are {first}–{last}.",
+            f"{config.n_embd} columns. This head’s are {first}–{last}.",
             "concat = [head 0 | head 1 | …]",
-            (self._rows(f"concat, columns {first}–{last}", joined),),
-            checks=(self._checks["concat"],),
+            (self._rows(f"concat, columns {first}–{last}", stages.concat[:, first : last + 1]),),
+            checks=(self.checks["concat"],),
         )
-        name = f"{self._block}attention.proj"
-        bias = f" and {name}.bias" if f"{name}.bias" in self.reader.tensors else ""
-        own = context @ self._exact.weight(f"{name}.weight")[:, first : last + 1].T  # (T, C)
+        bias = f" and {name}.bias" if f"{name}.bias" in self.exact.reader.tensors else ""
+        columns = self.exact.weight(f"{name}.weight")[:, first : last + 1]  # (C, D)
+        own = self.again.stages.context[head] @ columns.T  # (T, C)
         yield Step(
             "Projection",
             "A matrix mixes what the heads found. Each head has columns of its own in it, so what "
@@ -226,19 +191,17 @@ class LayerWalk:
                 self._rows("proj", stages.proj, f"{name}.weight{bias}"),
                 self._rows(f"of it by head {head}", own, f"{name}.weight, columns {first}–{last}"),
             ),
-            checks=(self._checks["proj"],),
+            checks=(self.checks["proj"],),
         )
-        yield Step(
+        yield self._stage(
+            "residual",
             "Residual",
             "Nothing is replaced: what attention found is added to the stream.",
             "residual = stream + proj",
-            (self._rows("residual", stages.residual),),
-            checks=(self._checks["residual"],),
         )
 
-    def _feeding(self) -> Step:
-        config = self.reader.config
-        up, down = f"{self._block}feed_forward.up", f"{self._block}feed_forward.down"
+    def _feed_forward(self) -> Step:
+        config, names = self.config, f"{self.block}feed_forward"
         bent = "a curve bends them"
         if config.activation in GATED:
             bent = f"the first {config.hidden} are bent by a curve and multiply the others"
@@ -251,9 +214,9 @@ class LayerWalk:
             f"active = {ACTIVATION_FORMULA[config.activation]}    "
             "output = residual + active · W_downᵀ",
             (
-                self._rows("hidden", self._again.hidden, f"{up}.weight"),
-                self._rows("active", self._again.active),
-                self._rows("output", self.stages.output, f"{down}.weight"),
+                self._rows("hidden", self.again.hidden, f"{names}.up.weight"),
+                self._rows("active", self.again.active),
+                self._rows("output", self.stages.output, f"{names}.down.weight"),
             ),
-            checks=(self._checks["output"],),
+            checks=(self.checks["output"],),
         )

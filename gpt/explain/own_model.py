@@ -1,30 +1,30 @@
-"""From a text to its next character in a trained model, stage by stage, as a lesson.
+"""The lesson `mine`: from a text to its next character in a trained model, stage by stage.
 
-Each stage is computed again in float64 from the stage before it and the named weights, and held to
-what the reader computed. Knows no screen.
+Each stage is computed again in float64 from the stage before it and the named weights, and compared
+with what the reader computed.
 Tensor names: T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.errors import ConfigError, TextError
+from gpt.config.fields import require
+from gpt.errors import TextError
 from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
-from gpt.explain.own_layer import LayerWalk, by_character
-from gpt.explain.own_ngrams import gram_step
+from gpt.explain.own_layer import LayerSteps, by_character
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.exact import Exact
+from gpt.heads.exact_functions import HASH, MODULUS, Order, gram_orders, gram_rows
 from gpt.heads.rounding import held
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
-from gpt.vocabulary import Vocabulary
+from gpt.reading.ngram_embedding import ngram_rows
+from gpt.vocabulary import Ids, Vocabulary
 
 LIKELIEST = 8  # next characters that are shown
 
@@ -32,27 +32,35 @@ LIKELIEST = 8  # next characters that are shown
 def walk(
     reader: Reader, attention: AttentionMap, vocabulary: Vocabulary, layer: int, head: int
 ) -> Lesson:
-    """Through one head of one layer, counted from 0; the other layers are summed up.
+    """The computation through one head of one layer, counted from 0; other layers are summed up.
 
-    Raises ConfigError for a layer or head that there is not, TextError for too long a text.
+    Raises ConfigError for a layer or head that the model does not have, TextError for a text that
+    is empty or too long.
     """
-    must_be_there(reader.config, layer, head)
-    must_fit(reader.config, len(attention.ids))
-    path = _Path(reader, attention, vocabulary, layer, head)
+    config, exact = reader.config, Exact(reader)
+    must_be_there(config, layer, head)
+    must_fit(config, len(attention.ids))
     shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
     about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
-    return Lesson("mine", about, tuple(path.steps()))
+    steps = chain(
+        [_embedding(exact, attention)],
+        [_ngrams(config, attention.ids)] if config.ngram > 1 else [],
+        [_earlier_layers(attention, layer)] if layer else [],
+        LayerSteps(exact, attention, layer, head).steps(),
+        [_other_layers(attention)] if config.n_layer > 1 else [],
+        [_next_character(exact, attention, vocabulary)],
+    )
+    return Lesson("mine", about, tuple(steps))
 
 
 def must_be_there(config: ModelConfig, layer: int, head: int) -> None:
-    """Raises ConfigError for a layer or head that the model has not."""
+    """Raises ConfigError for a layer or head that the model does not have."""
     for name, number, count in (("layer", layer, config.n_layer), ("head", head, config.n_head)):
-        if not 0 <= number < count:
-            raise ConfigError(name, f"{number} is not in 0 … {count - 1}")
+        require(0 <= number < count, name, f"{number} is not in 0 … {count - 1}")
 
 
 def must_fit(config: ModelConfig, characters: int) -> None:
-    """Raises TextError for a text of nothing, and for one too long to show or for the context."""
+    """Raises TextError for a text that is empty, too long to show, or longer than the context."""
     if not characters:
         raise TextError("no text: there is nothing to explain; give at least one character")
     if characters <= min(MOST_ROWS, config.block_size):
@@ -69,118 +77,142 @@ def must_fit(config: ModelConfig, characters: int) -> None:
     raise TextError(f"{reason}; {other}")
 
 
-@dataclass
-class _Path:
-    """The way through one head."""
-
-    reader: Reader
-    attention: AttentionMap
-    vocabulary: Vocabulary
-    layer: int
-    head: int
-
-    def steps(self) -> Iterator[Step]:
-        yield self._embedding()
-        if self.reader.config.ngram > 1:
-            yield gram_step(self.reader.config, self.attention.ids)
-        if self.layer:
-            yield self._before()
-        stages = self.attention.layers[self.layer]
-        layer = LayerWalk(self.reader, stages, self.attention.text, self.layer, self.head)
-        yield from layer.steps()
-        yield from self._after()
-
-    @property
-    def _last(self) -> int:
-        return len(self.attention.ids) - 1
-
-    def _rows(self, name: str, values: Array, source: str = "") -> Table:
-        return by_character(self.attention.text, name, values, source)
-
-    @cached_property
-    def _exact(self) -> Exact:
-        return Exact(self.reader)
-
-    def _embedding(self) -> Step:
-        config, ids = self.reader.config, self.attention.ids
-        made = self._exact.embed(ids)
-        characters = tuple(self.attention.text)
-        tables = [
-            Table("ids", ids, (), characters, numbered=True, digits=0),
-            self._rows(
-                "token embeddings", made.tokens, "token_embedding.weight, the rows of the ids"
-            ),
+def _embedding(exact: Exact, attention: AttentionMap) -> Step:
+    config, ids, text = exact.config, attention.ids, attention.text
+    made, stream = exact.embed(ids), attention.layers[0].stream
+    told = "Each character has an id, its place in the vocabulary, and a row of its own."
+    parts = ["token"]
+    tables = [
+        Table("ids", ids, (), tuple(text), numbered=True, digits=0),
+        by_character(
+            text, "token embeddings", made.tokens, "token_embedding.weight, the rows of the ids"
+        ),
+    ]
+    if made.rows is not None and made.grams is not None:
+        orders = tuple(f"last {order}" for order in range(2, config.ngram + 1))
+        source = "ngram_embedding.weight, rows summed"
+        tables += [
+            Table("rows of n-grams", made.rows, tuple(text), orders, numbered=True, digits=0),
+            by_character(text, "n-gram embeddings", made.grams, source),
         ]
-        told = "Each character has an id, its place in the vocabulary, and a row of its own."
-        if made.rows is not None and made.grams is not None:
-            orders = tuple(f"last {order}" for order in range(2, config.ngram + 1))
-            tables += [
-                Table("rows of n-grams", made.rows, characters, orders, numbered=True, digits=0),
-                self._rows("n-gram embeddings", made.grams, "ngram_embedding.weight, rows summed"),
-            ]
-            told += " So have its last characters together: their rows are added."
-        if made.positions is not None:
-            source = "sines and cosines of the position"
-            if config.position == "learned":
-                source = f"position.weight, rows 0–{self._last}"
-            tables.append(self._rows("positions", made.positions, source))
-            told += " So has each position."
-        elif config.position == "rotary":
-            told += " Positions enter later, where queries and keys are turned."
-        else:
-            told += " Positions enter later, where scores fall with the distance."
-        stream = self.attention.layers[0].stream
-        parts = ("token", *(["n-gram"] if config.ngram > 1 else []))
-        parts += ("position",) if made.positions is not None else ()
-        return Step(
-            "Characters become rows",
-            f"{told} What comes out is the stream that runs through all layers.",
-            f"stream = {' + '.join(parts)}",
-            (*tables, self._rows("stream", stream)),
-            checks=(Check("stream", *held(stream, made.stream, made.reach)),),
-        )
+        told += " Its last characters together have rows too, which are added."
+        parts.append("n-gram")
+    if made.positions is not None:
+        source = "sines and cosines of the position"
+        if config.position == "learned":
+            source = f"position.weight, rows 0–{len(ids) - 1}"
+        tables.append(by_character(text, "positions", made.positions, source))
+        told += " Each position has a row too."
+        parts.append("position")
+    elif config.position == "rotary":
+        told += " Positions enter later, where queries and keys are turned."
+    else:
+        told += " Positions enter later, where scores fall with the distance."
+    return Step(
+        "Characters become rows",
+        f"{told} What comes out is the stream that runs through all layers.",
+        f"stream = {' + '.join(parts)}",
+        (*tables, by_character(text, "stream", stream)),
+        checks=(Check("stream", *held(stream, made.stream, made.reach)),),
+    )
 
-    def _before(self) -> Step:
-        stream = self.attention.layers[self.layer].stream
-        earlier = "layer 0 has" if self.layer == 1 else f"layers 0–{self.layer - 1} have"
-        return Step(
-            "Earlier layers",
-            f"Before layer {self.layer}, {earlier} added to the stream what they found. "
-            "--layer 0 shows how.",
-            tables=(self._rows(f"stream into layer {self.layer}", stream),),
-        )
 
-    def _after(self) -> Iterator[Step]:
-        config, layers = self.reader.config, self.attention.layers
-        depths = np.stack([layers[0].stream[-1], *(each.output[-1] for each in layers)])
-        names = ("embedded", *(f"layer {layer}" for layer in range(config.n_layer)))
-        if config.n_layer > 1:
-            yield Step(
-                "The other layers",
-                f"All {config.n_layer} layers do this, one after the other, with weights of their "
-                "own. Here is the row of the last character after each.",
-                tables=(Table("stream of the last character", depths, names),),
-                notice="gptx attn --view lens tells what each depth would say next.",
-            )
-        output = "token_embedding.weight" if config.tied else "lm_head.weight"
-        normed, every, reach = self._exact.last(layers[-1].output)  # (T, C), (T, vocab_size)
-        found = self.reader.logits(self.reader.final_norm(layers[-1].output[None]))[0]
-        logits = every[-1]
-        chances = softmax(logits)
-        order = np.argsort(-logits, kind="stable")[:LIKELIEST]
-        likeliest = tuple(self.vocabulary.characters[each] for each in order.tolist())
-        yield Step(
-            "Logits, and the next character",
-            "The last row, normalised once more, is multiplied with a row for every character of "
-            "the vocabulary: the logits. Softmax makes chances of them. The likeliest:",
-            f"logits = norm(stream[{self._last}]) · Wᵀ    chances = softmax(logits)",
-            (
-                Table("last row, normed", normed[-1], source=self._exact.gains("norm")),
-                Table(f"rows of {output}", order, (), likeliest, digits=0),
-                Table("logits", logits[order], (), likeliest),
-                Table("chances", chances[order], (), likeliest),
+def _ngrams(config: ModelConfig, ids: Ids) -> Step:
+    """The rule that selects the rows of n-grams, and the last character's rows worked out."""
+    orders = gram_orders(config)
+    shortest: dict[int, Order] = {}  # base -> its shortest n-grams
+    for order in orders:
+        shortest.setdefault(order.base, order)
+    bases = [
+        f"The base {HASH} makes a hash of it: some n-grams share a row."
+        if base == HASH
+        else f"The base {base}, the number of codes, gives every n-gram a row of its own."
+        for base in shortest
+    ]
+    differ = ngram_rows(config, ids[None])[0] != gram_rows(config, ids)  # (T, N)
+    return Step(
+        "Which rows n-grams have",
+        "A character’s code is its id + 1; before the text it is 0. Begin with the code of the "
+        "last. For each character before it, going backwards, multiply by a base and add its code; "
+        f"keep what division by 2³¹ − 1 = {MODULUS} leaves. Last, keep what division by the rows "
+        f"of that order leaves, and count on from the order’s first row. {' '.join(bases)}",
+        "sum = code[t]    sum = (sum × base + code[t−1]) mod (2³¹ − 1), and so on    "
+        "row = sum mod rows + first row",
+        (
+            Table(
+                "bases and rows",
+                np.array([(each.base, each.rows, each.first) for each in orders]),
+                tuple(f"last {each.order}" for each in orders),
+                ("base", "rows", "first row"),
+                digits=0,
             ),
-            f"Greedy sampling writes the first; its chance is {chances[order[0]]:.4f}. gptx next "
-            "shows what temperature and filters make of it.",
-            (Check("logits", *held(found, every, reach)), *self.attention.checks),
-        )
+        ),
+        " ".join(_worked_out(ids, order) for order in shortest.values()),
+        (Check("rows of n-grams", float(differ.sum()), 0.0),),
+    )
+
+
+def _worked_out(ids: Ids, order: Order) -> str:
+    """The row of the last n-gram, each step from the last character backwards."""
+    before = [0] * (order.order - 1)  # codes before the text
+    codes = [*before, *(each + 1 for each in ids.tolist())][-order.order :]
+    total, *earlier = codes[::-1]
+    steps = []
+    for code in earlier:
+        written, total = f"{total} × {order.base} + {code}", total * order.base + code
+        if total >= MODULUS:
+            written, total = f"({written}) mod {MODULUS}", total % MODULUS
+        steps.append(f"{written} = {total}")
+    return (
+        f"Last {order.order} of position {len(ids) - 1}, codes {', '.join(map(str, codes[::-1]))}: "
+        f"{'; '.join(steps)}; ({total} mod {order.rows}) + {order.first} = {order.row(codes)}."
+    )
+
+
+def _earlier_layers(attention: AttentionMap, layer: int) -> Step:
+    earlier = "layer 0 has" if layer == 1 else f"layers 0–{layer - 1} have"
+    stream = attention.layers[layer].stream
+    return Step(
+        "Earlier layers",
+        f"Before layer {layer}, {earlier} added to the stream what they found. --layer 0 shows "
+        "how.",
+        tables=(by_character(attention.text, f"stream into layer {layer}", stream),),
+    )
+
+
+def _other_layers(attention: AttentionMap) -> Step:
+    layers = attention.layers
+    depths = np.stack([layers[0].stream[-1], *(each.output[-1] for each in layers)])
+    names = ("embedded", *(f"layer {layer}" for layer in range(len(layers))))
+    return Step(
+        "The other layers",
+        f"All {len(layers)} layers do this, one after the other, with weights of their own. Here "
+        "is the row of the last character after each.",
+        tables=(Table("stream of the last character", depths, names),),
+        notice="gptx attn --view lens shows which character each depth would predict next.",
+    )
+
+
+def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabulary) -> Step:
+    reader, output = exact.reader, attention.layers[-1].output
+    matrix = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
+    normed, expected, reach = exact.last(output)  # (T, C), (T, vocab_size)
+    found = reader.logits(reader.final_norm(output[None]))[0]
+    logits, chances = expected[-1], softmax(expected[-1])
+    order = np.argsort(-logits, kind="stable")[:LIKELIEST]
+    likeliest = tuple(vocabulary.characters[each] for each in order.tolist())
+    return Step(
+        "Logits, and the next character",
+        "The last row, normalised once more, is multiplied with a row for every character of the "
+        "vocabulary: the logits. Softmax makes chances of them. The likeliest:",
+        f"logits = norm(stream[{len(output) - 1}]) · Wᵀ    chances = softmax(logits)",
+        (
+            Table("last row, normed", normed[-1], source=exact.gains("norm")),
+            Table(f"rows of {matrix}", order, (), likeliest, digits=0),
+            Table("logits", logits[order], (), likeliest),
+            Table("chances", chances[order], (), likeliest),
+        ),
+        f"Greedy sampling writes the first; its chance is {chances[order[0]]:.4f}. gptx next "
+        "shows how temperature and filters change it.",
+        (Check("logits", *held(found, expected, reach)), *attention.checks),
+    )
