@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt.commands import console, shared
 from gpt.errors import ConfigError, NumericsError, TextError
-from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, LessonName
+from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS
 
 if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson
     from gpt.loading import Saved
     from gpt.storage.model_file import StoredModel
 
-Chosen = Literal[LessonName, "mine", "all"]
-CHOICES: tuple[Chosen, ...] = (*LESSONS, "mine", "all")
+CHOICES = (*LESSONS, "mine", "all")
 
 LAST_SEED = 2**63 - 1
 
@@ -28,11 +27,10 @@ OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
 OF_LESSONS = ("embeddings", "seed")
 
 
-def chosen_lesson(name: str) -> Chosen:
+def chosen_lesson(name: str) -> str:
     """A lesson by its name. Raises ConfigError, with the nearest name if there is one."""
-    for choice in CHOICES:
-        if name == choice:
-            return choice
+    if name in CHOICES:
+        return name
     nearest = get_close_matches(name.casefold(), CHOICES, 1)
     advice = f"did you mean {nearest[0]}?" if nearest else "gptx explain lists them"
     raise ConfigError(f"{name!r} is not one of the lessons; {advice}")
@@ -46,7 +44,7 @@ def offered_lessons(incomplete: str) -> list[str]:
 def explain(
     context: typer.Context,
     lesson: Annotated[
-        str | None,  # not Chosen: Typer would refuse a wrong one in a library's words
+        str | None,
         typer.Argument(
             help=f"{', '.join(LESSONS)}; mine: your newest run; all: but mine.",
             show_default="their list",
@@ -128,7 +126,7 @@ def _form_of(output: Path | None) -> str:
 
 
 def _refuse_what_would_be_ignored(
-    given: dict[str, Any], lesson: Chosen | None, text: str | None, form: str
+    given: dict[str, Any], lesson: str | None, text: str | None, form: str
 ) -> None:
     """Raises ConfigError for options that have no effect on the lesson."""
     if lesson is None:
@@ -177,7 +175,7 @@ def _opened(
 
 
 def _played(
-    lesson: LessonName | Literal["all"], text: str | None, embeddings: str | None, seed: int | None
+    lesson: str, text: str | None, embeddings: str | None, seed: int | None
 ) -> Iterator[Lesson]:
     """The lesson, or all of them. Raises ConfigError for words and numbers that do not fit."""
     from gpt.explain import catalogue
@@ -205,7 +203,7 @@ def _played(
 
 def _list(form: str, answer: console.Output) -> None:
     """The lessons, a line each."""
-    about: dict[str, str] = {name: ABOUT[name] for name in LESSONS} | {"mine": ABOUT_MINE}
+    about = ABOUT | {"mine": ABOUT_MINE}
     if form == "json":
         answer.json(*({"lesson": name, "about": text} for name, text in about.items()))
         return

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson, Material
 
-LessonName = Literal["simple", "shiny", "trainable", "causal", "dropout", "multi-head", "mistakes"]
-
-LESSONS: tuple[LessonName, ...] = get_args(LessonName)
-
-ABOUT: dict[LessonName, str] = {
+ABOUT = {
     "simple": "Attention without weights: scores, softmax, a mean of words.",
     "shiny": "The same by hand, for “Hello shiny sun!”, and what rounding does.",
     "trainable": "Queries, keys, values: three matrices that can learn.",
@@ -21,7 +18,8 @@ ABOUT: dict[LessonName, str] = {
     "multi-head": "Several heads: in a loop, at once, and in the model itself.",
     "mistakes": "Two slips in a head of attention that look right.",
 }
-ABOUT_SHINY_OF_ONES_OWN = "The same by hand, for your own words."
+LESSONS = tuple(ABOUT)
+ABOUT_OWN_SHINY = "The same by hand, for your own words."
 ABOUT_MINE = "The same steps in your own model: every number and its weight."
 
 #: Tutorials' words and their embeddings, three numbers each.
@@ -42,13 +40,8 @@ DRAWN = (
 )
 
 
-def example(name: LessonName) -> dict[str, tuple[float, ...]]:
-    """The tutorial's words for a lesson, each with its embedding."""
-    return dict(SHINY if name == "shiny" else JOURNEY)
-
-
 def material(
-    name: LessonName,
+    name: str,
     words: Sequence[str] | None = None,
     rows: Sequence[Sequence[float]] | None = None,
     seed: int | None = None,
@@ -66,42 +59,24 @@ def material(
         words = words or [f"x{place}" for place in range(1, len(rows) + 1)]
         return Material(tuple(words), np.array(rows, np.float64), seed, own=True)
     if words is None:
-        told = example(name)
-        return Material(tuple(told), np.array(list(told.values())), seed)
-    different = dict.fromkeys(words)
+        example = SHINY if name == "shiny" else JOURNEY
+        return Material(tuple(example), np.array(list(example.values())), seed)
     start = seed or 0
-    drawn = np.random.RandomState(start % 2**32).random_sample((len(different), WIDTH))
-    known = dict(zip(different, drawn.round(2), strict=True))
-    embeddings = np.array([known[word] for word in words]).reshape(len(words), WIDTH)
+    different = list(dict.fromkeys(words))
+    drawn = np.random.RandomState(start % 2**32).random_sample((len(different), WIDTH)).round(2)
+    embeddings = drawn[[different.index(word) for word in words]]
     return Material(tuple(words), embeddings, seed, own=True, drawn=start)
 
 
-def lesson(name: LessonName, played_with: Material | None = None) -> Lesson:
+def lesson(name: str, given: Material | None = None) -> Lesson:
     """A lesson with all its numbers. Imports torch."""
     from gpt.explain.lesson import Lesson
-    from gpt.explain.tutorials import (
-        causal,
-        dropout,
-        mistakes,
-        multi_head,
-        shiny,
-        simple,
-        trainable,
-    )
 
-    tellers = {
-        "simple": simple.steps,
-        "shiny": shiny.steps,
-        "trainable": trainable.steps,
-        "causal": causal.steps,
-        "dropout": dropout.steps,
-        "multi-head": multi_head.steps,
-        "mistakes": mistakes.steps,
-    }
-    played_with = played_with or material(name)
+    tutorial = import_module(f"gpt.explain.tutorials.{name.replace('-', '_')}")
+    given = given or material(name)
     about, note = ABOUT[name], ""
-    if name == "shiny" and played_with.own:
-        about = ABOUT_SHINY_OF_ONES_OWN
-    if played_with.drawn is not None and name != "mistakes":  # which has rows of its own
-        note = DRAWN.format(seed=played_with.drawn)
-    return Lesson(name, about, tuple(tellers[name](played_with)), note)
+    if name == "shiny" and given.own:
+        about = ABOUT_OWN_SHINY
+    if given.drawn is not None and name != "mistakes":  # mistakes has its own rows
+        note = DRAWN.format(seed=given.drawn)
+    return Lesson(name, about, tuple(tutorial.steps(given)), note)

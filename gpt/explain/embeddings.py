@@ -1,13 +1,15 @@
-"""Reads embeddings of words from JSON or from lines of text. Knows no lesson and no torch."""
+"""Reads embeddings of words from JSON or from lines of text. Imports no torch."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from gpt.errors import ConfigError
+
+#: A word, if the file has one, and its numbers.
+Named = tuple[str | None, list[float]]
 
 
 def words_of(text: str) -> list[str]:
@@ -29,63 +31,57 @@ def read_embeddings(text: str, source: str) -> tuple[list[str] | None, list[list
     skipped. Raises ConfigError.
     """
     try:
-        is_json = text.lstrip().startswith(("[", "{"))
-        named = _from_json(text) if is_json else _from_lines(text)
+        named = _from_json(text) if text.lstrip().startswith(("[", "{")) else _from_lines(text)
+        rows = [row for _, row in named]
+        words = [word for word, _ in named if word is not None]
+        if not rows:
+            raise ValueError("no numbers in it; give a row for each word")
+        for place, row in enumerate(rows, 1):
+            if len(row) != len(rows[0]) or not row:
+                raise ValueError(
+                    f"row {place} has {len(row)} numbers, row 1 has {len(rows[0])}; give every row "
+                    "as many"
+                )
+        if words and len(words) < len(rows):
+            raise ValueError("name every row or none")
     except ValueError as error:
         raise ConfigError(f"embeddings {source}", str(error)) from None
-    if not named:
-        raise ConfigError(f"embeddings {source}", "no numbers in it; give a row for each word")
-    lengths = [len(row) for _, row in named]
-    for place, length in enumerate(lengths, 1):
-        if length != lengths[0] or not length:
-            raise ConfigError(
-                f"embeddings {source}",
-                f"row {place} has {length} numbers, row 1 has {lengths[0]}; give every row as many",
-            )
-    words = [word for word, _ in named if word is not None]
-    if words and len(words) < len(named):
-        raise ConfigError(f"embeddings {source}", "name every row or none")
-    return words or None, [row for _, row in named]
+    return words or None, rows
 
 
-def _from_json(text: str) -> list[tuple[str | None, list[float]]]:
+def _from_json(text: str) -> list[Named]:
     try:
         data: Any = json.loads(text)
     except RecursionError:
         raise ValueError("too deep") from None
-    pairs = list(data.items()) if isinstance(data, dict) else [(None, row) for row in data]
-    for place, (_, row) in enumerate(pairs, 1):
+    named: list[Named] = []
+    for place, each in enumerate(data, 1):
+        word, row = (each, data[each]) if isinstance(data, dict) else (None, each)
         if not isinstance(row, list):
             raise ValueError(f"row {place} is not a list of numbers")
-    return [(word, _numbers(row, f"row {place}")) for place, (word, row) in enumerate(pairs, 1)]
+        named.append((word, [_number(cell, f"row {place}") for cell in row]))
+    return named
 
 
-def _from_lines(text: str) -> list[tuple[str | None, list[float]]]:
-    named: list[tuple[str | None, list[float]]] = []
+def _from_lines(text: str) -> list[Named]:
+    named: list[Named] = []
     for place, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip('"') for cell in re.split(r"\s*[,;]\s*|\s+", line.strip()) if cell]
         if not cells or cells[0].startswith("#"):
             continue
-        word = None if _is_number(cells[0]) else cells.pop(0)
-        named.append((word, _numbers(cells, f"line {place}")))
+        word = None
+        try:
+            float(cells[0])
+        except ValueError:
+            word = cells.pop(0)
+        named.append((word, [_number(cell, f"line {place}") for cell in cells]))
     return named
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: Any, where: str) -> float:
     try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(cells: Sequence[Any], where: str) -> list[float]:
-    numbers = []
-    for cell in cells:
-        try:
-            if isinstance(cell, bool):
-                raise TypeError
-            numbers.append(float(cell))
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"{where}: {str(cell)[:20]!r} is not a number") from None
-    return numbers
+        if isinstance(cell, bool):
+            raise TypeError
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{where}: {str(cell)[:20]!r} is not a number") from None

@@ -1,7 +1,7 @@
 """A lesson as data: steps of sentences, formulas, tables of numbers, and checks of the numbers.
 
 The tutorials (torch) and `own_model` (numpy) compute lessons; the terminal, JSON and a page show
-them. Both sides know only these classes, which neither compute nor draw.
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import Check, Result
-from gpt.errors import ConfigError
+from gpt.config.fields import require
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
 
@@ -97,22 +97,15 @@ class Material:
 
     def __post_init__(self) -> None:
         rows, columns = self.embeddings.shape
-        if not 1 <= rows <= MOST_ROWS:
-            raise ConfigError(
-                "text", f"{rows} words; a lesson shows every number, so give 1 to {MOST_ROWS}"
-            )
-        if len(self.words) != rows:
-            raise ConfigError(
-                "embeddings",
-                f"{rows} rows for {len(self.words)} words; give a row for each word",
-            )
-        if not 1 <= columns <= MOST_ROWS:
-            raise ConfigError("embeddings", f"{columns} numbers in a row; give 1 to {MOST_ROWS}")
-        if not (np.abs(self.embeddings) <= LARGEST).all():  # False for NaN
-            raise ConfigError(
-                "embeddings",
-                f"a number is not finite or beyond ±{LARGEST:,.0f}; scale them down",
-            )
+        reason = f"{rows} words; a lesson shows every number, so give 1 to {MOST_ROWS}"
+        require(1 <= rows <= MOST_ROWS, "text", reason)
+        reason = f"{rows} rows for {len(self.words)} words; give a row for each word"
+        require(rows == len(self.words), "embeddings", reason)
+        reason = f"{columns} numbers in a row; give 1 to {MOST_ROWS}"
+        require(1 <= columns <= MOST_ROWS, "embeddings", reason)
+        reason = f"a number is not finite or beyond ±{LARGEST:,.0f}; scale them down"
+        within = bool((np.abs(self.embeddings) <= LARGEST).all())  # False for NaN
+        require(within, "embeddings", reason)
 
     @property
     def query(self) -> int:
