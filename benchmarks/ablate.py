@@ -1,4 +1,4 @@
-"""One change at a time from a recipe, at equal time, several seeds: what earns its place.
+"""One change at a time from a recipe, at equal time, with several seeds: which changes help.
 
 Equal time without trusting a noisy clock: the steps of every variant and of the recipe are timed
 in turns, and a variant gets the recipe's number of steps divided by the ratio of the medians. Loss

@@ -1,9 +1,9 @@
-"""How often the 95 % interval of `gptx eval --against` holds what it should, beside release 0.3's.
+"""How often the 95 % interval of `gptx eval --against`, and release 0.3's, contains the true mean.
 
 Two tests. Noise with a known mean: first-order autoregressive, by characters and by windows of 128
 characters, with normal and with heavy tails (Student's t with 4 degrees of freedom). And real text:
 of two neighbouring stretches, how often the interval of the first one's mean difference, widened by
-the error of the second one's (variance e1² + e2², degrees of freedom by Welch 1947), holds the
+the error of the second one's (variance e1² + e2², degrees of freedom by Welch 1947), contains the
 second one's mean difference. A pair of stretches counts once for each pair of models.
 
     python benchmarks/coverage.py TEXT MODEL MODEL … [--val-fraction 0.1] [--repeats 1000]
@@ -37,7 +37,7 @@ AT_ONCE = 2**23  # numbers of noise
 
 
 def by_windows(values: Numbers) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """Release 0.3's estimate: means of neighbouring windows, taken for independent."""
+    """Release 0.3's estimate: means of neighbouring windows, treated as independent."""
     n = values.shape[-1]
     borders = np.arange(0, n, min(WINDOW, max(16, n // 10)))
     counts = np.diff([*borders, n])
@@ -90,7 +90,7 @@ def simulated(repeats: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def neighbours(differences: Numbers, length: int, estimate: Estimate) -> npt.NDArray[np.bool_]:
-    """Of each two neighbouring stretches of `length`, whether the interval of one holds the other.
+    """For each two neighbouring stretches: whether the interval of one contains the other's mean.
 
     Stretches do not overlap: the first and second, the third and fourth …
     """

@@ -1,7 +1,7 @@
 """The default recipe and `--preset classic` for equally many minutes, on several corpora.
 
-Both run at the same time, as a user runs them, each with its share of the cores: whatever else the
-machine does, it does to both. Loss of the final weights over the whole validation split, beside the
+Both run at the same time, as a user runs them, each with its share of the cores, so other work on
+the machine slows both. Loss of the final weights over the whole validation split, beside the
 best that counting n-grams reaches. The last line is JSON.
 
     python benchmarks/equal_time.py CORPUS … [--minutes 0.5 1 3 15] [--seeds 1]
@@ -35,7 +35,7 @@ def best_count(corpus: Path) -> float:
 
 
 def side_by_side(corpus: Path, minutes: float, seed: int) -> dict[str, dict[str, float]]:
-    """What `train` tells of each preset."""
+    """The results of `train` for each preset."""
     threads = max(1, (os.cpu_count() or 2) // len(PRESETS))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         runs = {}

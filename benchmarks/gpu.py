@@ -1,8 +1,8 @@
-"""Everything that waits for a GPU, in one script: G1 to G7 of what gptx promises there.
+"""Every measurement that needs a GPU, in one script: rows G1 to G7.
 
 Each row runs in a process of its own, so that one that fails leaves the others alone, and appends
-its JSON line to the output as soon as it is known. Rows that were done before are not done again:
-several short sittings make one table. Rows: suite (the tests on CUDA), classic and best seeds
+its JSON line to the output when it is finished. Finished rows are not repeated, so the table can be
+made in several short sessions. Rows: suite (the tests on CUDA), classic and best seeds
 (whole trainings), loss (time to 1.47 from a cold process), speed (characters a second of training
 steps), sampling, exact (resume bit for bit, and what deterministic mode costs), memory (a real
 out-of-memory error).
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 def again() -> list[str]:
-    """What another process of this script must be told."""
+    """The arguments for another process of this script."""
     return ["--device", DEVICE, *["--quick"] * QUICK]
 
 
@@ -51,7 +51,7 @@ def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
 
 
 def short(steps: int) -> str:
-    """What makes a training quick, where only the script is tried."""
+    """Options that make a training quick, to try the script itself."""
     return f"{TINY} --steps {steps}" if QUICK else ""
 
 
@@ -75,7 +75,7 @@ def trained(corpus: str, arguments: str) -> Row:
 
 
 def suite(_: str) -> Row:
-    """G1: readable = fused = cached = numpy on CUDA; and every test that a GPU wakes."""
+    """G1: readable = fused = cached = numpy on CUDA; and every test that needs a GPU."""
     done = subprocess.run(
         [*(sys.executable, "-m", "pytest", "-q", "-k", "cuda or parity or decoder or device")],
         cwd=HERE.parent,
@@ -211,7 +211,7 @@ def exact(corpus: str) -> Row:
 
 
 def memory(corpus: str) -> Row:
-    """G6: a batch that no GPU holds: exit 8, and what is then advised."""
+    """G6: a batch that fits no GPU: exit 8, and the advice."""
     with tempfile.TemporaryDirectory() as folder:
         shape = "--n-layer 24 --n-embd 2048 --n-head 16 --block-size 1024 --batch-size 4096"
         done = gptx(f"train {corpus} --device {DEVICE} --steps 5 {shape}", folder)

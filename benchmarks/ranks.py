@@ -1,4 +1,4 @@
-"""What several ranks cost: a training step shared among them, and gradients that go round.
+"""What several ranks cost: a shared training step, and all-reduces of gradients.
 
 Each process runs this; the first one prints. An all-reduce is timed in float32, as large as the
 gradients of 0.8 M, 10.7 M and 85 M parameters. The last line is JSON.
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def round_trip(count: int, ranks: Ranks, device: str) -> dict[str, float] | None:
-    """Seconds for so many numbers' sum over the ranks, and how many of a rank's bytes a second."""
+    """Seconds of an all-reduce of `count` numbers, and bytes a second of one rank."""
     if ranks.size == 1:
         return None
     numbers = torch.ones(count, device=device)

@@ -1,12 +1,12 @@
-"""Whether `gptx train repeats` grows its heads: several seeds, whole commands, one after the other.
+"""Whether `gptx train repeats` trains its heads: several seeds, whole commands, one by one.
 
-For each seed: what the training took, the largest value of each measure that `gptx heads` gives,
-the head that has it, what its absence costs, and the names that heads earned. The last line is
+For each seed: the time of the training, the largest value of each measure of `gptx heads`,
+its head, the loss without that head, and the names of the heads. The last line is
 JSON; the exit code is 1 unless every seed has a head named "previous" and one named "induction".
 
     python benchmarks/repeats.py [--seeds 1 2 3 4 5] [--threads 1] [--arguments "--steps 500"]
 
-With --corpus FILE and --arguments it tells the same of other models, where names may be missing.
+With --corpus FILE and --arguments it measures other models, whose heads may have no names.
 """
 
 from __future__ import annotations

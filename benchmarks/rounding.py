@@ -1,4 +1,4 @@
-"""How much of what rounding may do it does, over random models: the head-room of the bounds.
+"""Rounding errors of random models as a share of their bounds.
 
     python benchmarks/rounding.py
 

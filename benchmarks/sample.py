@@ -1,10 +1,10 @@
 """How fast characters are drawn, beside recomputing the whole window for each, as nanoGPT does.
 
-Both draw with temperature 0.8 from random weights of classic's kind, in turns, each in a process of
-its own: gptx's numpy reader, and the torch model in a plain loop. "half": the window fills from a
-quarter to three quarters; "full": the text is longer than the window, where the reader starts its
-cache anew every half of a window. The first character's time is from the prompt to it. The last
-line is JSON.
+Both draw with temperature 0.8 from random weights of a model like classic, in turns, each in its
+own process: gptx's numpy reader, and the torch model in a plain loop. "half": the window fills from
+a quarter to three quarters; "full": the text is longer than the window, so the reader starts a new
+cache every half of a window. The first character's time is counted from the prompt. The last line
+is JSON.
 
     python benchmarks/sample.py [--rounds 3] [--models 0.8M 10.7M] [--batches 1 8 64 256]
 """

@@ -1,4 +1,4 @@
-"""From Enter to an answer: the commands that people repeat, beside what they must not wait for.
+"""The time from Enter to an answer for frequent commands, beside `import torch`.
 
 Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `import torch`, and
 a Typer program of one command. Needs a trained run (any). The last line is JSON.

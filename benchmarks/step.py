@@ -1,4 +1,4 @@
-"""A training step: how near the machine's limit, where its time goes, and beside a plain loop.
+"""A training step: its share of the machine's limit, the time of its parts, and a plain loop.
 
 Every shape of the default preset runs in turns: its share of the float32 matrix-product rate that
 this process measures before and after, and what takes the rest. Then the classic preset beside a
@@ -87,7 +87,7 @@ def plain_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iter
 
 
 def gptx_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iterator[float]:
-    """What `gptx train` does for a step."""
+    """The steps of `gptx train`."""
     net = GPT(model)
     initialise(net, 1)
     optimizer = Optimizer(net, train)
