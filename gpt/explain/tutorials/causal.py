@@ -113,10 +113,10 @@ def steps(material: Material) -> Iterator[Step]:
             table("batch", batch, rows=words),
             table("contexts of CausalAttention", outputs, rows=words),
         ),
-        notice="Turn the last word’s row around, and no earlier context changes.",
+        notice="Change the sign of the last word’s row: no earlier context changes.",
         checks=(
-            same("both texts alike", outputs[0], outputs[1]),
-            *([same("the past unmoved", changed[:-1], outputs[0, :-1])] if T > 1 else []),
+            same("both texts have equal contexts", outputs[0], outputs[1]),
+            *([same("earlier contexts unchanged", changed[:-1], outputs[0, :-1])] if T > 1 else []),
         ),
     )
     unmasked = SelfAttention(x.shape[1], D_OUT).double()

@@ -24,7 +24,7 @@ def steps(material: Material) -> Iterator[Step]:
     yield Step(
         "Half are dropped, half are doubled",
         "A model that trains long on a short text learns it by heart. Dropout makes that harder: "
-        "at every step some weights are missing, others each time, so that nothing can rely on a "
+        "at every step some weights are missing, each time others, so that nothing can rely on a "
         f"single one (Srivastava et al. 2014). With p = {P}, each number is dropped with chance "
         f"{P}; those that stay are divided by {1 - P}, so that the sum stays the same on average. "
         f"On a matrix of ones, seed {seed}:",
@@ -52,15 +52,17 @@ def steps(material: Material) -> Iterator[Step]:
         f"The mean over {DRAWS} masks is nearly the weights themselves: that is what the doubling "
         "is for.",
         tables=(table(f"mean of {DRAWS} dropouts", mean, **both),),
-        checks=(same("the mean strays by luck only", mean, weights, luck),),
+        checks=(same("the mean differs only by chance", mean, weights, luck),),
     )
     yield Step(
         "Only while training",
         "A trained model computes with all its weights. In torch, model.eval() turns dropout off "
-        "and model.train() on; `gptx sample` and `gptx attn` never drop anything. Training takes "
-        "0 to 0.2 as a rule, not a half. In gptx: --attention-dropout for weights, --dropout for "
+        "and model.train() on; `gptx sample` and `gptx attn` never drop anything. Usual "
+        "values are 0 to 0.2, not 0.5. In gptx: --attention-dropout for weights, --dropout for "
         "what the layers add.",
         notice="The mask above is the one that Intel’s MKL draws; on machines where torch draws "
         "without it, the same seed gives another.",
-        checks=(same("dropout of a resting module", nn.Dropout(P).eval()(weights), weights, 0),),
+        checks=(
+            same("dropout is off in evaluation mode", nn.Dropout(P).eval()(weights), weights, 0),
+        ),
     )

@@ -77,8 +77,8 @@ def steps(material: Material) -> Iterator[Step]:
                 columns=("raw", f"/ √{size}", f"/ √{N_EMBD}"),
             ),
         ),
-        "Queries and keys can grow to make up for it, so the model still trains. It only starts "
-        "with heads that tell one word from another half as well.",
+        "Queries and keys can grow to make up for it, so the model still trains. But it starts "
+        "with heads that distinguish words only half as well.",
         (Check("√head_size spreads by 1", abs(float(spreads[1]) - 1), 0.05),),
     )
     head = Head(config).double().eval()
@@ -115,8 +115,8 @@ def steps(material: Material) -> Iterator[Step]:
         "Slip 2: a dropout that was never made",
         "forward uses self.dropout, but __init__ makes none. Nothing complains until the head is "
         f"called. Then torch says: {_complaint(hasty, x)}",
-        "self.dropout = nn.Dropout(dropout)    # belongs into __init__",
-        notice="`Head` in gpt/model/attention.py makes it, and scales by head_size. A test holds "
+        "self.dropout = nn.Dropout(dropout)    # belongs in __init__",
+        notice="`Head` in gpt/model/attention.py makes it, and scales by head_size. A test checks "
         "both.",
         checks=(Check("Head has its dropout", float(not hasattr(head, "dropout")), 0.0),),
     )

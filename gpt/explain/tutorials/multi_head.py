@@ -148,8 +148,8 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
         f"seed {seed}, and lie as in a checkpoint: in qkv.weight {width} rows for queries, {width} "
         f"for keys, {width} for values, of each the first {size} for head 0. gptx has this "
         "attention twice: as a module a head, to read, and as one fused kernel, to train fast. All "
-        "three forms hold the same weights and give the same numbers, and the same gradients: "
-        "training cannot tell them apart.",
+        "three forms hold the same weights and give the same numbers, and the same gradients, so "
+        "training is the same with each form.",
         "SplitAttention = MultiHeadAttention = FusedAttention",
         (
             table("qkv.weight of FusedAttention", stored["qkv.weight"], rows=parts),

@@ -98,6 +98,6 @@ def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
         "program does.",
         checks=(
             same("the printed parts give the printed sum", PRINTED_PARTS.sum(dim=0), PRINTED, 1e-9),
-            same("printed and exact: four of the last digit", PRINTED, context, 4.5 * LAST_DIGIT),
+            same("printed and exact differ by at most 0.0004", PRINTED, context, 4.5 * LAST_DIGIT),
         ),
     )

@@ -49,7 +49,9 @@ def steps(material: Material) -> Iterator[Step]:
             table("weights by exp and sum", by_hand, columns=words),
             table(f"weights of “{word}”", weights, columns=words),
         ),
-        "" if by_hand.isfinite().all() else "Here the plain formula overflows: too large a score.",
+        ""
+        if by_hand.isfinite().all()
+        else "Here a score is too large: the plain formula overflows.",
         (
             *([same("by hand = softmax", by_hand, weights)] if by_hand.isfinite().all() else []),
             same("sum = 1", weights.sum(), torch.ones(())),
@@ -76,8 +78,8 @@ def steps(material: Material) -> Iterator[Step]:
     all_scores = x @ x.T  # (T, T)
     yield Step(
         "All words ask at once",
-        "Two loops over the words give every score. A matrix product does the same in one go, and "
-        "fast. Rows ask, columns are asked.",
+        "Two loops over the words give every score. A matrix product does the same at once, and "
+        "faster. Rows are queries; columns are the words they are compared with.",
         "scores = X · Xᵀ",
         (table("scores", all_scores, rows=words, columns=words),),
         "The matrix is symmetric: two words have the same score in both directions. With trained "
@@ -98,8 +100,8 @@ def steps(material: Material) -> Iterator[Step]:
     )
     yield Step(
         "All context vectors",
-        "One more product mixes all words. In: a row for each word. Out: a row for each word, that "
-        "now knows the others. Nothing here was learned; that is the next lesson.",
+        "One more product mixes all words. In: a row for each word. Out: a row for each word, "
+        "which now depends on the others. Nothing here was learned; that is the next lesson.",
         "contexts = weights · X",
         (table("contexts", all_weights @ x, rows=words),),
         checks=(

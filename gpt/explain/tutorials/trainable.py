@@ -38,8 +38,8 @@ def steps(material: Material) -> Iterator[Step]:
     queries, keys, values = x @ attention.query, x @ attention.key, x @ attention.value
     yield Step(
         f"Query, key and value of “{word}”",
-        f"The row of “{word}”, three times multiplied. For the others only keys and values are "
-        "needed while one word asks.",
+        f"The row of “{word}”, three times multiplied. The other words need only keys and "
+        "values here.",
         f"query = x[{query}] · W_query",
         (
             table(f"x of “{word}”", x[query]),
