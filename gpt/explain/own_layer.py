@@ -184,8 +184,8 @@ class LayerSteps:
         own = self.again.stages.context[head] @ columns.T  # (T, C)
         yield Step(
             "Projection",
-            "A matrix mixes what the heads found. Each head has columns of its own in it, so what "
-            "this head alone adds can be told.",
+            "A matrix mixes what the heads found. Each head has its own columns in it, so its "
+            "contribution can be shown separately.",
             "proj = concat · Wᵀ",
             (
                 self._rows("proj", stages.proj, f"{name}.weight{bias}"),

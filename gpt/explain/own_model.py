@@ -204,7 +204,7 @@ def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabular
     return Step(
         "Logits, and the next character",
         "The last row, normalised once more, is multiplied with a row for every character of the "
-        "vocabulary: the logits. Softmax makes chances of them. The likeliest:",
+        "vocabulary: the logits. Softmax converts them to probabilities. The likeliest:",
         f"logits = norm(stream[{len(output) - 1}]) · Wᵀ    chances = softmax(logits)",
         (
             Table("last row, normed", normed[-1], source=exact.gains("norm")),

@@ -24,6 +24,6 @@ def table(name: str, tensor: Tensor, **labels: Any) -> Table:
 
 
 def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
-    """Checks that two tensors are equal up to rounding: `bound` times the largest number over 1."""
+    """Checks that two tensors are equal within `bound`, relative to the largest number above 1."""
     one, other = one.detach(), other.detach()
     return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))
