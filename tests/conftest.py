@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
+from gpt.training.checkpoint import Prove
+from gpt.training.distributed import ONE, Ranks
 from gpt.training.events import Saved
 from gpt.training.trainer import Trainer
 
@@ -41,16 +44,34 @@ def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: An
     """A run's start on `corpus`: TINY, changed by `model` and `train`."""
     shape = {**TINY, **model}
     settings = {"steps": 12, "batch_size": 4, "warmup_steps": 2, "eval_interval": 6}
+    options = TrainConfig(**{**settings, **(train or {})})
     return Manifest(
         step=0,
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **shape),
-        train=TrainConfig(**{**settings, **(train or {})}),
+        train=options,
         preset="default",
         characters=corpus.vocabulary.characters,
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),
+        val_characters=len(corpus.parts(options.val_fraction)[1]) - 1,
     )
+
+
+def resume(
+    run: Run,
+    corpus: Corpus,
+    checkpoint: Checkpoint,
+    ranks: Ranks = ONE,
+    prove: Prove | None = None,
+    **changed: Any,
+) -> Trainer:
+    """A trainer that goes on from a checkpoint with changed options, as `gptx train --resume`."""
+    stored = checkpoint.manifest
+    train = replace(stored.train, **changed)
+    val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
+    manifest = stored.trained_on(corpus.identity).trained_with(train, val_characters)
+    return Trainer(run, corpus, manifest, "cpu", ranks, prove, checkpoint)
 
 
 def model_of_step(data: bytes, step: int) -> bytes:

@@ -10,12 +10,13 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import TEXT, corpus_of, manifest_of
+from conftest import resume as resume_from
 from faults import KILLED, Disk, PowerFailure, fault_points, in_child, operations
 
 from gpt.corpus.corpus import Corpus, encode
@@ -58,7 +59,7 @@ def story(run: Run) -> list[tuple[int, float]]:
 def resume(run: Run, corpus: Corpus) -> Trainer:
     """As `gptx train --resume` does: from the newest commit that is whole."""
     commit, _ = run.last_valid()
-    return Trainer.resume(run, corpus, commit, commit.manifest.train, "cpu")
+    return resume_from(run, corpus, commit)
 
 
 def advance(trainer: Trainer, step: int) -> Iterator[Event]:
@@ -258,8 +259,7 @@ def test_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) 
 
     def go_on() -> Trainer:
         commit, _ = run.last_valid()
-        config = replace(commit.manifest.train, steps=STEPS + INTERVAL)
-        return Trainer.resume(run, other, commit, config, "cpu")
+        return resume_from(run, other, commit, steps=STEPS + INTERVAL)
 
     def make() -> Callable[[], int]:
         events = advance(go_on(), STEPS + INTERVAL)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpt.commands import console, program
+from gpt.config.schedule import characters_read
 from gpt.storage import files
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
             plan.val_characters,
             training,
             plan.corpus.block,
-            plan.validation.read(training.eval_part or training.eval_chars),
-            plan.validation.read(training.eval_chars),
+            manifest.part[0],
+            characters_read(manifest.val_characters, model.block_size, training.eval_chars),
         ),
         "model": plan_card.model_facts(model),
         "heads": plan_card.heads_facts(model),
@@ -56,7 +57,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
             training, step_characters, plan.train_characters, plan.is_timed, manifest.since
         ),
         "fitted": "; ".join(plan.why),
-        "device": plan_card.device_facts(plan.device, manifest.environment, measured.memory),
+        "device": plan_card.device_facts(plan.device, plan.environment, measured.memory),
         "time": plan_card.time_facts(
             measured.seconds_per_step,
             step_characters,

@@ -253,8 +253,8 @@ def _resume(
         if order.dry_run:
             _write_plan(order, ranks, plan)
         else:
-            places = (device, ranks, prove_tensors, plan.baseline)
-            trainer = Trainer.resume(folder, read, checkpoint, plan.manifest.train, *places)
+            places = (device, ranks, prove_tensors, checkpoint)
+            trainer = Trainer(folder, read, plan.manifest, *places)
             run_training(trainer, order.as_json)
 
 

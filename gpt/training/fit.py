@@ -2,18 +2,25 @@
 
 The limits of a corpus (epochs, n-grams, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
-Knows the length of the text and the speed of the machine, not the text itself.
+Every preset gets evaluations, and with --minutes a number of steps, that fit the time: the last
+evaluation reads the whole validation split, those before it a part, so small that they take a few
+hundredths of the time.
+
+Pure functions of the text's length and the machine's speed; the text itself is not read here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
 from gpt.config.fields import only_fields
+from gpt.config.schedule import characters_read, evaluations_left
+from gpt.storage.manifest import Manifest
 
 #: Shapes for a CPU, from the least work a character to the most, each with the characters to train
 #: on from which it does better than the one before it in the same time.
@@ -34,27 +41,64 @@ DROPOUT, PRESSURE = 0.1, 4.0
 MOST_NGRAM_DROPOUT = 0.7
 LEAST_GAIN = 0.05  # one more character in an n-gram must lower the loss of counting by this share
 
+EVALUATING = 0.04  # of a training's time, for all evaluations before the last whole one
+LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
+SAVES = 0.1  # of the time, for the saves that come with evaluations
+LAST = 0.25  # of the time, for the last evaluation; a longer one comes after the time
+ROUNDS = 12  # iterations until the number of steps converges
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model's shape, how it learns, and why so, for the user."""
+    """A model's shape, how it learns, and why so, for the user; and what decides it.
+
+    given: options that the user has set. fitted: whether the corpus limits the steps, and decides
+    shape and dropout. train_characters: to train on. val_characters: to predict in the validation
+    split. longest_context: the largest block_size that the corpus allows.
+    """
 
     model: ModelConfig
     train: TrainConfig
+    given: frozenset[str]
+    fitted: bool
+    train_characters: int
+    val_characters: int
+    longest_context: int
     why: tuple[str, ...] = ()
 
     @property
     def step_characters(self) -> int:
         return self.train.batch_size * self.model.block_size
 
-    def changed(self, values: dict[str, Any], given: Collection[str], why: str = "") -> Recipe:
+    @property
+    def most_characters(self) -> int:
+        """Characters of MOST_EPOCHS epochs."""
+        return MOST_EPOCHS * self.train_characters
+
+    @property
+    def most_steps(self) -> int:
+        """The steps of MOST_EPOCHS epochs, at least one; 0: no limit, as nothing is fitted."""
+        return max(1, self.most_characters // self.step_characters) if self.fitted else 0
+
+    def changed(self, why: str = "", **values: Any) -> Recipe:
         """With other values, except for options that the user has given."""
-        values = {name: value for name, value in values.items() if name not in given}
-        return Recipe(
-            replace(self.model, **only_fields(ModelConfig, values)),
-            replace(self.train, **only_fields(TrainConfig, values)),
-            (*self.why, why) if why else self.why,
+        values = {name: value for name, value in values.items() if name not in self.given}
+        return replace(
+            self,
+            model=replace(self.model, **only_fields(ModelConfig, values)),
+            train=replace(self.train, **only_fields(TrainConfig, values)),
+            why=(*self.why, why) if why else self.why,
         )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds of a step, of evaluating one character and of a save; the most bytes used."""
+
+    seconds_per_step: float
+    seconds_per_character: float
+    memory: int
+    saving: float = 0.0
 
 
 def weights(model: ModelConfig) -> int:
@@ -62,52 +106,51 @@ def weights(model: ModelConfig) -> int:
     return 12 * model.n_layer * model.n_embd**2
 
 
-def fit_shape(
-    recipe: Recipe,
-    given: Collection[str],
-    train_characters: int,
-    longest_context: int,
-    flops: float = math.inf,
-    shapes: Sequence[tuple[int, dict[str, Any]]] = SHAPES,
-) -> Recipe:
-    """The largest of `shapes` that the corpus and `flops` operations can train well.
+def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
+    """The shape and the context, or on a GPU the batch and the context, that suit the corpus."""
+    if not recipe.fitted:
+        return recipe
+    recipe = fit_shape(recipe, flops) if device == "cpu" else recipe
+    longest = recipe.longest_context
+    if recipe.model.block_size > longest and "block_size" not in recipe.given:
+        why = f"a context of {longest}, as the validation text is no longer"
+        recipe = recipe.changed(why, block_size=longest)
+    return recipe if device == "cpu" else fit_batch(recipe)
 
-    Without a limit on operations, no shape larger than the recipe's; without shapes, only the
-    context is fitted. Options that the user gave stay; width and number of heads, which must divide
-    it, are chosen together or not at all.
+
+def fit_shape(recipe: Recipe, flops: float) -> Recipe:
+    """The largest of SHAPES that the corpus and `flops` operations can train well.
+
+    Without a limit on operations, no shape larger than the recipe's. Options that the user gave
+    stay; width and number of heads, which must divide it, are chosen together or not at all.
     """
-    if {"n_head", "n_embd"} & set(given):
-        given = {*given, "n_head", "n_embd"}
-    best, room = recipe, MOST_EPOCHS * train_characters
-    for worth_from, shape in shapes:
-        larger = recipe.changed(shape, given)
-        characters = min(flops / larger.model.training_flops, room)
+    if {"n_head", "n_embd"} & recipe.given:
+        recipe = replace(recipe, given=recipe.given | {"n_head", "n_embd"})
+    best = recipe
+    for worth_from, shape in SHAPES:
+        larger = recipe.changed(**shape)
+        characters = min(flops / larger.model.training_flops, recipe.most_characters)
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
         if allowed and characters >= worth_from:
             best = larger
-    size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
-    why = f"{size}, as larger models need more time or more text" if best != recipe else ""
-    best = best.changed({}, given, why)
-    if best.model.block_size > longest_context and "block_size" not in given:
-        why = f"a context of {longest_context}, as the validation text is no longer"
-        best = best.changed({"block_size": longest_context}, given, why)
-    return best
-
-
-def fit_batch(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
-    """Fewer sequences per step, if a GPU's batch would read a small corpus in a few steps."""
-    room = MOST_EPOCHS * train_characters
-    most = max(1, room // (LEAST_STEPS * recipe.model.block_size))
-    if "batch_size" in given or recipe.train.batch_size <= most:
+    if best == recipe:
         return recipe
-    steps = max(1, room // recipe.step_characters)
+    size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
+    return best.changed(f"{size}, as larger models need more time or more text")
+
+
+def fit_batch(recipe: Recipe) -> Recipe:
+    """Fewer sequences per step, if a GPU's batch would read a small corpus in a few steps."""
+    most = max(1, recipe.most_characters // (LEAST_STEPS * recipe.model.block_size))
+    if "batch_size" in recipe.given or recipe.train.batch_size <= most:
+        return recipe
     why = f"{most} sequence{'s' * (most > 1)} per step: with "
-    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {steps} "
-    why += f"step{'s' * (steps > 1)}"
-    return recipe.changed({"batch_size": most}, given, why)
+    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {recipe.most_steps} "
+    why += f"step{'s' * (recipe.most_steps > 1)}"
+    return recipe.changed(why, batch_size=most)
 
 
-def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float]) -> Recipe:
+def fit_ngrams(recipe: Recipe, counted: Sequence[float]) -> Recipe:
     """The longest n-grams that help on this text, by the losses of counting for the orders 1, 2, …
 
     On a short text, or with a large alphabet, longer ones occur too seldom. As Kneser–Ney hardly
@@ -116,43 +159,102 @@ def fit_ngrams(recipe: Recipe, given: Collection[str], counted: Sequence[float])
     order = 1
     while order < len(counted) and counted[order] < (1 - LEAST_GAIN) * counted[order - 1]:
         order += 1
-    if "ngram" in given or order >= recipe.model.ngram:
+    if not recipe.fitted or "ngram" in recipe.given or order >= recipe.model.ngram:
         return recipe
     what = f"n-grams up to {order}" if order > 1 else "no n-grams"
     why = f"{what}: longer ones lower the loss of counting by less than {LEAST_GAIN:.0%}"
-    return recipe.changed({"ngram": order}, given, why)
+    return recipe.changed(why, ngram=order)
 
 
-def fit_to_corpus(recipe: Recipe, given: Collection[str], train_characters: int) -> Recipe:
+def fit_to_corpus(recipe: Recipe) -> Recipe:
     """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size.
 
     The corpus decides whether activations are dropped, and the share of dropped n-grams. The share
     of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
     """
-    most = most_steps(recipe, train_characters)
-    if recipe.train.steps > most and "steps" not in given:
+    if not recipe.fitted:
+        return recipe
+    if recipe.train.steps > recipe.most_steps and "steps" not in recipe.given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
-        recipe = recipe.changed({"steps": most}, given, why)
-    epochs = recipe.train.steps * recipe.step_characters / train_characters
-    pressure = epochs * weights(recipe.model) / train_characters
-    values = {"dropout": (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0}
+        recipe = recipe.changed(why, steps=recipe.most_steps)
+    epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
+    pressure = epochs * weights(recipe.model) / recipe.train_characters
+    values: dict[str, Any] = {}
+    values["dropout"] = (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0
     if recipe.model.ngram > 1:
         values["ngram_dropout"] = ngram_dropout(epochs)
-    fitted = recipe.changed(values, given)
+    fitted = recipe.changed(**values)
     if fitted == recipe:
         return recipe
     what = f"dropout {fitted.model.dropout:g}"
     if fitted.model.ngram > 1:
         what += f", of n-grams {fitted.model.ngram_dropout:g}"
-    return fitted.changed({}, given, f"{what}, for {epochs:.1f} epochs")
-
-
-def most_steps(recipe: Recipe, train_characters: int) -> int:
-    """The steps of MOST_EPOCHS epochs, at least one."""
-    return max(1, MOST_EPOCHS * train_characters // recipe.step_characters)
+    return fitted.changed(f"{what}, for {epochs:.1f} epochs")
 
 
 def ngram_dropout(epochs: float) -> float:
     """None up to two fifths of an epoch, then the more the oftener an n-gram is seen again."""
     doublings = math.log2(max(epochs, 0.4) / 0.4)
     return round(min(MOST_NGRAM_DROPOUT, 0.14 * doublings), 2)
+
+
+def fit_evaluations(recipe: Recipe, measured: Measurement) -> Recipe:
+    """Evaluations that read as much of the split as EVALUATING of the training's time allows.
+
+    The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
+    of two, so that repeated measurements give the same part.
+    """
+    train = recipe.train
+    if "eval_chars" in recipe.given:
+        return recipe.changed(eval_part=0)
+    trained = measured.seconds_per_step / recipe.step_characters  # seconds for one character
+    cost = 2.0 ** math.ceil(math.log2(max(measured.seconds_per_character / trained, 1e-3)))
+    evaluations = max(1, evaluations_left(train))
+    allowed = EVALUATING * train.steps * recipe.step_characters / (evaluations * cost)
+    part = max(LEAST_READ, recipe.model.block_size, int(allowed))
+    return recipe.changed(eval_part=0 if _read(recipe, train.eval_chars) <= part else part)
+
+
+def fit_time(recipe: Recipe, measured: Measurement, seconds: float) -> Recipe:
+    """The number of steps, at least one, that fits the time with their evaluations and saves.
+
+    There are ten evaluations, or fewer if their saves would take more than SAVES of the time.
+    The corpus's limit may end the run earlier. At least half of the time is for steps.
+    """
+    if not recipe.train.eval_interval:
+        used = min(seconds, (recipe.most_steps or math.inf) * measured.seconds_per_step)
+        most = SAVES * used / max(measured.saving, 1e-9)
+        recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
+    least = seconds / 2 / measured.seconds_per_step
+    steps = 2 * least
+    for _ in range(ROUNDS):
+        recipe = fit_evaluations(recipe.changed(steps=max(1, int(steps))), measured)
+        total = costs(recipe, measured, seconds).remaining(recipe.train, 0) + measured.saving
+        steps = max(least, recipe.train.steps * seconds / total)
+    return recipe
+
+
+def costs(
+    run: Recipe | Manifest, measured: Measurement, seconds: float = 0.0, most_steps: int = 0
+) -> Budget:
+    """A budget of so many seconds. It includes the last evaluation if that is short."""
+    last = last_seconds(run, measured)
+    each = _read(run, run.train.eval_part or run.train.eval_chars)
+    return Budget(
+        seconds=seconds,
+        per_step=measured.seconds_per_step,
+        evaluating=measured.seconds_per_character * each,
+        saving=measured.saving,
+        last=last / measured.seconds_per_step if last <= LAST * seconds else 0.0,
+        most_steps=most_steps,
+    )
+
+
+def last_seconds(run: Recipe | Manifest, measured: Measurement) -> float:
+    """Seconds of the last evaluation, which reads the whole split; 0 if all others do so, too."""
+    whole = _read(run, run.train.eval_chars)
+    return measured.seconds_per_character * whole if run.train.eval_part else 0.0
+
+
+def _read(run: Recipe | Manifest, most: int) -> int:
+    return characters_read(run.val_characters, run.model.block_size, most)

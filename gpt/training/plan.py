@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
 from gpt.config.fields import only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, preset
 from gpt.corpus.baseline import count_baseline
@@ -22,16 +23,18 @@ from gpt.devices import usable
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.training.distributed import ONE, Ranks
-from gpt.training.fit import Recipe, fit_batch, fit_ngrams, fit_shape, fit_to_corpus, most_steps
-from gpt.training.step import check_memory, measure, try_step
-from gpt.training.timing import (
-    LAST,
+from gpt.training.fit import (
     Measurement,
-    Validation,
-    budget_of,
+    Recipe,
+    costs,
     fit_evaluations,
+    fit_ngrams,
+    fit_size,
     fit_time,
+    fit_to_corpus,
+    last_seconds,
 )
+from gpt.training.step import measure, try_step
 from gpt.version import __version__
 
 RARE = 10  # a character that occurs less often has hardly been learned
@@ -46,6 +49,7 @@ class Plan:
     corpus: Corpus
     manifest: Manifest
     device: str
+    environment: Mapping[str, str | int]  # of this process; the manifest has the one of the start
     measurement: Measurement
     baseline: Baseline
     train_characters: int
@@ -57,9 +61,10 @@ class Plan:
     longer: str = ""  # how to train longer, if the user gave no time
 
     @property
-    def validation(self) -> Validation:
-        """The characters of the split to predict: all but its first."""
-        return Validation(self.val_characters - 1, self.manifest.model.block_size)
+    def costs(self) -> Budget:
+        """Estimates by the measurement."""
+        budget = self.manifest.budget
+        return costs(self.manifest, self.measurement, budget.seconds if budget else 0.0)
 
     @property
     def is_timed(self) -> bool:
@@ -71,19 +76,15 @@ class Plan:
     @property
     def seconds_left(self) -> float:
         """Seconds from the current step to the last save, without `last_seconds`."""
-        manifest, measured = self.manifest, self.measurement
-        left = measured.total_seconds(manifest.train, self.validation, manifest.step)
-        budget = manifest.budget
-        if budget is None or not self.is_timed:
-            return left
-        return max(0.0, budget.seconds - manifest.elapsed)
+        manifest, budget = self.manifest, self.manifest.budget
+        if budget is not None and self.is_timed:
+            return max(0.0, budget.seconds - manifest.elapsed)
+        return self.costs.remaining(manifest.train, manifest.step) + self.costs.saving
 
     @property
     def last_seconds(self) -> float:
         """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
-        last = self.measurement.last(self.manifest.train, self.validation)
-        budget = self.manifest.budget
-        return last if budget is None or last > LAST * budget.seconds else 0.0
+        return 0.0 if self.costs.last else last_seconds(self.manifest, self.measurement)
 
     @property
     def counts_all(self) -> bool:
@@ -130,23 +131,24 @@ def make_plan(
     values = {**preset(preset_name, device), **given}
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    train_ids, val_ids = corpus.split(train.val_fraction, 1)
     recipe = Recipe(
-        ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
-        TrainConfig(**only_fields(TrainConfig, values)),
+        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
+        train=train,
+        given=frozenset(given),
+        fitted=preset_name in FITTED_PRESETS,
+        train_characters=len(train_ids),
+        val_characters=len(val_ids) - 1,
+        longest_context=corpus.longest_context(train.val_fraction),
     )
-    baseline = count(corpus, recipe.train)
-    fitted = preset_name in FITTED_PRESETS
-    if fitted:
-        recipe = fit_ngrams(recipe, given, baseline.losses)
-    recipe, measurement = _suit(corpus, recipe, given, device, minutes, fitted, ranks)
-    split, budget = _validation(corpus, recipe), None
-    recipe = fit_evaluations(recipe, given, measurement, split)
+    baseline = count_baseline(train_ids, val_ids, len(corpus.vocabulary))
+    recipe = fit_ngrams(recipe, baseline.losses)
+    recipe, measurement = _fitted(corpus, recipe, device, minutes, ranks)
+    recipe, budget = fit_evaluations(recipe, measurement), None
     if minutes is not None:
-        most = most_steps(recipe, _train_characters(corpus, recipe)) if fitted else 0
-        budget = budget_of(recipe, measurement, split, 60 * minutes, most)
-    recipe = recipe.changed(
-        {"warmup_steps": min(recipe.train.warmup_steps, recipe.train.steps // 10)}, given
-    )
+        budget = costs(recipe, measurement, 60 * minutes, recipe.most_steps)
+    recipe = recipe.changed(warmup_steps=min(train.warmup_steps, recipe.train.steps // 10))
     manifest = Manifest(
         step=0,
         model=recipe.model,
@@ -158,62 +160,38 @@ def make_plan(
         running=(0.0, 0),
         environment=environment(device, ranks.size),
         budget=budget,
-        val_characters=split.characters,
+        val_characters=recipe.val_characters,
         baseline=baseline,
     )
-    plan = assess(corpus, manifest, device, baseline, measurement, ranks)
+    plan = assess(corpus, manifest, device, measurement, ranks)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
-def _suit(
-    corpus: Corpus,
-    preset_recipe: Recipe,
-    given: Mapping[str, Any],
-    device: str,
-    minutes: float | None,
-    fitted: bool,
-    ranks: Ranks,
+def _fitted(
+    corpus: Corpus, preset_recipe: Recipe, device: str, minutes: float | None, ranks: Ranks
 ) -> tuple[Recipe, Measurement]:
-    """The steps that the time allows; if `fitted`, also the corpus's limits, and a CPU's shape."""
-    characters = _train_characters(corpus, preset_recipe)
-    longest = corpus.longest_context(preset_recipe.train.val_fraction)
-
-    def shaped(flops: float = math.inf) -> Recipe:
-        if not fitted:
-            return preset_recipe
-        if device == "cpu":
-            return fit_shape(preset_recipe, given, characters, longest, flops)
-        recipe = fit_shape(preset_recipe, given, characters, longest, shapes=())
-        return fit_batch(recipe, given, characters)
-
-    def regularised(recipe: Recipe) -> Recipe:
-        return fit_to_corpus(recipe, given, characters) if fitted else recipe
-
-    recipe, flops = shaped(), math.inf
+    """The steps that the time allows, and what the corpus decides; with a measurement of it."""
+    recipe, flops = fit_size(preset_recipe, device), math.inf
     if minutes is None:
-        recipe = regularised(recipe)
-        return recipe, _measure(corpus, recipe, device, 1.0, ranks)
+        recipe = fit_to_corpus(recipe)
+        return recipe, measured(corpus, recipe, device, 1.0, ranks)
     seconds, trial = 60 * minutes, min(TRIAL, 2 * minutes)
-    measured: dict[Recipe, Measurement] = {}
-    while recipe not in measured:
+    found: dict[Recipe, Measurement] = {}
+    while recipe not in found:
         # One shape's speed only estimates another's, so the chosen shape is measured, with dropout.
-        measurement = measured[recipe] = _measure(corpus, regularised(recipe), device, trial, ranks)
+        now = found[recipe] = measured(corpus, fit_to_corpus(recipe), device, trial, ranks)
         work = recipe.step_characters * recipe.model.training_flops
-        flops = min(flops, seconds * work / measurement.seconds_per_step)
-        recipe = shaped(flops)
-    measurement, split = measured[recipe], _validation(corpus, recipe)
-    most = most_steps(recipe, characters) if fitted else 0
-    return regularised(fit_time(recipe, given, measurement, split, seconds, most)), measurement
+        flops = min(flops, seconds * work / now.seconds_per_step)
+        recipe = fit_size(preset_recipe, device, flops)
+    return fit_to_corpus(fit_time(recipe, found[recipe], seconds)), found[recipe]
 
 
-def _train_characters(corpus: Corpus, recipe: Recipe) -> int:
-    return len(corpus.split(recipe.train.val_fraction, 1)[0])
-
-
-def _validation(corpus: Corpus, recipe: Recipe) -> Validation:
-    """The characters that evaluations have to predict."""
-    ids = corpus.split(recipe.train.val_fraction, recipe.model.block_size)[1]
-    return Validation(len(ids) - 1, recipe.model.block_size)
+def measured(
+    corpus: Corpus, run: Recipe | Manifest, device: str, seconds: float, ranks: Ranks
+) -> Measurement:
+    """What a step and an evaluation cost. Raises ConfigError, TextError, OutOfMemory."""
+    train_ids, _ = corpus.split(run.train.val_fraction, run.model.block_size)
+    return measure(run.model, run.train, train_ids, device, seconds, ranks)
 
 
 def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
@@ -241,44 +219,26 @@ def _try_nothing(device: str) -> None:
         raise RuntimeError("torch finds no CUDA device that it can use")
 
 
-def _measure(
-    corpus: Corpus, recipe: Recipe, device: str, seconds: float, ranks: Ranks
-) -> Measurement:
-    """What a step and an evaluation cost on this device. Raises ConfigError, OutOfMemory."""
-    model, train = recipe.model, recipe.train
-    train_ids, _ = corpus.split(train.val_fraction, model.block_size)
-    ranks.check(train)
-    if device == "cpu":
-        check_memory(model, train, ranks.size)
-    return measure(model, train, train_ids, device, seconds, ranks)
-
-
-def count(corpus: Corpus, train: TrainConfig) -> Baseline:
-    """The baseline of the training split on the validation split."""
-    return count_baseline(*corpus.split(train.val_fraction, 1), len(corpus.vocabulary))
-
-
 def assess(
-    corpus: Corpus,
-    manifest: Manifest,
-    device: str,
-    baseline: Baseline,
-    measurement: Measurement | None = None,
-    ranks: Ranks = ONE,
+    corpus: Corpus, manifest: Manifest, device: str, measurement: Measurement, ranks: Ranks = ONE
 ) -> Plan:
-    """Counts characters; measures a step, unless that is done."""
+    """The plan of a run from its manifest's step on. Counts characters, and the baseline if the
+    manifest has none.
+    """
     model, train = manifest.model, manifest.train
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     if len(corpus.ids) <= COUNTED:
         in_train = character_counts(train_ids, model.vocab_size)
         in_val = character_counts(val_ids, model.vocab_size)
+    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
     decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,
-        manifest=manifest,
+        manifest=replace(manifest, baseline=baseline),
         device=device,
-        measurement=measurement or _measure(corpus, Recipe(model, train), device, 1.0, ranks),
+        environment=environment(device, ranks.size),
+        measurement=measurement,
         baseline=baseline,
         train_characters=len(train_ids),
         val_characters=len(val_ids),

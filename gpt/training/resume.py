@@ -10,7 +10,7 @@ from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.training.distributed import ONE, Ranks
-from gpt.training.plan import Plan, assess, count, environment
+from gpt.training.plan import Plan, assess, environment, measured
 
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
 CHANGEABLE = frozenset(
@@ -61,19 +61,17 @@ def resume_plan(
             f"give `steps=N` above {stored.step}",
         )
     val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
-    going_on = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
-    going_on = replace(going_on, environment=here)
-    baseline = going_on.baseline or count(corpus, train)
-    going_on = replace(going_on, baseline=baseline)
-    plan = assess(corpus, going_on, device, baseline, ranks=ranks)
+    manifest = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
+    measurement = measured(corpus, manifest, device, 1.0, ranks)
     if another_text:
         warnings.append(
             "the corpus has changed, so losses before and after it cannot be compared; the run "
             "keeps its checkpoints and logs up to here"
         )
-    elif stored.best_step is not None and going_on.best_step is None:
+    elif stored.best_step is not None and manifest.best_step is None:
         warnings.append(
             "evaluations read another part of the validation split now: do not compare their "
             "losses with earlier ones"
         )
+    plan = assess(corpus, manifest, device, measurement, ranks)
     return replace(plan, warnings=tuple(warnings))

@@ -23,10 +23,12 @@ from gpt.storage.manifest import Manifest
 from gpt.training.device_batches import Fed, kept_near, windows
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.evaluation import at_once, evaluate
+from gpt.training.fit import Measurement
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision, tensor_floats
-from gpt.training.timing import SAVED, Measurement
 from gpt.vocabulary import Ids
+
+SAVED = 10**8  # bytes per second that a save hashes and writes: a low estimate before the first
 
 
 def train_step(
@@ -139,6 +141,8 @@ def measure(
     Steps and evaluations alternate, and medians are taken, so that other work on the machine
     changes little. Of several ranks the slowest counts. Raises ConfigError, OutOfMemory.
     """
+    if device == "cpu":
+        check_memory(model_config, config, ranks.size)
     with memory_errors(model_config, config):
         model = GPT(model_config)
         initialise(model, config.seed)

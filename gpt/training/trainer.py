@@ -19,7 +19,7 @@ from gpt.config.schedule import is_due
 from gpt.corpus.corpus import Corpus
 from gpt.model import GPT, initialise
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
-from gpt.storage.manifest import Baseline, Manifest
+from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.training.checkpoint import (
     Prove,
@@ -52,7 +52,9 @@ class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
 
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
-    checks before each save that the model will open. Raises ConfigError, CheckpointError.
+    checks before each save that the model will open. checkpoint: where a resumed run goes on; on
+    another text, the evaluations after it form a new series, and what the run has does not change.
+    Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Trainer:
         self.prove = prove
         options, shape = manifest.train, manifest.model
         train_ids, self.val_ids = corpus.split(options.val_fraction, shape.block_size)
-        self.manifest = manifest.trained_with(options, len(self.val_ids) - 1)
+        self.manifest = manifest
         self.fed = kept_near(train_ids, device)
         if checkpoint is None:
             self.model = GPT(shape)
@@ -81,11 +83,17 @@ class Trainer:
         self.average = Average(self.model, options.average, ranks.spread) if averages else None
         ranks.prepare(self.model, self.config)
         self.optimizer = Optimizer(self.model, self.config)
+        self.clock = time.perf_counter  # seconds
+        self._saved_step: int | None = None
+        self._unevaluated = False  # whether a stop came between the saved step and its evaluation
         if checkpoint is not None:
             restore_state(checkpoint, self.model, self.optimizer, averages)
-        self.clock = time.perf_counter  # seconds
-        self._saved_step = checkpoint.manifest.step if checkpoint else None
-        self._unevaluated = False  # whether a stop came between the saved step and its evaluation
+            stored = checkpoint.manifest
+            self._saved_step = stored.step
+            missed = is_due(options, stored.step) and self.manifest.val_loss is None
+            self._unevaluated = missed and corpus.identity.digest == stored.corpus.digest
+            if ranks.first:
+                run.forget_after(stored.step - self._unevaluated)
         self._stop_reason: str | None = None
         self._agreed: str | None = None  # of all ranks
 
@@ -98,33 +106,6 @@ class Trainer:
     def kept(self) -> GPT:
         """The model that is evaluated and saved."""
         return self.average.model if self.average else self.model
-
-    @classmethod
-    def resume(
-        cls,
-        run: Run,
-        corpus: Corpus,
-        checkpoint: Checkpoint,
-        config: TrainConfig,
-        device: str,
-        ranks: Ranks = ONE,
-        prove: Prove | None = None,
-        baseline: Baseline | None = None,
-    ) -> Trainer:
-        """Goes on where a checkpoint stopped. Raises ConfigError, CheckpointError.
-
-        On another text, the evaluations after the checkpoint form a new series; earlier checkpoints
-        and log lines do not change. baseline: of this corpus, for a run that has none.
-        """
-        stored = checkpoint.manifest
-        manifest = stored.trained_on(corpus.identity).trained_with(config, stored.val_characters)
-        manifest = replace(manifest, baseline=manifest.baseline or baseline)
-        trainer = cls(run, corpus, manifest, device, ranks, prove, checkpoint)
-        missed = is_due(trainer.config, stored.step) and trainer.manifest.val_loss is None
-        trainer._unevaluated = missed and corpus.identity.digest == stored.corpus.digest
-        if ranks.first:
-            run.forget_after(stored.step - trainer._unevaluated)
-        return trainer
 
     def stop(self, reason: str) -> None:
         """Asks for an end after the current step, with everything saved; on all ranks."""

@@ -18,7 +18,7 @@ from gpt.heads import proof
 from gpt.storage.config_file import from_toml
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.training.timing import Measurement
+from gpt.training.fit import Measurement
 
 
 def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:

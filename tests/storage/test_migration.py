@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of
+from conftest import TEXT, corpus_of, resume
 
 import gpt
 from gpt.commands.shared import tell_if_unvouched
@@ -21,7 +21,6 @@ from gpt.storage.migration import SCHEMA, migrate, migrate_model
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.training.events import Evaluated
-from gpt.training.trainer import Trainer
 
 GOLDEN = Path(__file__).parent / "golden"
 #: Schema -> what its model writes, and the loss that its release reached at step 12 from there.
@@ -95,7 +94,7 @@ def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_
     shutil.copytree(golden(schema), run.path / golden(schema).name)
     checkpoint, _ = run.last_valid()
     corpus = corpus_of(TEXT, tmp_path, algorithm_of(checkpoint.manifest.corpus.digest))
-    trainer = Trainer.resume(run, corpus, checkpoint, checkpoint.manifest.train, "cpu")
+    trainer = resume(run, corpus, checkpoint)
     losses = [event.val_loss for event in trainer.events() if isinstance(event, Evaluated)]
     assert losses == pytest.approx([KNOWN[schema][1]], abs=1e-5)
     written = json.loads((run.path / "step-00000012" / "manifest.json").read_bytes())

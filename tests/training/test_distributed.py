@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TEXT, corpus_of, manifest_of
+from conftest import TEXT, corpus_of, manifest_of, resume
 from hypothesis import given
 from hypothesis import strategies as st
 from ranked import on_ranks, rank
@@ -109,9 +109,7 @@ def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, 
             if isinstance(event, Stepped) and event.step == 2 and number == size - 1:
                 trainer.stop("SIGTERM")
         found, _ = shared_checkpoint(ranks, trainer.run)
-        again = Trainer.resume(
-            trainer.run, trainer.corpus, found, trainer.config, "cpu", trainer.ranks
-        )
+        again = resume(trainer.run, trainer.corpus, found, ranks)
         return told([*events, *again.events()])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,22 +18,36 @@ from gpt.training.fit import (
     MOST_EPOCHS,
     MOST_NGRAM_DROPOUT,
     SHAPES,
+    Measurement,
     Recipe,
-    fit_batch,
+    costs,
     fit_ngrams,
-    fit_shape,
+    fit_size,
     fit_to_corpus,
+    last_seconds,
 )
 
 LONG = 10**9
 KNOWN = [shape for _, shape in SHAPES]
 
 
-def recipe_of(**values: Any) -> Recipe:
-    chosen = {**preset("default", "cpu"), **values}
+def recipe_of(
+    characters: int = LONG,
+    longest_context: int = LONG,
+    given: Iterable[str] = (),
+    device: str = "cpu",
+    **values: Any,
+) -> Recipe:
+    """The default preset for a text of so many characters, changed by `values`."""
+    chosen = {**preset("default", device), **values}
     return Recipe(
         ModelConfig(vocab_size=65, **only_fields(ModelConfig, chosen)),
         TrainConfig(**only_fields(TrainConfig, chosen)),
+        given=frozenset(given),
+        fitted=True,
+        train_characters=characters,
+        val_characters=5000,
+        longest_context=longest_context,
     )
 
 
@@ -41,7 +57,7 @@ def shape_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def test_more_work_teaches_a_larger_shape() -> None:
-    chosen = [shape_of(fit_shape(recipe_of(), (), LONG, LONG, 1.5**n)) for n in range(50, 110)]
+    chosen = [shape_of(fit_size(recipe_of(), "cpu", 1.5**n)) for n in range(50, 110)]
     numbers = [KNOWN.index(shape) for shape in chosen]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(SHAPES)))
@@ -50,11 +66,11 @@ def test_more_work_teaches_a_larger_shape() -> None:
 def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_presets() -> None:
     sizes = [10**power for power in range(1, 10)]
     for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 3)):
-        chosen = [shape_of(fit_shape(recipe_of(), (), size, LONG, flops)) for size in sizes]
+        chosen = [shape_of(fit_size(recipe_of(size), "cpu", flops)) for size in sizes]
         numbers = [KNOWN.index(shape) for shape in chosen]
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (0, largest)
-    assert fit_shape(recipe_of(), (), LONG, LONG) == recipe_of()
+    assert fit_size(recipe_of(), "cpu") == recipe_of()
 
 
 @pytest.mark.parametrize(
@@ -65,8 +81,8 @@ def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_pres
 def test_what_is_given_stays_and_the_rest_is_fitted(
     given: dict[str, int], size: int, flops: float
 ) -> None:
-    free = shape_of(fit_shape(recipe_of(), (), size, LONG, flops))
-    fitted = shape_of(fit_shape(recipe_of(**given), given, size, LONG, flops))
+    free = shape_of(fit_size(recipe_of(size), "cpu", flops))
+    fitted = shape_of(fit_size(recipe_of(size, given=given, **given), "cpu", flops))
     assert fitted.items() >= given.items()
     if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # as much work a character
         alone = {*given, *(("n_head", "n_embd") if "n_head" in given else ())}
@@ -76,23 +92,23 @@ def test_what_is_given_stays_and_the_rest_is_fitted(
 
 def test_a_run_with_everything_given_is_left_alone() -> None:
     given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6, "ngram": 5}
-    recipe = fit_to_corpus(fit_shape(recipe_of(**given), given, LONG, LONG, 1e30), given, 1000)
+    shaped = fit_size(recipe_of(given=given, **given), "cpu", 1e30)
+    recipe = fit_to_corpus(replace(shaped, train_characters=1000))
     values = {**vars(recipe.model), **vars(recipe.train)}
     assert {name: values[name] for name in given} == given
     assert recipe.model.n_layer == KNOWN[-1]["n_layer"]
 
 
 def test_a_context_fits_the_text() -> None:
-    assert fit_shape(recipe_of(), (), 9_000, 69).model.block_size == 69
-    given = {"block_size": 128}
-    kept = fit_shape(recipe_of(), given, 9_000, 69)
+    assert fit_size(recipe_of(9_000, 69), "cpu").model.block_size == 69
+    kept = fit_size(recipe_of(9_000, 69, given={"block_size"}), "cpu")
     assert kept.model.block_size == 128
     assert not any("context" in why for why in kept.why)
 
 
 def test_only_what_the_help_calls_fitted_is_chosen() -> None:
     for size in (100, 10_000, LONG):
-        recipe = fit_to_corpus(fit_shape(recipe_of(), (), size, 50, 1e14), (), size)
+        recipe = fit_to_corpus(fit_size(recipe_of(size, 50), "cpu", 1e14))
         before, after = recipe_of(), recipe
         for old, new in ((before.model, after.model), (before.train, after.train)):
             changed = {name for name, value in vars(new).items() if value != vars(old)[name]}
@@ -104,7 +120,7 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
     seen = recipe.train.steps * recipe.step_characters
     found = []
     for characters in (seen * 10, seen, seen // 3, seen // 5, seen // 10, seen // 100, 70):
-        fitted = fit_to_corpus(recipe, (), characters)
+        fitted = fit_to_corpus(recipe := recipe_of(characters))
         epochs = fitted.train.steps * fitted.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
         assert bool(fitted.why) == (fitted != recipe)
@@ -118,8 +134,7 @@ def test_on_a_gpu_the_corpus_decides_and_the_preset_says_how_much() -> None:
     """As many epochs as on a CPU; the preset's dropout where the text is seen too often for it."""
     found = {}
     for characters in (20_000, 1_000_000, 10**9):
-        recipe = fit_batch(recipe_of(**preset("default", "cuda")), (), characters)
-        fitted = fit_to_corpus(recipe, (), characters)
+        fitted = fit_to_corpus(fit_size(recipe_of(characters, device="cuda"), "cuda"))
         epochs = fitted.train.steps * fitted.step_characters / characters
         shares = fitted.model.dropout, fitted.model.ngram_dropout
         found[characters] = fitted.train.batch_size, round(epochs), shares
@@ -132,12 +147,13 @@ def test_on_a_gpu_the_corpus_decides_and_the_preset_says_how_much() -> None:
 
 @pytest.mark.parametrize("characters", [1, 4_000, 20_000, 273_000, 274_000, 10**7])
 def test_a_gpus_batch_leaves_enough_steps(characters: int) -> None:
-    recipe = recipe_of(**preset("default", "cuda"))
-    fitted = fit_batch(recipe, (), characters)
+    recipe = recipe_of(characters, device="cuda")
+    fitted = fit_size(recipe, "cuda")
     steps = MOST_EPOCHS * characters // fitted.step_characters
     assert steps >= LEAST_STEPS or fitted.train.batch_size == 1
     assert bool(fitted.why) == (fitted != recipe) == (characters < 274_000)
-    assert fit_batch(recipe, {"batch_size"}, characters) == recipe
+    given = replace(recipe, given=frozenset({"batch_size"}))
+    assert fit_size(given, "cuda") == given
 
 
 @pytest.mark.parametrize(
@@ -157,21 +173,23 @@ def test_a_gpus_batch_leaves_enough_steps(characters: int) -> None:
     ],
 )
 def test_ngrams_are_as_long_as_counting_finds_useful(counted: list[float], order: int) -> None:
-    fitted = fit_ngrams(recipe_of(), (), counted)
+    fitted = fit_ngrams(recipe_of(), counted)
     assert fitted.model.ngram == order
     assert bool(fitted.why) == (order < 5)
     assert all(
         why.endswith("longer ones lower the loss of counting by less than 5%") for why in fitted.why
     )
     for given in (1, 2, 5, 7):
-        kept = fit_ngrams(recipe_of(ngram=given), {"ngram"}, counted)
+        kept = fit_ngrams(recipe_of(given={"ngram"}, ngram=given), counted)
         assert (kept.model.ngram, kept.why) == (given, ())
-    assert fit_to_corpus(fitted, (), 1000).model.ngram_dropout == (0 if order == 1 else 0.7)
+    assert fit_to_corpus(replace(fitted, train_characters=1000)).model.ngram_dropout == (
+        0 if order == 1 else 0.7
+    )
 
 
 def test_there_is_nothing_to_drop_without_ngrams() -> None:
-    assert fit_to_corpus(recipe_of(ngram=1), {"ngram": 1}, 1000).model.ngram_dropout == 0
-    assert fit_to_corpus(recipe_of(), {}, 1000).model.ngram_dropout > 0
+    assert fit_to_corpus(recipe_of(1000, given={"ngram"}, ngram=1)).model.ngram_dropout == 0
+    assert fit_to_corpus(recipe_of(1000)).model.ngram_dropout > 0
 
 
 @pytest.mark.parametrize("shape", KNOWN)
@@ -179,3 +197,17 @@ def test_the_work_of_a_shape_is_about_six_for_each_parameter(shape: dict[str, An
     model = recipe_of(**shape, ngram=1).model
     assert model.training_flops == pytest.approx(6 * model.parameters(), rel=0.1)
     assert recipe_of(**shape, ngram=4).model.training_flops == model.training_flops
+
+
+def test_costs_add_up() -> None:
+    measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
+    options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}
+    recipe = recipe_of(**options)
+    budget = costs(recipe, measured)
+    assert budget.remaining(recipe.train, 0) == 50 + 3 * (1 + 1)
+    assert budget.remaining(recipe.train, 90) == 5 + (1 + 1)
+    assert costs(recipe, measured, seconds=20.0).last == 10  # 5 seconds
+    assert last_seconds(recipe, measured) == 5
+    assert last_seconds(recipe.changed(eval_chars=2000), measured) == 2
+    whole = recipe.changed(eval_part=0)
+    assert (costs(whole, measured).evaluating, last_seconds(whole, measured)) == (5, 0)

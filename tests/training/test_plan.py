@@ -29,10 +29,10 @@ from gpt.storage.config_file import from_toml, to_toml
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
 from gpt.training.distributed import Ranks
+from gpt.training.fit import Measurement
 from gpt.training.launch import Launch
 from gpt.training.plan import environment, make_plan, usable_device
 from gpt.training.resume import CHANGEABLE, resume_plan
-from gpt.training.timing import Measurement
 from gpt.vocabulary import Vocabulary
 
 PIPE = io.BytesIO()
@@ -138,11 +138,11 @@ def test_the_steps_fit_the_minutes(
     assert budget is not None
     assert budget.seconds == 60 * minutes
     if budget.last:
-        last = 5e-5 * plan.validation.characters
+        last = 5e-5 * plan.manifest.val_characters
         assert budget.last * budget.per_step == pytest.approx(last)
-    evaluating = plan.measurement.evaluating(train, plan.validation)
+    assert budget.evaluating == 5e-5 * plan.manifest.part[0]
     assert evaluations_left(train) == evaluations
-    total = train.steps * 0.01 + evaluations * evaluating + last
+    total = train.steps * 0.01 + evaluations * budget.evaluating + last
     assert total == pytest.approx(60 * minutes, rel=0.01)
     assert train.warmup_steps == min(100, train.steps // 10)
     assert train.horizons == ((0, train.steps),)
@@ -158,10 +158,9 @@ def test_evaluations_take_a_twentieth_of_the_time_on_a_split_of_any_size(
 ) -> None:
     options = {**TINY, "steps": steps, "eval_interval": 0, **given}
     plan = make_plan(long, options, "classic", "cpu")
-    train, split = plan.manifest.train, plan.validation
+    train, (read, characters) = plan.manifest.train, plan.manifest.part
     count = evaluations_left(train)
-    read = split.read(train.eval_part)
-    assert read == min(split.characters, max(read, 1984))  # less would say little
+    assert read == min(characters, max(read, 1984))  # less would say little
     if read > 2000:
         assert count * read * 5e-5 <= 0.05 * steps * 0.01
     assert (steps == 500_000) == (train.eval_part == 0)
@@ -321,7 +320,7 @@ def test_another_environment_is_not_bit_exact_and_that_is_said(
         f"not bit-exact: this run was trained with threads 64, now it is {here['threads']}",
         f"not bit-exact: this run was trained with torch 2.0.0, now it is {here['torch']}",
     }
-    assert plan.manifest.environment == here
+    assert (plan.environment, plan.manifest.environment) == (here, before)
 
 
 @pytest.fixture
@@ -648,5 +647,4 @@ def test_a_shape_that_is_slower_than_another_promised_is_not_taken(
         assert replace(asked[-1], ngram_dropout=0, dropout=0) == replace(
             plan.manifest.model, ngram_dropout=0, dropout=0
         )
-        total = plan.measurement.total_seconds(plan.manifest.train, plan.validation)
-        assert total == pytest.approx(90, rel=0.01)
+        assert plan.costs.remaining(plan.manifest.train, 0) == pytest.approx(90, rel=0.01)

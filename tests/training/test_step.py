@@ -24,7 +24,6 @@ from gpt.training.step import (
     train_step,
     try_step,
 )
-from gpt.training.timing import Measurement, Validation
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -163,17 +162,6 @@ def test_running_out_of_memory_says_what_to_try(
 def test_other_errors_are_not_memorys(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)), memory_errors(MODEL, TRAIN):
         raise error
-
-
-def test_a_measurement_adds_up() -> None:
-    measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
-    config, split = TrainConfig(steps=100, eval_interval=40, eval_part=1000), Validation(5000, 100)
-    assert measured.total_seconds(config, split) == 50 + 3 * (1 + 1) + 1
-    assert measured.total_seconds(config, split, step=90) == 5 + (1 + 1) + 1
-    assert measured.last(config, split) == 5
-    assert measured.last(replace(config, eval_chars=2000), split) == 2
-    whole = replace(config, eval_part=0)
-    assert (measured.evaluating(whole, split), measured.last(whole, split)) == (5, 0)
 
 
 def test_measuring_trains_a_model_that_is_thrown_away() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TEXT, corpus_of, manifest_of
+from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks, rank
 
 from gpt.config.budget import Budget
@@ -126,9 +126,7 @@ def test_a_timed_run_that_was_stopped_ends_as_one_that_was_not(
         assert finish(trainer, stop)[-1] == Stopped(stop, "SIGTERM")
         clock.pauses(500)
         last = trainer.run.last()
-        trainer = at_work(
-            Trainer.resume(trainer.run, trainer.corpus, last, last.manifest.train, "cpu"), clock
-        )
+        trainer = at_work(resume(trainer.run, trainer.corpus, last), clock)
     finish(trainer)
     found, expected = trainer.run.last().manifest, unbroken.run.last().manifest
     assert found.train == expected.train
@@ -147,7 +145,7 @@ def test_a_timed_run_that_was_killed_goes_on_from_its_last_save(tmp_path: Path) 
     assert 0 < last.manifest.step < 50
     clock = Clock(late)
     clock.now += last.manifest.elapsed
-    again = Trainer.resume(trainer.run, trainer.corpus, last, last.manifest.train, "cpu")
+    again = resume(trainer.run, trainer.corpus, last)
     finish(at_work(again, clock))
     step = unbroken.config.steps
     assert again.run.last().manifest.train == unbroken.config
@@ -173,9 +171,7 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
 def test_other_steps_end_the_time_budget(tmp_path: Path) -> None:
     trainer = timed(tmp_path, Clock())
     finish(trainer, 30)
-    last = trainer.run.last()
-    longer = replace(last.manifest.train, steps=40, step_plan="")
-    again = Trainer.resume(trainer.run, trainer.corpus, last, longer, "cpu")
+    again = resume(trainer.run, trainer.corpus, trainer.run.last(), steps=40, step_plan="")
     assert again.manifest.budget is None
     assert finish(again)[-1] == Stopped(40, "finished")
 

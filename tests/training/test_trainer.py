@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TEXT, corpus_of, manifest_of, train_tiny
+from conftest import TEXT, corpus_of, manifest_of, resume, train_tiny
 
 import gpt
 from gpt.checks import Check
@@ -74,11 +74,9 @@ def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
     return events
 
 
-def resumed(trainer: Trainer) -> Trainer:
-    """Another trainer, which goes on from what this one saved last."""
-    return Trainer.resume(
-        trainer.run, trainer.corpus, trainer.run.last(), trainer.manifest.train, "cpu"
-    )
+def resumed(trainer: Trainer, **changed: Any) -> Trainer:
+    """Another trainer, which goes on from what this one saved last, with changed options."""
+    return resume(trainer.run, trainer.corpus, trainer.run.last(), **changed)
 
 
 def outcome(run: Run) -> tuple[Any, ...]:
@@ -149,8 +147,7 @@ def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path: Path) -> N
     trainer = new_trainer(tmp_path, steps=6)
     finish(trainer)
     assert finish(resumed(trainer)) == [Stopped(6, "finished")]
-    longer = replace(trainer.manifest.train, steps=12)
-    more = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), longer, "cpu")
+    more = resumed(trainer, steps=12)
     assert finish(more)[-1] == Stopped(12, "finished")
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
 
@@ -172,8 +169,7 @@ def test_going_on_with_another_text_makes_a_new_series_and_changes_nothing_old(
     texts = [first.corpus, *(another(first, word) for word in ("rat", "hat"))]
     base, evaluations = 18, [6, 12, *[18] * evaluated]
     for number, (text, end) in enumerate(zip(texts[1:], (42, 60), strict=True), start=1):
-        config = replace(first.manifest.train, steps=end)
-        later = Trainer.resume(first.run, text, first.run.last(), config, "cpu")
+        later = resume(first.run, text, first.run.last(), steps=end)
         assert files_of(first.run) == before
         events = finish(later)
         after = files_of(first.run)
@@ -212,8 +208,7 @@ def test_the_best_on_a_text_that_comes_again_is_of_its_newest_series(
     trainer = first = new_trainer(tmp_path, steps=6)
     finish(trainer)
     for text, end in ((another(first, "rat"), 12), (first.corpus, 18)):
-        config = replace(trainer.manifest.train, steps=end)
-        trainer = Trainer.resume(trainer.run, text, trainer.run.last(), config, "cpu")
+        trainer = resume(trainer.run, text, trainer.run.last(), steps=end)
         finish(trainer)
     best = trainer.run.best().manifest
     assert (best.step, best.val_loss, best.best_loss) == (18, 2.0, 2.0)
@@ -422,8 +417,7 @@ def test_the_best_steps_weights_are_evaluated_on_all(
 def test_a_new_best_has_not_been_evaluated_on_all(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, eval_part=64, steps=6)
     finish(trainer)
-    longer = replace(trainer.manifest.train, steps=18)
-    more = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), longer, "cpu")
+    more = resumed(trainer, steps=18)
     known = [more.manifest.whole_loss is not None]
     for event in more.events():
         if isinstance(event, Evaluated):
@@ -457,8 +451,7 @@ def test_losses_on_another_part_do_not_compete(
     trainer = new_trainer(tmp_path, eval_chars=64)
     finish(trainer, 7)
     assert trainer.run.last().manifest.best_step == 6
-    other = replace(trainer.manifest.train, eval_chars=80)
-    again = Trainer.resume(trainer.run, trainer.corpus, trainer.run.last(), other, "cpu")
+    again = resumed(trainer, eval_chars=80)
     assert again.manifest.best_step is None
     finish(again)
     assert (again.manifest.best_step, again.manifest.best_loss) == (24, 2.0)
@@ -496,8 +489,6 @@ def test_every_save_of_a_run_is_tried_also_when_it_goes_on(tmp_path: Path) -> No
     trainer.prove = prove
     finish(trainer, stop_after=8)
     assert steps == [0, 6, 8]
-    checkpoint, _ = trainer.run.last_valid()
-    config = checkpoint.manifest.train
-    trainer = Trainer.resume(trainer.run, trainer.corpus, checkpoint, config, "cpu", prove=prove)
+    trainer = resumed(trainer, prove=prove)
     finish(trainer)
     assert steps == [0, 6, 8, 12, 18, 24, 30]
