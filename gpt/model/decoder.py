@@ -32,9 +32,7 @@ class TorchDecoder:
         self.config = model.config
         self._model = _fused(model).to(device).eval()
         self._device = torch.device(device)
-        self._length = 0
-        self._state: _State | None = None
-        self._steps: Callable[[], None] = self._step
+        self._batch = self._length = 0
         self._draws: dict[SampleConfig, Callable[[], None]] = {}
 
     @property
@@ -45,15 +43,13 @@ class TorchDecoder:
     @torch.inference_mode()
     def start(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
-        if self._state is None or self._state.batch != len(ids):
-            self._state = _State(self, len(ids))
-            self._draws = {}
-            self._steps = self._repeated(self._step)  # before the cache holds anything
+        if len(ids) != self._batch:
+            self._allocate(len(ids))
         self._length = ids.shape[1]
-        at = torch.arange(self._length, device=self._device)
+        self._cache.at = torch.arange(self._length, device=self._device)
         tokens = torch.from_numpy(ids.astype(np.int64)).to(self._device)
-        self._state.logits.copy_(self._model(tokens, self._state.cache.move(at))[:, 0])
-        self._state.at.fill_(self._length)
+        self._logits.copy_(self._model(tokens, self._cache)[:, 0])
+        self._at.fill_(self._length)
         return self._read()
 
     @torch.inference_mode()
@@ -75,48 +71,58 @@ class TorchDecoder:
         As n times `step` and the sampler's `draw`, in one go.
         """
         count = len(uniforms)
-        state = self._take(ids, count)
-        state.uniforms[:count].copy_(torch.from_numpy(uniforms))
-        state.count.zero_()
-        filters = replace(config, length=0, n=1, seed=0)  # whatever else it says
+        self._take(ids, count)
+        self._uniforms[:count].copy_(torch.from_numpy(uniforms))
+        self._count.zero_()
+        filters = replace(config, length=0, n=1, seed=0)  # the options of `draw`
         if filters not in self._draws:
             self._draws[filters] = self._repeated(lambda: self._draw(filters))
-            state.count.zero_()
-            state.ids.copy_(torch.from_numpy(ids.astype(np.int64)))
+            self._count.zero_()  # the capture may have drawn
+            self._ids.copy_(torch.from_numpy(ids.astype(np.int64)))
         for _ in range(count):
             self._steps()
             self._draws[filters]()
         self._read()
-        return state.drawn[:count].cpu().numpy()
+        return self._drawn[:count].cpu().numpy()
 
-    def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> _State:
+    def _allocate(self, batch: int) -> None:
+        """Makes what a step reads and writes, at addresses that stay: a graph knows no other."""
+        config, device = self.config, self._device
+        self._cache = Cache(config, batch, device)
+        self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # where they go
+        self._logits = torch.zeros(batch, config.vocab_size, device=device)
+        self._count = torch.zeros(1, dtype=torch.int64, device=device)  # drawn so far
+        self._drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        self._uniforms = torch.zeros(AHEAD, batch, dtype=kind, device=device)
+        self._draws.clear()
+        self._steps = self._repeated(self._step)  # before the cache holds anything
+        self._batch = batch
+
+    def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> None:
         """The next characters of all streams. Raises IndexError where the window has no room."""
-        if self._state is None or self._length + count > self.config.block_size:
+        if self._length + count > self.config.block_size:
             raise IndexError(f"no room for {count} more after {self._length} characters")
         self._length += count
-        self._state.ids.copy_(torch.from_numpy(ids.astype(np.int64)))
-        return self._state
+        self._ids.copy_(torch.from_numpy(ids.astype(np.int64)))
 
     def _step(self) -> None:
-        """The state's next ids -> its logits; what a CUDA graph repeats."""
-        assert self._state is not None
-        state = self._state
-        state.logits.copy_(self._model(state.ids[:, None], state.cache.move(state.at))[:, 0])
-        state.at.add_(1)
+        """The next ids -> their logits; what a CUDA graph repeats."""
+        self._cache.at = self._at
+        self._logits.copy_(self._model(self._ids[:, None], self._cache)[:, 0])
+        self._at.add_(1)
 
     def _draw(self, config: SampleConfig) -> None:
-        """The state's logits -> its next ids, and a row of what was drawn."""
-        assert self._state is not None
-        state = self._state
-        chosen = draw(state.logits, state.uniforms.index_select(0, state.count)[0], config)
-        state.ids.copy_(chosen)
-        state.drawn.index_copy_(0, state.count, chosen[None])
-        state.count.add_(1)
+        """The logits -> the next ids, and a row of what was drawn."""
+        uniforms = self._uniforms.index_select(0, self._count)[0]
+        self._ids.copy_(draw(self._logits, uniforms, config))
+        self._drawn.index_copy_(0, self._count, self._ids[None])
+        self._count.add_(1)
 
     def _read(self) -> npt.NDArray[np.float32]:
-        """The state's logits. Raises FloatingPointError if one is not finite."""
-        assert self._state is not None
-        logits: npt.NDArray[np.float32] = self._state.logits.cpu().numpy().copy()
+        """The logits. Raises FloatingPointError if one is not finite."""
+        logits: npt.NDArray[np.float32] = self._logits.cpu().numpy().copy()
         if not np.isfinite(logits).all():
             raise FloatingPointError("its logits are not finite")
         return logits
@@ -143,19 +149,3 @@ def _fused(model: GPT) -> GPT:
     fused = GPT(replace(model.config, attention="fused"))
     fused.load_parameters(model.stored_parameters())
     return fused
-
-
-class _State:
-    """What a step reads and writes, at addresses that stay: a graph knows nothing else."""
-
-    def __init__(self, decoder: TorchDecoder, batch: int) -> None:
-        config, device = decoder.config, decoder._device
-        self.batch = batch
-        self.cache = Cache(config, batch, device)
-        self.ids = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.at = torch.zeros(1, dtype=torch.int64, device=device)  # where they go
-        self.logits = torch.zeros(batch, config.vocab_size, device=device)
-        self.count = torch.zeros(1, dtype=torch.int64, device=device)  # drawn so far
-        self.drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        self.uniforms = torch.zeros(AHEAD, batch, dtype=kind, device=device)

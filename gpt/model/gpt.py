@@ -52,11 +52,6 @@ class Cache:
         self._text = torch.full(before, -1, dtype=torch.int64, device=device)
         self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
 
-    def move(self, at: Tensor) -> Cache:
-        """Itself, for ids at these positions."""
-        self.at = at
-        return self
-
     def windows(self, ids: Tensor) -> Tensor:
         """(B, T) new ids -> (B, T, N): each after the N − 1 before it; −1 is before the text."""
         self._text.index_copy_(1, self.at + self._reach - 1, ids)
@@ -94,7 +89,8 @@ class GPT(nn.Module):
         """With a cache, the ids stand at its positions `at`, and only the logits after the last of
         them are computed: (B, 1, vocab_size). That takes fused attention.
         """
-        at, keys = (None, ids.shape[1]) if cache is None else (cache.at, self.config.block_size)
+        T = ids.shape[1]
+        at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
         x = self.token_embedding(ids)  # (B, T, C)
         if (ngrams := self.ngram_embedding) is not None:
             x = x + (ngrams(ids) if cache is None else ngrams.after(cache.windows(ids)))

@@ -2,11 +2,13 @@
 
 All share `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys, and
 `bias`, which may add to scores; each kind does one of the three (gpt/reading/positions.py has the
-same in numpy). They take the positions `at`, (T,), of what they are given, else the first T.
+same in numpy). They take the positions `at`, a slice or (T,), of what they are given.
 Tensor names: B T C H as ever, D head_size, S keys.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 
 ROTARY_BASE = 10_000.0
+Places: TypeAlias = "slice | Tensor"
 
 
 class Position(nn.Module):
@@ -29,20 +32,18 @@ class Position(nn.Module):
         """Buffer name -> the constants of this kind of positions, in float64."""
         return {}
 
-    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+    def embed(self, x: Tensor, at: Places) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
         return x
 
-    def rotate(
-        self, queries: Tensor, keys: Tensor, at: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:
         """Two (..., T, D) -> two (..., T, D)"""
         return queries, keys
 
-    def bias(self, keys: int, at: Tensor | None = None) -> Tensor | None:
-        """(H, T, S), S = keys: added to the scaled scores of the queries `at`, else of the first S.
+    def bias(self, keys: int, at: Places) -> Tensor | None:
+        """(H, T, S), S = keys: added to the scaled scores of the queries `at`, besides the mask.
 
-        None: nothing is added. The mask is not in it.
+        None: nothing is added.
         """
         return None
 
@@ -54,8 +55,8 @@ class Learned(Position):
         super().__init__(config)
         self.weight = nn.Parameter(torch.zeros(config.block_size, config.n_embd))
 
-    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        return x + (self.weight[: x.shape[1]] if at is None else self.weight[at])
+    def embed(self, x: Tensor, at: Places) -> Tensor:
+        return x + self.weight[at]
 
 
 class Sinusoidal(Position):
@@ -74,8 +75,8 @@ class Sinusoidal(Position):
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (T, C)
         return {"table": table[:, : config.n_embd]}
 
-    def embed(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        return x + (self.table[: x.shape[1]] if at is None else self.table[at])
+    def embed(self, x: Tensor, at: Places) -> Tensor:
+        return x + self.table[at]
 
 
 class Rotary(Position):
@@ -95,14 +96,11 @@ class Rotary(Position):
         angles = torch.outer(times, frequencies)  # (T, D/2)
         return {"turns": torch.stack((angles.cos(), angles.sin()), dim=-1)}  # (T, D/2, 2)
 
-    def rotate(
-        self, queries: Tensor, keys: Tensor, at: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        turns = self.turns[: queries.shape[-2]] if at is None else self.turns[at]
+    def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:
+        turns = torch.view_as_complex(self.turns[at])  # (T, D/2)
         return self._turn(queries, turns), self._turn(keys, turns)
 
-    def _turn(self, x: Tensor, parts: Tensor) -> Tensor:
-        turns = torch.view_as_complex(parts)  # (T, D/2)
+    def _turn(self, x: Tensor, turns: Tensor) -> Tensor:
         pairs = torch.view_as_complex(x.to(self.turns.dtype).view(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)  # (..., T, D)
 
@@ -123,9 +121,9 @@ class Alibi(Position):
         places = torch.where(heads < power, heads + 1, heads - power + 0.5)
         return {"slopes": 2.0 ** (-8 * places / power)}  # (H,)
 
-    def bias(self, keys: int, at: Tensor | None = None) -> Tensor | None:
+    def bias(self, keys: int, at: Places) -> Tensor | None:
         places = torch.arange(keys, device=self.slopes.device)
-        distances = (places if at is None else at)[:, None] - places  # (T, S)
+        distances = places[at][:, None] - places  # (T, S)
         return -self.slopes[:, None, None] * distances  # (H, T, S)
 
 

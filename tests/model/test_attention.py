@@ -19,6 +19,7 @@ from gpt.model.positions import POSITIONS
 from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 
+EVERY = slice(None)  # positions
 both = pytest.mark.parametrize("kind", ATTENTION)
 
 
@@ -117,9 +118,9 @@ def test_a_position_adds_to_the_stream_or_turns_or_adds_to_scores(position: Posi
     module, x = POSITIONS[position](config), torch.ones(1, 8, 4)
     for parameter in module.parameters():
         nn.init.ones_(parameter)
-    queries, keys = module.rotate(x[..., :2], x[..., :2])
-    added, turned = not torch.equal(module.embed(x), x), not torch.equal(queries, x[..., :2])
-    assert [added, turned, module.bias(8) is not None].count(True) == 1
+    queries, keys = module.rotate(x[..., :2], x[..., :2], EVERY)
+    added, turned = not torch.equal(module.embed(x, EVERY), x), not torch.equal(queries, x[..., :2])
+    assert [added, turned, module.bias(8, EVERY) is not None].count(True) == 1
     assert turned == (position == "rotary")
     assert torch.equal(queries, keys)
 
@@ -141,7 +142,7 @@ def test_the_slopes_of_alibi_are_those_of_the_paper_in_every_form(
     expected = -(2.0 ** -np.array(exponents))[:, None, None] * (
         np.arange(5)[:, None] - np.arange(5)
     )
-    torch_bias = POSITIONS["alibi"](config).bias(5)
+    torch_bias = POSITIONS["alibi"](config).bias(5, EVERY)
     assert torch_bias is not None
     np.testing.assert_allclose(torch_bias.numpy(), expected, rtol=1e-6)
     read = read_positions.POSITIONS["alibi"](config, {}, np.dtype(np.float64))
@@ -168,7 +169,8 @@ def test_a_bias_lowers_the_scaled_scores(kind: str) -> None:
 def test_a_rotary_score_depends_on_the_distance_alone() -> None:
     config = ModelConfig(vocab_size=2, block_size=32, n_head=1, n_embd=6)
     q, k = torch.randn(2, 6, generator=torch.Generator().manual_seed(3))
-    queries, keys = POSITIONS["rotary"](config).rotate(q.expand(32, 6), k.expand(32, 6))
+    rotary = POSITIONS["rotary"](config)
+    queries, keys = rotary.rotate(q.expand(32, 6), k.expand(32, 6), EVERY)
     scores = queries @ keys.T
     assert scores[0, 0] == pytest.approx(float(q @ k), abs=1e-5)
     torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1], rtol=0, atol=1e-5)
@@ -177,7 +179,8 @@ def test_a_rotary_score_depends_on_the_distance_alone() -> None:
 
 def test_sinusoids_are_those_of_the_paper() -> None:
     config = ModelConfig(vocab_size=2, block_size=4, n_head=1, n_embd=4, position="sinusoidal")
-    row = POSITIONS["sinusoidal"](config).embed(torch.zeros(1, 4, 4))[0, 3].tolist()
+    sinusoidal = POSITIONS["sinusoidal"](config)
+    row = sinusoidal.embed(torch.zeros(1, 4, 4), EVERY)[0, 3].tolist()
     expected = [math.sin(3), math.cos(3), math.sin(3 / 100), math.cos(3 / 100)]
     assert row == pytest.approx(expected, abs=1e-6)
 
