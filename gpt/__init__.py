@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Any
 from gpt.version import __version__
 
 if TYPE_CHECKING:
-    from gpt.config import ModelConfig, SampleConfig, TrainConfig
-    from gpt.errors import GptxError
-    from gpt.loading import load
-    from gpt.trained import TrainedGPT
-
-__all__ = [
-    "GptxError",
-    "ModelConfig",
-    "SampleConfig",
-    "TrainConfig",
-    "TrainedGPT",
-    "__version__",
-    "load",
-]
+    from gpt.config import ModelConfig as ModelConfig
+    from gpt.config import SampleConfig as SampleConfig
+    from gpt.config import TrainConfig as TrainConfig
+    from gpt.errors import GptxError as GptxError
+    from gpt.loading import load as load
+    from gpt.trained import TrainedGPT as TrainedGPT
 
 _HOMES = {
     "GptxError": "gpt.errors",
@@ -33,6 +25,7 @@ _HOMES = {
     "TrainedGPT": "gpt.trained",
     "load": "gpt.loading",
 }
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -63,23 +63,20 @@ class Saved:
         Raises TextError if there is no run, or if its corpus has changed or cannot be found. With
         a purpose the error begins with it, and ends with what to do: `no_run` if there is no run.
         """
+        from gpt.corpus.corpus import find_corpus
+
         try:
-            return self._splits(data)
+            if self.manifest is None:
+                raise TextError(
+                    f"{self.name} is a model file without its run, so its corpus is unknown"
+                )
+            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
+            return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
         except TextError as error:
             if not purpose:
                 raise
             advice = restore if self.manifest else no_run
             raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
-
-    def _splits(self, data: Path) -> tuple[Ids, Ids]:
-        from gpt.corpus.corpus import find_corpus
-
-        if self.manifest is None:
-            raise TextError(
-                f"{self.name} is a model file without its run, so its corpus is unknown"
-            )
-        corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
-        return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
 
     def is_corpus(self, path: Path, characters: int) -> bool:
         """Whether a file of so many characters is the whole text that the run was trained and
@@ -156,11 +153,12 @@ def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best")
 def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
     """The checkpoint at a path that `load` accepts. Raises CheckpointError, ConfigError."""
     path = Path(place).resolve()
-    if os.path.isfile(path):
-        _must_be_best(step, place)
+    is_file, is_step = os.path.isfile(path), os.path.isfile(path / MANIFEST)
+    if (is_file or is_step) and str(step) != "best":
+        raise ConfigError("step", f"{place} has one step only; leave `step` out")
+    if is_file:
         return Saved(str(place), read_model(path), None)
-    if os.path.isfile(path / MANIFEST):
-        _must_be_best(step, place)
+    if is_step:
         checkpoint = Checkpoint.open(path)
         return Saved(path.parent.name, checkpoint.model(), checkpoint.manifest)
     if not os.path.isdir(path):
@@ -177,12 +175,6 @@ def _is_model(place: str) -> bool:
     """Whether the path is a file, a checkpoint's folder or a run's folder."""
     path = Path(place)
     return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
-
-
-def _must_be_best(step: str | SupportsIndex, place: str | Path) -> None:
-    """Raises ConfigError if a step is chosen at a place that has only one."""
-    if str(step) != "best":
-        raise ConfigError("step", f"{place} has one step only; leave `step` out")
 
 
 def _try_torch(device: str) -> None:

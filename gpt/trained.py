@@ -38,7 +38,7 @@ class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device, when the first text is generated.
-    probe_error: the largest difference from torch's logits at saving; `proof` has its bound.
+    proof: the largest difference from torch's logits at saving, and its bound.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class TrainedGPT:
         self._open_device = open_device
         self._decoder_free = threading.Lock()
         self.proof = prove(self.reader, stored.probe)
-        self.probe_error = self.proof.error
         if not self.proof.passed:
             raise CheckpointError(
                 f"damaged: {stored.source} computes other logits than torch did at saving "

@@ -33,8 +33,8 @@ def trained(stored: StoredModel) -> TrainedGPT:
 
 
 def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> None:
-    assert 0 < trained.probe_error < 1e-5
-    assert trained.probe_error == trained.proof.error <= trained.proof.bound < 1e-3
+    assert 0 < trained.proof.error < 1e-5
+    assert trained.proof.error <= trained.proof.bound < 1e-3
     assert repr(trained) == "<TrainedGPT tiny step 12: 2 layers × 2 heads × 8, 15 characters>"
 
 

@@ -18,28 +18,6 @@ from gpt.config import ModelConfig
 EPSILON = 1e-5
 
 
-class LayerNorm(nn.Module):
-    """Zero mean, unit variance, then a learned gain (Ba et al. 2016); the bias is optional."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.n_embd))
-        self.bias = nn.Parameter(torch.zeros(config.n_embd)) if config.bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, EPSILON)
-
-
-class RMSNorm(nn.Module):
-    """Unit root mean square (Zhang & Sennrich 2019), without a gain: the next matrix has one."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x)
-
-
 def rms_norm(x: Tensor) -> Tensor:
     """x / sqrt(mean(x²) + epsilon) over the last axis."""
     return F.rms_norm(x, x.shape[-1:], eps=EPSILON)
@@ -66,24 +44,24 @@ class ReluSquared(torch.autograd.Function):
         return torch.addcmul(zero, gradient, positive, value=2)
 
 
-def relu_squared(x: Tensor) -> Tensor:
-    """max(x, 0)², elementwise."""
-    return ReluSquared.apply(x)  # type: ignore[no-any-return, no-untyped-call]
-
-
 def swiglu(x: Tensor) -> Tensor:
     """(…, 2n) -> (…, n): SiLU of the first half, the gate, times the second (Shazeer 2020)."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
-NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
+#: "layer" has a learned gain (Ba et al. 2016). "rms" has none, as the next matrix has one (Zhang &
+#: Sennrich 2019).
+NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "layer": lambda config: nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias),
+    "rms": lambda config: nn.RMSNorm(config.n_embd, EPSILON, elementwise_affine=False),
+}
 
 #: GELU in its tanh form (Hendrycks & Gimpel 2016), as in GPT-2: numpy has a tanh and no erf.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
-    "relu2": relu_squared,
+    "relu2": ReluSquared.apply,
     "swiglu": swiglu,
 }
 

@@ -215,17 +215,12 @@ class Ranks:
         """The module to call instead of the model while training."""
         return self._nets[model][1] if model in self._nets else model
 
-    @contextlib.contextmanager
-    def unsent(self, model: GPT, keep: bool) -> Iterator[None]:
-        """Inside, if `keep`, gradients add up on this rank and are not sent."""
-        net = self._nets[model][0] if self.size > 1 else model
-        if keep and isinstance(net, nn.parallel.DistributedDataParallel):
-            with net.no_sync():
-                yield
-            return
+    def send(self, model: GPT, now: bool) -> None:
+        """Whether the next forward and backward pass sends gradients, or adds them up here."""
         if self.shard:
-            cast(Any, net).set_requires_gradient_sync(not keep)
-        yield
+            cast(Any, model).set_requires_gradient_sync(now)
+        elif self.size > 1:
+            cast(Any, self._nets[model][0]).require_backward_grad_sync = now
 
     def forget(self, model: GPT) -> None:
         """Drops what `prepare` made."""

@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
 from gpt.devices import physical_memory
-from gpt.errors import NumericsError, OutOfMemory
+from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.storage.manifest import Manifest
 from gpt.training.device_batches import Fed, kept_near, windows
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.evaluation import at_once, evaluate
@@ -55,7 +54,8 @@ def train_step(
         share = (part.stop - part.start) / config.batch_size
         rows = part if share else slice(1)  # all ranks must compute; this row has weight 0
         inputs, targets = windows(ids, config, step, block_size, rows, device)  # (b, T) each
-        with ranks.unsent(model, number < len(pieces)), tensor_floats(config, device):
+        ranks.send(model, now=number == len(pieces))
+        with tensor_floats(config, device):
             with low_precision(config, device):
                 logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
                 loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * share
@@ -88,18 +88,6 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
             else f"--block-size {max(1, model.block_size // 2)}"
         )
         raise OutOfMemory(f"out of memory; try {smaller}") from error
-
-
-def not_finite(step: int, what: str, manifest: Manifest, saved: int | None) -> NumericsError:
-    """The error of a loss or gradient that is not finite. saved: the last step that was."""
-    remedies = ["a lower --learning-rate"]
-    remedies += ["--embedding-lr"] * (manifest.train.embedding_lr > 0)
-    remedies += ["--ngram-lr"] * (manifest.model.ngram > 1)
-    remedies += ["--grad-clip 1"] * (not 0 < manifest.train.grad_clip <= 1)
-    return NumericsError(
-        f"{what} is not a finite number at step {step}; last good: step {saved or 0}. "
-        f"Try {' or '.join(remedies)}"
-    )
 
 
 def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> None:

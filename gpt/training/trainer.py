@@ -17,6 +17,7 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due
 from gpt.corpus.corpus import Corpus
+from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
@@ -43,7 +44,7 @@ from gpt.training.events import (
     Stopped,
 )
 from gpt.training.optim import Average, Optimizer, learning_rate
-from gpt.training.step import memory_errors, not_finite, train_step
+from gpt.training.step import memory_errors, train_step
 
 EXCERPT_LENGTH = 1000  # characters of the validation split that travel with the model
 
@@ -277,5 +278,14 @@ class Trainer:
             self._note(budget=replace(manifest.budget, saving=took))
 
     def _check(self, finite: bool, step: int, what: str) -> None:
-        if not finite:
-            raise not_finite(step, what, self.manifest, self._saved_step)
+        """Raises NumericsError with what to try, unless `what` is finite."""
+        if finite:
+            return
+        remedies = ["a lower --learning-rate"]
+        remedies += ["--embedding-lr"] * (self.config.embedding_lr > 0)
+        remedies += ["--ngram-lr"] * (self.manifest.model.ngram > 1)
+        remedies += ["--grad-clip 1"] * (not 0 < self.config.grad_clip <= 1)
+        raise NumericsError(
+            f"{what} is not a finite number at step {step}; last good: step "
+            f"{self._saved_step or 0}. Try {' or '.join(remedies)}"
+        )

@@ -87,7 +87,7 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
     assert all(check.passed for check in attention.checks)
     assert {check.name: check.bound for check in attention.checks}[WEIGHTS] < 1e-6
     assert attention.checks[1].error == attention.checks[1].bound == 0.0
-    assert attention.checks[-1].error == trained.probe_error > 0
+    assert attention.checks[-1].error == trained.proof.error > 0
     assert (attention.text, len(attention.ids)) == (text, len(text))
 
 
