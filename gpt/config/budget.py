@@ -43,18 +43,13 @@ class Budget:
             raise ValueError("budget: a time is negative")
 
     def stepped(self, seconds: float) -> Budget:
-        """One more step is done."""
-        return replace(self, steps=self.steps + 1, stepping=self.stepping + seconds)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether to check the plan now: at most 1 / LOOK times in a run that ends on time."""
-        return self.steps > 0 and self.stepping >= LOOK * self.seconds
-
-    def updated(self) -> Budget:
-        """With the speed of the steps since the last check."""
-        now = self.stepping / max(1, self.steps)
-        per_step = (1 - NEWEST) * self.per_step + NEWEST * now
+        """After one more step. When a check of the plan is due, with the speed of the steps since
+        the last check, and `steps` 0: at most 1 / LOOK times in a run that ends on time.
+        """
+        steps, stepping = self.steps + 1, self.stepping + seconds
+        if stepping < LOOK * self.seconds:
+            return replace(self, steps=steps, stepping=stepping)
+        per_step = (1 - NEWEST) * self.per_step + NEWEST * (stepping / steps)
         return replace(self, per_step=per_step, steps=0, stepping=0.0)
 
     def remaining(self, config: TrainConfig, step: int) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, cast
@@ -48,7 +48,8 @@ class Ranks:
             raise ConfigError("shard", "needs several processes; start them with torchrun")
         self._stop_requested = False  # by this rank
         self._stop_requests, self._device = 0.0, "cpu"  # of all ranks, at the last `total`
-        self._nets: dict[GPT, tuple[nn.Module, nn.Module]] = {}  # wrapped for the ranks, compiled
+        # Wrapped for the ranks, and what computes with it: the same, or compiled.
+        self._nets: dict[GPT, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {}
         self._store = store
         if self.size > 1 and store is None:
             found, _, _ = next(rendezvous("env://"))
@@ -211,8 +212,8 @@ class Ranks:
         net.zero_grad()
         return net
 
-    def net(self, model: GPT) -> nn.Module:
-        """The module to call instead of the model while training."""
+    def net(self, model: GPT) -> Callable[[Tensor], Tensor]:
+        """What to call instead of the model while training."""
         return self._nets[model][1] if model in self._nets else model
 
     def send(self, model: GPT, now: bool) -> None:

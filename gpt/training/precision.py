@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gpt.config import TrainConfig
 from gpt.devices import report_failure
@@ -45,23 +45,22 @@ def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-def compiled(net: nn.Module, config: TrainConfig) -> nn.Module:
-    """The net, with --compile compiled: worth it after minutes (benchmarks/LOG.md)."""
-    return _Compiled(net) if config.compile else net
+def compiled(net: nn.Module, config: TrainConfig) -> Callable[[Tensor], Tensor]:
+    """The net, with --compile compiled: worth it after minutes (benchmarks/LOG.md).
 
+    If the compiler fails, it prints one line, and the net computes uncompiled.
+    """
+    if not config.compile:
+        return net
+    called: Callable[[Tensor], Tensor] = torch.compile(net)
 
-class _Compiled(nn.Module):
-    """Calls the compiled net; if the compiler fails, prints one line and calls the net itself."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self._net, self._called = net, cast(nn.Module, torch.compile(net))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The net's output."""
+    def call(inputs: Tensor) -> Tensor:
+        nonlocal called
         try:
-            return cast(torch.Tensor, self._called(inputs))
+            return called(inputs)
         except torch._dynamo.exc.TorchDynamoException as error:
             report_failure("--compile", error, "training goes on uncompiled")
-            self._called = self._net
-            return cast(torch.Tensor, self._net(inputs))
+            called = net
+            return cast(Tensor, net(inputs))
+
+    return call

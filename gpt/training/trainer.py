@@ -179,8 +179,8 @@ class Trainer:
         took = self._lap()
         if self.manifest.budget is not None:
             budget = self.manifest.budget.stepped(took)
-            self._note(budget=budget.updated() if budget.is_due else budget)
-            if budget.is_due and step < self.config.steps:
+            self._note(budget=budget)
+            if budget.steps == 0 and step < self.config.steps:
                 self._replan(step)
 
     def _lap(self, *, counted: bool = True) -> float:

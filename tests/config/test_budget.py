@@ -30,9 +30,8 @@ def ends(
         took = 0.1 * slower(elapsed)
         elapsed, step = elapsed + took, step + 1
         budget = budget.stepped(took)
-        if budget.is_due:
-            budget = budget.updated()
-            config = budget.replan(config, step, elapsed) if step < config.steps else config
+        if budget.steps == 0 and step < config.steps:
+            config = budget.replan(config, step, elapsed)
         if is_due(config, step):
             elapsed += (0.4 + 0.6) * slower(elapsed)
     return elapsed + 2.0 * slower(elapsed), config
