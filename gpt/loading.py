@@ -1,4 +1,4 @@
-"""From a place on disk to a trained GPT: where readers, files and devices meet."""
+"""Opens a trained GPT from a path on the disk, for a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
     name: the run's name. A model file without its run has its path as name, and no manifest.
-    device: what `model` writes with.
+    device: where `model` generates text.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A trained GPT with its vocabulary, opened and proven: what a notebook or a command works with."""
+"""A trained GPT with its vocabulary, opened and proven, for notebooks and commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
 from gpt.storage.checkpoint import step_folder
 from gpt.storage.model_file import StoredModel
 
-if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
+if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
     from gpt.heads.logit_lens import Lens
@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is 
     from gpt.reading.score import Score, Surprises
     from gpt.vocabulary import Ids
 
-STREAM = 10_000  # bytes of Python's own for a sample: its random numbers, its text
+STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class TrainedGPT:
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
-    open_device makes the decoder of a device, when the first text is generated.
+    open_device makes the decoder of a device; called when the first text is generated.
     proof: the largest difference from torch's logits at saving, and its bound.
     """
 
@@ -181,7 +181,7 @@ class TrainedGPT:
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
-        if truncate and unknown == "error":  # what is left out need not be known
+        if truncate and unknown == "error":  # characters that are cut off may be unknown
             text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
         if truncate:
@@ -239,9 +239,9 @@ class TrainedGPT:
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
     ) -> Lesson:
-        """The way from the text to its next character, through one head, every stage a table.
+        """How the model computes the text's next character, through one head; a table a stage.
 
-        Raises ConfigError for a layer or head that there is not, TextError for an empty or too
+        Raises ConfigError for a layer or head that does not exist, TextError for an empty or too
         long text and for unknown characters.
         """
         from gpt.explain.own_model import walk
@@ -261,7 +261,7 @@ class TrainedGPT:
         return look(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:
-        """A first text to look at: the validation split's first good line, cut between words."""
+        """An example text: the validation split's first long line, cut between words."""
         lines = self.stored.excerpt.split("\n")
         whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
         good = [line.strip() for line in whole if len(line.strip()) >= length]

@@ -1,4 +1,4 @@
-"""From Python: whatever place is named opens, the same text is written, and torch stays out."""
+"""Loading from Python: all kinds of paths open, the text is the same, and torch is not imported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:
             gpt.load(run, step=wrong)  # type: ignore[arg-type]
 
 
-def test_a_step_of_what_has_only_one_is_refused(fresh: Checkpoint) -> None:
+def test_step_is_refused_where_there_is_only_one(fresh: Checkpoint) -> None:
     for place in (fresh.path, fresh.path / MODEL):
         for step in ("last", "12", 12):
             with pytest.raises(ConfigError, match=f"^step: {place} has one step only"):
@@ -72,14 +72,14 @@ def test_without_a_place_it_is_the_checkpoints_folder(
 
 
 @pytest.mark.parametrize("name", ["missing", "empty", "empty/model.safetensors"])
-def test_where_nothing_is_it_is_said_how_to_train(tmp_path: Path, name: str) -> None:
+def test_without_a_checkpoint_the_error_says_how_to_train(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     place = tmp_path / name
     with pytest.raises(CheckpointError, match=f"^no checkpoint in {place}; train one with: gptx"):
         gpt.load(place)
 
 
-def test_a_place_that_is_named_never_falls_back(fresh: Checkpoint) -> None:
+def test_a_damaged_place_is_refused_not_replaced_by_another(fresh: Checkpoint) -> None:
     (fresh.path / MODEL).write_bytes(b"damaged")
     for place in (fresh.path, fresh.path / MODEL):
         with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
@@ -88,7 +88,7 @@ def test_a_place_that_is_named_never_falls_back(fresh: Checkpoint) -> None:
         gpt.load(fresh.path.parent, step="last")
 
 
-def test_what_it_writes_depends_on_the_seed_alone(tiny: Checkpoint) -> None:
+def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:
     models = [gpt.load(tiny.path) for _ in range(2)]
     texts = [model.generate("the ", length=60) for model in models for _ in range(2)]
     assert len(set(texts)) == 1

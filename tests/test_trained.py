@@ -1,4 +1,4 @@
-"""A checkpoint opens proven or not at all; what it writes, shows and scores is repeatable."""
+"""A checkpoint opens only if its probe is proven; its texts, maps and scores are repeatable."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_a_model_that_computes_other_logits_does_not_open(
         TrainedGPT(replace(stored, tensors=tensors))
 
 
-def test_the_same_seed_gives_the_same_text_and_another_another(trained: TrainedGPT) -> None:
+def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(
+    trained: TrainedGPT,
+) -> None:
     texts = [trained.generate("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     assert all(text.startswith("the cat") and len(text) == 57 for text in texts)
@@ -79,7 +81,7 @@ def test_no_length_writes_nothing(trained: TrainedGPT, prompt: str) -> None:
     assert trained.generate(prompt, length=0) == prompt
 
 
-def test_it_stops_before_a_stop(trained: TrainedGPT) -> None:
+def test_generation_ends_before_a_stop_text(trained: TrainedGPT) -> None:
     free = trained.generate("the", length=200, temperature=0.9)
     stop = free[50:52]
     expected = "the" + free[3:].split(stop)[0]
@@ -114,7 +116,7 @@ def untouched(trained: TrainedGPT) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("untouched")
-def test_looking_and_writing_leave_no_trace(trained: TrainedGPT) -> None:
+def test_attention_and_generation_change_no_state(trained: TrainedGPT) -> None:
     first = trained.attention("the cat").layers[1].weights
     trained.generate("the", length=40)
     trained.score(TEXT)
@@ -153,7 +155,7 @@ def test_an_example_is_always_a_part_of_the_text_that_fits(
     assert example in excerpt
 
 
-def test_streams_in_turns_write_what_each_writes_alone(trained: TrainedGPT) -> None:
+def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> None:
     config = SampleConfig(length=60, n=2)
     prompts = ("the cat", "a mat", "no")
     alone = [list(trained.stream(prompt, config)) for prompt in prompts]
@@ -167,7 +169,7 @@ def test_streams_in_turns_write_what_each_writes_alone(trained: TrainedGPT) -> N
     assert list(trained.stream(prompts[0], config)) == alone[0]
 
 
-def test_threads_that_share_a_model_get_what_one_gets_alone(trained: TrainedGPT) -> None:
+def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -> None:
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
         weights = trained.attention(text).stage("weights", 1, 0)

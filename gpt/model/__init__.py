@@ -1,4 +1,4 @@
-"""What a GPT is, in torch: ids in, logits out. Knows no text, no files and no training."""
+"""The GPT in torch: ids -> logits. Text, files and training are elsewhere."""
 
 from gpt.model.gpt import GPT, initialise
 

@@ -5,8 +5,8 @@ concatenate and project (Vaswani et al. 2017); only some positions have a bias. 
 the same packed checkpoint layout: `qkv` holds the rows of all heads' queries, then keys, then
 values.
 Other kinds of attention are arguments. memory: (B, S, C), what keys and values come from, instead
-of x; it has no positions. allowed: (T, S), True where a query may look at a key; if None, at itself
-and what came before it, or at all of a memory. bias: (H, T, S), added to the scaled scores.
+of x; it has no positions. allowed: (T, S), True where a query may attend to a key; None: to its own
+and earlier positions, or to all of a memory. bias: (H, T, S), added to the scaled scores.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
@@ -146,7 +146,7 @@ class FusedAttention(nn.Module):
 
 
 def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
-    """(1, H, T, S) what is added to scores: the bias, and −inf where a query may not look."""
+    """(1, H, T, S) what is added to scores: the bias, and −inf where attention is not allowed."""
     return (bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))[None]
 
 

@@ -1,11 +1,10 @@
 """The torch model as a decoder, for devices that numpy does not reach.
 
-A cache of fixed size, a step that a CUDA graph repeats, and drawing on the device, so that many
-characters need one copy to the host. It raises whatever torch raises; the caller then continues
-with numpy (gpt/reading/fallback.py).
+The cache has a fixed size, a CUDA graph repeats a step, and characters are drawn on the device, so
+that many characters need one copy to the host. It raises whatever torch raises; the caller then
+continues with numpy (gpt/reading/fallback.py).
 
-numpy in, numpy out, like the reader's decoder, and held to it by tests. The forward is the model's
-own, with a cache. Tensor names: B batch.
+Arguments and results are numpy's, as of numpy's decoder; tests compare both. Tensor names: B batch.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class TorchDecoder:
         return self._drawn[:count].cpu().numpy()
 
     def _allocate(self, batch: int) -> None:
-        """Makes what a step reads and writes, at addresses that stay: a graph knows no other."""
+        """Makes what a step reads and writes, at fixed addresses, as a CUDA graph needs."""
         config, device = self.config, self._device
         self._cache = Cache(config, batch, device)
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
@@ -133,7 +132,7 @@ class TorchDecoder:
             return work
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # whatever is only allocated or chosen once
+        with torch.cuda.stream(side):  # what is allocated or chosen only once
             work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""The decoder-only transformer: ids -> logits, nothing else. No loss, no sampling, no files."""
+"""The decoder-only transformer: ids -> logits. Loss, sampling and files are elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INIT_STD = 0.02
 
 
 class Block(nn.Module):
-    """Communication, then computation, each normalised first and added to the stream."""
+    """Attention, then feed-forward; each reads the normalised stream and is added to it."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -29,16 +29,16 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
 
     def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None, **more: Any) -> Tensor:
-        """more: what else the attention takes."""
+        """more: further arguments of the attention."""
         x = x + self.attention(self.norm1(x), rotate, bias, **more)
         return x + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class Cache:
-    """Keys and values of the positions so far, at addresses that stay: a CUDA graph knows no other.
+    """Keys and values of the positions so far, at fixed addresses, as a CUDA graph needs.
 
-    (L, B, H, S, D), S = block_size; and the text, which n-grams reach back into. at: (T,), the
-    positions of the ids that a forward is given with the cache.
+    (L, B, H, S, D), S = block_size; and the text, for n-grams. at: (T,), the positions of the ids
+    that a forward gets together with the cache.
     """
 
     at: Tensor
@@ -86,8 +86,8 @@ class GPT(nn.Module):
             self.lm_head.weight = self.token_embedding.weight
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
-        """With a cache, the ids stand at its positions `at`, and only the logits after the last of
-        them are computed: (B, 1, vocab_size). That takes fused attention.
+        """With a cache, the ids are at its positions `at`, and only the logits after the last of
+        them are computed: (B, 1, vocab_size). That needs fused attention.
         """
         T = ids.shape[1]
         at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
@@ -108,15 +108,15 @@ class GPT(nn.Module):
         return {name: state[name].detach() for name in self.config.shapes()}
 
     def load_parameters(self, stored: dict[str, Tensor]) -> None:
-        """Takes what `stored_parameters` gave, whichever attention gave it."""
+        """Sets what `stored_parameters` returned, of either kind of attention."""
         tied = {"lm_head.weight": stored["token_embedding.weight"]} if self.config.tied else {}
         self.load_state_dict({**stored, **tied})
 
 
 def initialise(model: GPT, seed: int) -> None:
-    """GPT-2's start: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
+    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
 
-    n-gram embeddings start from nothing.
+    n-gram embeddings start at zero.
     A pure function of config and seed: both forms of attention start from the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The parts of a block that look at one position at a time: norms, activations, feed-forward.
+"""The parts of a block that compute each position alone: norms, activations, feed-forward.
 
 Tensor names: B batch, T time, C n_embd.
 """
@@ -70,7 +70,7 @@ class Dropout(nn.Module):
     """Zero with probability p while training, the rest larger by as much (Srivastava et al. 2014).
 
     On a CPU, torch draws 32 bits a number, one after the other; here a byte decides, so p counts in
-    256ths. That takes a quarter of the time, and dropout would else be a third of a step.
+    256ths. That takes a quarter of the time; otherwise dropout would take a third of a step.
     """
 
     def __init__(self, p: float) -> None:
@@ -89,7 +89,7 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): wider, an activation, and back; how wide, the config says."""
+    """(B, T, C) -> (B, T, C): up to config.widened numbers, an activation, and down to C."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

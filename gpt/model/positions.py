@@ -1,7 +1,7 @@
-"""How a model knows where a character stands.
+"""How the position of a character enters the model.
 
-All share `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys, and
-`bias`, which may add to scores; each kind does one of the three (gpt/reading/positions.py has the
+All kinds have `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys,
+and `bias`, which may add to scores; each does one of the three (gpt/reading/positions.py has the
 same in numpy). They take the positions `at`, a slice or (T,), of what they are given.
 Tensor names: B T C H as ever, D head_size, S keys.
 """

@@ -1,6 +1,6 @@
 """Drawing characters on a device: the filters and the draw of gpt/reading/sampler.py, in torch.
 
-The same steps in float64, so that the same uniforms draw the same characters. Knows no decoder.
+The same steps in float64, so that the same uniforms draw the same characters.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
 fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3). This module adds what they leave open: which rank reads which rows, the exchange of
+2020, ZeRO-3). This module adds the rest: which rank reads which rows, the exchange of
 sparse gradients, a stop of all ranks after the same step, and messages before the process group
 exists. A single process calls the same functions, which then exchange nothing.
 """
@@ -34,7 +34,7 @@ POLL = 0.05  # seconds
 
 
 class Ranks:
-    """All ranks, as one process sees them. Call `init` before numbers are exchanged.
+    """All ranks, from the view of one process. Call `init` before numbers are exchanged.
 
     shard: whether weights, gradients and moments are sharded over the ranks. Raises ConfigError.
     """

@@ -32,7 +32,7 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (10_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
-MOST_EPOCHS = 15  # of a corpus; with more, the model memorises it
+MOST_EPOCHS = 15  # of a corpus; with more, the model memorises the text
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 characters
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
@@ -193,7 +193,7 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
 
 
 def ngram_dropout(epochs: float) -> float:
-    """None up to two fifths of an epoch, then the more the oftener an n-gram is seen again."""
+    """None up to two fifths of an epoch; then it grows with the number of epochs."""
     doublings = math.log2(max(epochs, 0.4) / 0.4)
     return round(min(MOST_NGRAM_DROPOUT, 0.14 * doublings), 2)
 

@@ -1,9 +1,9 @@
 """The processes that torchrun starts: how many there are, and how they find the same run and text.
 
 torchrun starts all processes again after one has died. A run has a file with the launch's name, so
-that the next attempt goes on with this run. The first rank finds the corpus and the checkpoint and
+that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and
 publishes where they are; `--data` and `--checkpoints` must be the same folders on all machines.
-Knows no torch.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Launch:
 
 
 def _agent() -> str:
-    """The process that started this one: it remains when it starts all again."""
+    """The process that started this one: it stays the same when it starts all ranks again."""
     return f"{socket.gethostname()}:{os.getppid()}"
 
 

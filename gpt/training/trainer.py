@@ -109,7 +109,7 @@ class Trainer:
         return self.average.model if self.average else self.model
 
     def stop(self, reason: str) -> None:
-        """Asks for an end after the current step, with everything saved; on all ranks."""
+        """Requests that all ranks save everything and end after the current step."""
         self._stop_reason = reason
         self.ranks.request_stop()
 

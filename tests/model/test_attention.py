@@ -55,7 +55,7 @@ def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
 
 
 @both
-def test_normalised_queries_and_keys_have_no_length(kind: str) -> None:
+def test_normalised_queries_and_keys_have_unit_rms(kind: str) -> None:
     x = torch.tensor([[[30.0, 40.0, 3.0, 4.0], [0.3, -0.4, 6.0, 8.0]]])
     attention = attention_of(kind, qk_norm=True)
     y = attention(x, unturned)[0, 1].tolist()
@@ -84,7 +84,7 @@ def test_dropout_drops_weights_and_output_while_training_only(kind: str) -> None
 
 
 @both
-def test_what_is_allowed_by_default_is_the_past(kind: str) -> None:
+def test_by_default_attention_is_causal(kind: str) -> None:
     x, attention = torch.randn(2, 5, 4), attention_of(kind)
     past = torch.ones(5, 5, dtype=torch.bool).tril()
     torch.testing.assert_close(attention(x, unturned, allowed=past), attention(x, unturned))
@@ -93,7 +93,7 @@ def test_what_is_allowed_by_default_is_the_past(kind: str) -> None:
     assert not torch.allclose(whole, attention(x, unturned))
 
 
-def test_both_attentions_look_at_a_memory_alike() -> None:
+def test_both_attentions_compute_the_same_on_a_memory() -> None:
     random = torch.Generator().manual_seed(4)
     x, memory = torch.randn(2, 3, 4, generator=random), torch.randn(2, 7, 4, generator=random)
     allowed = torch.rand(3, 7, generator=random) < 0.6

@@ -34,7 +34,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     return TrainedGPT(tiny.model())
 
 
-def test_its_logits_are_numpys_at_every_step(decoder: TorchDecoder, trained: TrainedGPT) -> None:
+def test_logits_equal_numpys_at_every_step(decoder: TorchDecoder, trained: TrainedGPT) -> None:
     ids = np.random.default_rng(4).integers(len(trained.vocabulary), size=(3, 16))
     numpys = CachedDecoder(trained.reader)
     for start in (1, 15, 5):  # starting again forgets what came before
@@ -50,7 +50,7 @@ def test_its_logits_are_numpys_at_every_step(decoder: TorchDecoder, trained: Tra
 @pytest.mark.parametrize(
     "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "typical_p": 0.5}], ids=str
 )
-def test_its_text_is_numpys_past_the_context_too(
+def test_text_equals_numpys_also_beyond_the_context(
     tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, drawn: dict[str, float]
 ) -> None:
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
@@ -68,7 +68,7 @@ def test_it_decodes_without_dropout(tiny: Checkpoint, trained: TrainedGPT) -> No
 @pytest.mark.parametrize("ngram", [1, 4])
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("position", get_args(Position))
-def test_the_cache_is_invisible_for_every_kind_of_model(
+def test_the_cache_changes_no_logits_of_any_kind_of_model(
     position: str, activation: str, ngram: int
 ) -> None:
     shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
@@ -128,7 +128,7 @@ def test_drawing_in_torch_is_drawing_in_numpy(options: dict[str, Any]) -> None:
     assert np.array_equal(found.numpy(), expected)
 
 
-def test_a_nucleus_that_is_full_takes_no_more() -> None:
+def test_a_nucleus_of_exactly_mass_p_is_full() -> None:
     even, uniforms = torch.zeros(4, 4), torch.tensor([0.0, 0.49, 0.51, 0.99], dtype=torch.float64)
     config = SampleConfig(temperature=1.0, top_p=0.5)
     assert drawing.draw(even, uniforms, config).tolist() == [0, 0, 1, 1]
@@ -152,7 +152,7 @@ def test_drawing_ahead_is_drawing_one_after_the_other(
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["of a step", "of a draw"])
-def test_a_capture_that_fails_is_one_line_and_numpys_text(
+def test_a_failed_capture_prints_one_line_and_numpy_writes(
     tiny: Checkpoint,
     trained: TrainedGPT,
     monkeypatch: pytest.MonkeyPatch,
@@ -176,7 +176,7 @@ def test_a_capture_that_fails_is_one_line_and_numpys_text(
 
 
 @pytest.mark.parametrize("change", ["rounded", "not finite"])
-def test_a_device_that_computes_otherwise_writes_nothing(
+def test_a_device_with_wrong_logits_writes_nothing(
     tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     net = load_gpt(tiny.model(), "cpu")
@@ -201,7 +201,7 @@ def test_logits_that_are_not_finite_end_a_drawing(decoder: TorchDecoder) -> None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda_it_writes_the_same(
+def test_cuda_writes_the_same_text(
     tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")

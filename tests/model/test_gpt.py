@@ -1,4 +1,4 @@
-"""One model, three ways: readable = fused = numpy, in one layout, causal, counted, well begun."""
+"""The model: readable = fused = numpy, one layout, causality, parameters, initialisation."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_readable_fused_and_numpy_agree(position: str, norm: str, activation: st
 
 
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
-def test_they_agree_in_float32_too(position: str, norm: str, activation: str) -> None:
+def test_they_also_agree_in_float32(position: str, norm: str, activation: str) -> None:
     config = shaped(position, norm, activation, (True, True, False, 3))
     stored, ids = parameters_of(config), ids_for(config)
     heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
@@ -179,7 +179,7 @@ def test_every_activation_has_about_as_many_parameters_and_operations(n_embd: in
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_new_model_knows_nothing(name: str) -> None:
+def test_a_new_model_predicts_the_uniform_distribution(name: str) -> None:
     config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))
     model, ids = GPT(config), ids_for(config, batch=4)
     initialise(model, 1337)

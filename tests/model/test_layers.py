@@ -1,4 +1,4 @@
-"""What looks at one position at a time: dropout's statistics, and the gradient written by hand."""
+"""Layers: dropout's statistics, and the gradient of relu2 that is written by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
     assert columns.std().item() == pytest.approx((exact * (1 - exact) / 401) ** 0.5, rel=0.2)
 
 
-def test_dropout_repeats_with_the_seed_and_rests_while_evaluating() -> None:
+def test_dropout_repeats_with_the_seed_and_is_off_while_evaluating() -> None:
     x, dropout = torch.randn(7, 5, 3, requires_grad=True), Dropout(0.5)
     masks = []
     for seed in (1, 1, 2):

@@ -1,4 +1,4 @@
-"""n-gram embeddings: which row is whose, here and in numpy, and what the sparse gradient says."""
+"""n-gram embeddings: the same rows in torch and numpy, and the sparse gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The running average: what it is after each step, and that training does not see it."""
+"""The running average: what it is after each step, and that it does not change training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpt.training.trainer import Trainer
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_average_follows_by_its_rule(tied: bool) -> None:
+def test_the_average_is_an_exponential_moving_average(tied: bool) -> None:
     model = GPT(ModelConfig(vocab_size=5, **TINY, tied=tied, ngram=2))
     initialise(model, seed=1)
     average = Average(model, decay=0.5)

@@ -131,7 +131,7 @@ def test_moments_of_another_model_are_refused(
         (4, 8, 1, 2, 4, 1),
     ],
 )
-def test_the_probe_covers_positions_and_characters_as_far_as_it_may(
+def test_the_probe_covers_positions_and_characters_within_its_limits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     block_size: int,
@@ -161,7 +161,7 @@ def test_the_probe_covers_positions_and_characters_as_far_as_it_may(
     assert probe.logits.tobytes() == exact.tobytes()
 
 
-def test_of_a_large_vocabulary_characters_at_equal_distances_are_probed() -> None:
+def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> None:
     model = GPT(ModelConfig(vocab_size=20_000, **TINY))
     probe = probe_of(model, np.arange(9))
     assert probe.ids.shape == (32, 16)
@@ -184,7 +184,7 @@ def test_the_probe_is_without_dropout_and_leaves_the_model_as_it_was(training: b
 
 
 @pytest.mark.parametrize("error", [1.1, float("nan")])
-def test_what_numpy_computes_otherwise_is_not_written(error: float) -> None:
+def test_a_model_whose_logits_numpy_does_not_reproduce_is_not_written(error: float) -> None:
     model, _ = trained(0)
     with pytest.raises(
         NumericsError, match=r"numpy computes other logits .* step 1,234 .*not saved"
@@ -192,7 +192,7 @@ def test_what_numpy_computes_otherwise_is_not_written(error: float) -> None:
         model_bytes(model, VOCABULARY, TEXT, 1234, lambda *_: Check("", error, 1.0))
 
 
-def test_what_is_tried_is_what_is_written(tmp_path: Path) -> None:
+def test_the_tensors_that_are_proven_are_the_tensors_written(tmp_path: Path) -> None:
     model, _ = trained(0)
     tried = list[Any]()
 

@@ -1,4 +1,4 @@
-"""Windows on a device: the same whether the ids lie there or come from here."""
+"""Windows on a device: the same whether all ids are copied once or each step sends its windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("kind", ["u1", "u2", "u4"])
 @pytest.mark.parametrize("order", ["random", "epochs"])
-def test_windows_of_copied_ids_are_those_of_the_ids(
+def test_copied_ids_give_the_same_windows(
     monkeypatch: pytest.MonkeyPatch, kind: str, order: Any
 ) -> None:
     monkeypatch.setattr(feeding, "AT_ONCE", 7)
@@ -52,7 +52,7 @@ def test_a_model_learns_the_same_from_ids_that_were_copied() -> None:
     assert losses[0] == losses[1]
 
 
-def test_ids_stay_here_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_stay_in_main_memory_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, copies = np.zeros(1000, np.uint8), []
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 500)
@@ -65,7 +65,7 @@ def test_ids_stay_here_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("where", ["memory_reserved", "mem_get_info", "copied"])
-def test_a_gpu_that_does_not_take_the_ids_is_sent_windows(
+def test_windows_are_sent_if_copying_the_ids_to_the_gpu_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     def fail(*_: Any) -> Any:

@@ -81,7 +81,7 @@ def tensors(folder: Path, name: str, step: int = 8) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_ranks_learn_together_what_one_learns_alone(tmp_path: Path, variant: str) -> None:
+def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: str) -> None:
     options = VARIANTS[variant]
     alone = told(list(trainer_of(Ranks(), tmp_path, "1", {**options, "shard": False}).events()))
     expected = tensors(tmp_path, "1")
@@ -116,7 +116,7 @@ def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, 
 @pytest.mark.parametrize(
     "options", [{"ngram": 3, "ngram_rows": 200}, {"shard": True, "average": 0.9}]
 )
-def test_three_ranks_stop_together_and_go_on_bit_for_bit(
+def test_three_ranks_stop_together_and_resume_bit_for_bit(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     options = {**options, "dropout": 0.1, "batch_size": 8}
@@ -191,14 +191,14 @@ def alone(rank: int, size: int, shard: bool = False) -> Ranks:
 
 
 @given(rows=st.integers(1, 200), size=st.integers(1, 9), most=st.integers(0, 50))
-def test_pieces_are_all_rows_once_in_their_order(rows: int, size: int, most: int) -> None:
+def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) -> None:
     every = [alone(rank, size).pieces(rows, most) for rank in range(size)]
     assert [row for each in every for piece in each for row in range(rows)[piece]] == [*range(rows)]
     assert len({len(each) for each in every}) == 1
     assert max(piece.stop - piece.start for each in every for piece in each) <= (most or rows)
 
 
-def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
+def test_impossible_options_of_ranks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^shard: needs several processes"):
         Ranks(shard=True)
     alone(0, 3).check(TrainConfig(batch_size=3))
@@ -206,7 +206,7 @@ def test_what_ranks_cannot_do_is_refused(tmp_path: Path) -> None:
         alone(0, 3).check(TrainConfig(batch_size=2))
 
 
-def test_other_errors_are_not_blamed_on_ranks() -> None:
+def test_other_errors_do_not_become_rank_errors() -> None:
     for ranks, text in ((Ranks(), "gloo: connection closed"), (alone(0, 2), "shapes differ")):
         with pytest.raises(RuntimeError, match=text) as caught, ranks.errors():
             raise RuntimeError(text)

@@ -30,7 +30,7 @@ def model() -> GPT:
 
 @settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 70), st.integers(0, 6000))
-def test_a_part_is_some_of_the_wholes_windows(total: int, block: int, most: int) -> None:
+def test_a_part_consists_of_windows_of_the_whole(total: int, block: int, most: int) -> None:
     spans = window_starts(total, block, most)
     assert sum(len(starts) * length for starts, length in spans) == (
         characters_read(total, block, most)
@@ -66,7 +66,9 @@ def test_the_loss_is_the_mean_over_its_windows(model: GPT, most: int) -> None:
     assert evaluate(model, IDS, "cpu", most=most) == pytest.approx(mean, rel=1e-6)
 
 
-def test_a_long_evaluation_says_how_far_it_is(model: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_evaluation_reports_its_progress(
+    model: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gpt.training.evaluation.at_once", lambda *_: 1)
     shares, losses = zip(*evaluating(model, IDS, "cpu"), strict=True)
     assert list(shares) == sorted(shares)

@@ -1,4 +1,4 @@
-"""What suits a corpus and a time: larger shapes for more work, more dropout for more epochs."""
+"""Fitting to corpus and time: more operations allow larger shapes, more epochs need more dropout."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def shape_of(recipe: Recipe) -> dict[str, Any]:
     return {name: values[name] for name in SHAPES[0][1]}
 
 
-def test_more_work_teaches_a_larger_shape() -> None:
+def test_more_operations_allow_a_larger_shape() -> None:
     chosen = [shape_of(fit_size(recipe_of(), "cpu", 1.5**n)) for n in range(50, 110)]
     numbers = [KNOWN.index(shape) for shape in chosen]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(SHAPES)))
 
 
-def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_presets() -> None:
+def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_presets() -> None:
     sizes = [10**power for power in range(1, 10)]
     for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 3)):
         chosen = [shape_of(fit_size(recipe_of(size), "cpu", flops)) for size in sizes]
@@ -78,7 +78,7 @@ def test_more_text_teaches_a_larger_shape_and_without_a_time_none_above_the_pres
     [{"n_embd": 64}, {"n_head": 8}, {"block_size": 16}, {"n_layer": 3}, {"batch_size": 3}],
 )
 @pytest.mark.parametrize(("size", "flops"), [(10_000, math.inf), (LONG, 1e12), (LONG, 1e30)])
-def test_what_is_given_stays_and_the_rest_is_fitted(
+def test_given_options_stay_and_the_rest_is_fitted(
     given: dict[str, int], size: int, flops: float
 ) -> None:
     free = shape_of(fit_size(recipe_of(size), "cpu", flops))
@@ -90,7 +90,7 @@ def test_what_is_given_stays_and_the_rest_is_fitted(
     assert fitted["n_embd"] % fitted["n_head"] == 0
 
 
-def test_a_run_with_everything_given_is_left_alone() -> None:
+def test_fitting_changes_no_given_option() -> None:
     given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6, "ngram": 5}
     shaped = fit_size(recipe_of(given=given, **given), "cpu", 1e30)
     recipe = fit_to_corpus(replace(shaped, train_characters=1000))
@@ -106,7 +106,7 @@ def test_a_context_fits_the_text() -> None:
     assert not any("context" in why for why in kept.why)
 
 
-def test_only_what_the_help_calls_fitted_is_chosen() -> None:
+def test_only_options_that_the_help_calls_fitted_change() -> None:
     for size in (100, 10_000, LONG):
         recipe = fit_to_corpus(fit_size(recipe_of(size, 50), "cpu", 1e14))
         before, after = recipe_of(), recipe
@@ -115,7 +115,7 @@ def test_only_what_the_help_calls_fitted_is_chosen() -> None:
             assert changed <= set(FITTED)
 
 
-def test_a_small_corpus_is_not_learnt_by_heart() -> None:
+def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
     recipe = recipe_of()
     seen = recipe.train.steps * recipe.step_characters
     found = []
@@ -130,7 +130,7 @@ def test_a_small_corpus_is_not_learnt_by_heart() -> None:
     assert found[-1] == (DROPOUT, MOST_NGRAM_DROPOUT)
 
 
-def test_on_a_gpu_the_corpus_decides_and_the_preset_says_how_much() -> None:
+def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() -> None:
     """As many epochs as on a CPU; the preset's dropout where the text is seen too often for it."""
     found = {}
     for characters in (20_000, 1_000_000, 10**9):
@@ -187,13 +187,15 @@ def test_ngrams_are_as_long_as_counting_finds_useful(counted: list[float], order
     )
 
 
-def test_there_is_nothing_to_drop_without_ngrams() -> None:
+def test_without_ngrams_there_is_no_ngram_dropout() -> None:
     assert fit_to_corpus(recipe_of(1000, given={"ngram"}, ngram=1)).model.ngram_dropout == 0
     assert fit_to_corpus(recipe_of(1000)).model.ngram_dropout > 0
 
 
 @pytest.mark.parametrize("shape", KNOWN)
-def test_the_work_of_a_shape_is_about_six_for_each_parameter(shape: dict[str, Any]) -> None:
+def test_a_trained_character_takes_about_six_operations_for_each_parameter(
+    shape: dict[str, Any],
+) -> None:
     model = recipe_of(**shape, ngram=1).model
     assert model.training_flops == pytest.approx(6 * model.parameters(), rel=0.1)
     assert recipe_of(**shape, ngram=4).model.training_flops == model.training_flops

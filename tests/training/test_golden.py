@@ -74,7 +74,7 @@ def trained(folder: Path, preset: str, steps: int) -> tuple[Run, list[float], li
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.preset)
-def test_a_preset_learns_what_it_did(tmp_path: Path, golden: Golden) -> None:
+def test_a_preset_reproduces_its_stored_losses(tmp_path: Path, golden: Golden) -> None:
     run, losses, evaluations = trained(tmp_path, golden.preset, STEPS)
     assert losses == pytest.approx(golden.trained, abs=1e-4)
     assert evaluations == pytest.approx(golden.evaluated, abs=1e-4)

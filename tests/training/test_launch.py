@@ -1,4 +1,4 @@
-"""What torchrun's environment says, and which run a launch that is started again goes on with."""
+"""Reading torchrun's environment, and which run a restarted launch resumes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIVEN = {
 }
 
 
-def test_a_launch_reads_its_place_from_the_environment() -> None:
+def test_a_launch_reads_its_rank_from_the_environment() -> None:
     assert Launch.here({}) == Launch()
     assert Launch.here({"RANK": "1"}) == Launch()  # half of it is no launch
     launch = Launch.here(GIVEN)
@@ -35,12 +35,12 @@ def test_a_launch_reads_its_place_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"RANK": "x"}, {"RANK": "4"}, {"RANK": "-1"}])
-def test_a_place_that_there_is_not_is_refused(wrong: dict[str, str]) -> None:
+def test_an_impossible_rank_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="use torchrun"):
         Launch.here({**GIVEN, **wrong})
 
 
-def test_only_this_launchs_own_run_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_launch_resumes_only_its_own_run(tmp_path: Path) -> None:
     run, root = Run(train_tiny(tmp_path).path.parent), tmp_path / "checkpoints"
     first, again = Launch(name="job"), Launch(name="job", attempt=1)
     assert again.interrupted(root) is None
@@ -58,7 +58,7 @@ def test_only_this_launchs_own_run_is_gone_on_with(tmp_path: Path) -> None:
     assert again.interrupted(root) is None
 
 
-def test_nobodys_launch_leaves_no_mark(tmp_path: Path) -> None:
+def test_without_torchrun_a_run_is_not_marked(tmp_path: Path) -> None:
     run = Run(tmp_path)
     Launch().mark(run)
     assert not (tmp_path / MARK).exists()

@@ -1,4 +1,4 @@
-"""The optimizers: the learning rate at known steps, who decays, who moves, by which rule."""
+"""The optimizers: the learning rate at known steps, which parameters decay, and how they change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_learning_rate_at_known_steps(schedule: Any, points: dict[int, float
     min_lr=st.floats(0, 1),
     schedule=st.sampled_from(["linear", "cosine"]),
 )
-def test_the_learning_rate_rises_falls_and_ends_at_the_least(**options: Any) -> None:
+def test_the_learning_rate_rises_falls_and_ends_at_its_minimum(**options: Any) -> None:
     config = TrainConfig(learning_rate=1.0, **options)
     rates = [learning_rate(step, config) for step in range(config.steps + 1)]
     top = min(config.warmup_steps, config.steps)
@@ -74,7 +74,7 @@ def test_matrices_decay_and_vectors_do_not(
         torch.testing.assert_close(parameter.detach(), kept * old)
 
 
-def test_the_moments_decay_as_told() -> None:
+def test_the_moments_decay_by_beta1_and_beta2() -> None:
     model = GPT(ModelConfig(vocab_size=9, **TINY))
     optimizer = Optimizer(model, TrainConfig(beta1=0.75, beta2=0.5))
     weight = model.lm_head.weight
@@ -84,7 +84,7 @@ def test_the_moments_decay_as_told() -> None:
     assert (state["exp_avg"].unique().item(), state["exp_avg_sq"].unique().item()) == (0.25, 0.5)
 
 
-def test_the_ends_may_have_a_rate_of_their_own_and_both_follow_the_schedule() -> None:
+def test_embedding_and_output_may_have_another_learning_rate_with_the_same_schedule() -> None:
     config = TrainConfig(
         steps=10, warmup_steps=0, learning_rate=0.1, embedding_lr=0.4, min_lr=0.05, weight_decay=0.0
     )

@@ -63,7 +63,9 @@ def test_a_plan_is_the_preset_changed_by_what_is_given(corpus: Corpus) -> None:
     assert plan.manifest.environment == environment("cpu")
 
 
-def test_a_plan_tells_what_is_to_beat(corpus: Corpus, measured: Measurement) -> None:
+def test_a_plan_has_the_baseline_and_the_uniform_loss(
+    corpus: Corpus, measured: Measurement
+) -> None:
     plan = make_plan(corpus, TINY, "default", "cpu")
     train_ids, val_ids = corpus.split(0.1, 16)
     assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
@@ -81,7 +83,7 @@ def test_a_plan_names_rare_characters_and_those_that_only_validation_has(tmp_pat
     assert (plan.rare, plan.only_in_val) == ("é", "XY")
 
 
-def test_of_a_long_text_the_card_counts_a_part(
+def test_the_card_counts_a_part_of_a_long_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
@@ -99,7 +101,7 @@ def test_of_a_long_text_the_card_counts_a_part(
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 99, True)
 
 
-def test_a_fitted_context_is_short_beside_the_blocks_that_validate(tmp_path: Path) -> None:
+def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     config = TrainConfig(split="every:4")
     corpus = encode([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
@@ -173,7 +175,7 @@ def test_evaluations_read_what_the_user_says(long: Corpus) -> None:
         assert plan.manifest.train.eval_chars == given.get("eval_chars", 0)
 
 
-def test_a_slightly_other_measurement_gives_the_same_part(
+def test_slightly_different_measurements_give_the_same_part(
     long: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = set()
@@ -227,13 +229,13 @@ def test_the_default_takes_two_minutes_unless_steps_are_given(corpus: Corpus, lo
 
 
 @pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])
-def test_minutes_are_a_time(corpus: Corpus, minutes: float) -> None:
+def test_minutes_must_be_positive_and_finite(corpus: Corpus, minutes: float) -> None:
     with pytest.raises(ConfigError, match=r"^minutes: .* is not above 0$"):
         make_plan(corpus, TINY, "default", "cpu", minutes)
 
 
 @pytest.mark.parametrize("given", [{"steps": 10}, {"step_plan": "0:2000"}])
-def test_minutes_and_steps_contradict_each_other(corpus: Corpus, given: dict[str, Any]) -> None:
+def test_minutes_and_steps_cannot_be_combined(corpus: Corpus, given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
         make_plan(corpus, {**TINY, **given}, "default", "cpu", 1)
 
@@ -251,7 +253,7 @@ def test_a_resumed_run_keeps_every_option_that_shapes_its_weights(
     assert caught.value.exit_code == 2
 
 
-def test_a_resumed_run_may_train_longer_and_evaluate_otherwise(
+def test_a_resumed_run_may_change_its_length_and_its_evaluations(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
     given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "eval_chars": 9, "patience": 3}
@@ -286,13 +288,13 @@ def test_a_resumed_run_counts_nothing_again(
     assert resume_plan(changed, corpus, {"steps": 20}, "cpu").baseline == counted
 
 
-def test_a_resumed_run_cannot_end_before_where_it_stands(corpus: Corpus, tiny: Checkpoint) -> None:
+def test_a_resumed_run_cannot_end_before_its_current_step(corpus: Corpus, tiny: Checkpoint) -> None:
     assert resume_plan(tiny, corpus, {"steps": 12}, "cpu").warnings == ()
     with pytest.raises(ConfigError, match=r"^steps: this run has already done 12$"):
         resume_plan(tiny, corpus, {"steps": 11}, "cpu")
 
 
-def test_a_changed_corpus_needs_steps_that_are_not_done(
+def test_a_changed_corpus_needs_further_steps(
     corpus: Corpus, tiny: Checkpoint, tmp_path: Path
 ) -> None:
     changed = replace(corpus, identity=replace(corpus.identity, digest="sha256:" + "0" * 64))
@@ -309,7 +311,7 @@ def test_a_changed_corpus_needs_steps_that_are_not_done(
     assert (plan.manifest.since, plan.manifest.val_loss) == (12, None)
 
 
-def test_another_environment_is_not_bit_exact_and_that_is_said(
+def test_another_environment_gives_a_warning_that_the_run_is_not_bit_exact(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
     here = environment("cpu")
@@ -352,7 +354,7 @@ def emptied(data: Path) -> None:
         path.unlink()
 
 
-def test_the_corpus_of_a_run_is_the_encoded_one_whatever_became_of_the_text(working: Path) -> None:
+def test_a_run_uses_its_encoded_corpus_even_if_the_text_has_changed(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     for change in (lambda: Path("book.txt").write_text("edited"), Path("book.txt").unlink):
         change()
@@ -370,7 +372,7 @@ def test_a_pipe_whose_ids_another_run_has_replaced_is_not_waited_for(working: Pa
     assert waiting.tell() == 0
 
 
-def test_a_run_of_an_earlier_release_knows_its_text_by_the_name_it_had(working: Path) -> None:
+def test_a_run_of_an_earlier_release_finds_its_text_by_its_old_digest(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE, algorithm="sha256").identity
     assert identity.digest == f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
     emptied(working)
@@ -420,7 +422,7 @@ def test_a_run_finds_its_validation_split_again(
         assert found.identity == first.identity
 
 
-def test_what_is_no_way_to_split_is_named(working: Path) -> None:
+def test_an_unknown_split_is_named_in_the_error(working: Path) -> None:
     for given in ("ever:3", "other.txt"):
         with pytest.raises(
             TextError, match=rf"^--split takes last, every:N or a file; .*'{given}'"
@@ -438,7 +440,7 @@ def test_a_corpus_that_has_changed_is_refused(working: Path, names: tuple[str, .
     assert caught.value.exit_code == 3
 
 
-def test_a_changed_corpus_is_taken_if_one_insists_and_its_characters_are_known(
+def test_changed_corpus_accepts_another_text_of_known_characters(
     working: Path,
 ) -> None:
     run = begun(read_corpus(["book.txt"], working, PIPE).identity)
@@ -457,7 +459,7 @@ def test_a_changed_corpus_is_taken_if_one_insists_and_its_characters_are_known(
         find_corpus(run, (), working, PIPE, changed=True)
 
 
-def test_a_text_that_is_given_must_be_the_one_even_if_that_is_still_encoded(working: Path) -> None:
+def test_another_text_is_refused_even_if_the_runs_own_is_still_encoded(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     Path("other.txt").write_text("another " + TEXT)
     with pytest.raises(TextError, match=r"^corpus changed: other\.txt"):
@@ -476,7 +478,7 @@ def test_a_pipe_is_resumable_while_it_is_encoded_and_then_gone(working: Path) ->
     assert again.identity == identity
 
 
-def test_a_gpu_must_train_a_step_before_it_is_taken(
+def test_a_gpu_must_train_a_step_before_it_is_chosen(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trained: list[str] = []
@@ -497,7 +499,7 @@ def test_a_gpu_must_train_a_step_before_it_is_taken(
     assert len(caplog.messages) == 1
 
 
-def test_several_ranks_ask_only_whether_torch_has_cuda(
+def test_several_ranks_check_only_whether_torch_has_cuda(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A step of each on the first GPU would take memory there, and only some might fail."""
@@ -549,7 +551,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("minutes", [None, 5])
 @pytest.mark.parametrize("device", ["cuda", "mps"])
 @pytest.mark.parametrize(("name", "dropout"), [("default", 0.2), ("best", 0.3)])
-def test_what_a_corpus_bears_holds_on_a_gpu(
+def test_the_limits_of_a_corpus_hold_on_a_gpu(
     tmp_path: Path, gpu: None, name: str, dropout: float, device: str, minutes: float | None
 ) -> None:
     """20,000 characters are not trained 4,000 epochs there."""
@@ -581,7 +583,7 @@ def test_on_a_gpu_a_short_text_gets_a_short_context_and_what_is_given_stays(
     assert (classic.steps, classic.batch_size) == (5000, 64)
 
 
-def test_classic_is_what_it_is(tmp_path: Path) -> None:
+def test_classic_is_not_fitted(tmp_path: Path) -> None:
     plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, "classic", "cpu")
     values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
     assert values.items() >= preset("classic", "cpu").items()
@@ -603,7 +605,7 @@ def machine(rates: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> list[Mo
     return asked
 
 
-def test_a_longer_time_teaches_a_larger_model(
+def test_a_longer_time_allows_a_larger_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
@@ -618,7 +620,7 @@ def test_a_longer_time_teaches_a_larger_model(
     ("repeats", "layers", "width", "epochs"),
     [(1, 1, 128, 15), (25, 1, 128, 15), (60, 2, 128, 15), (300, 4, 192, 15), (5000, 6, 256, 3)],
 )
-def test_the_best_preset_takes_all_that_the_corpus_bears(
+def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
     repeats: int,
     layers: int,
     width: int,
@@ -635,7 +637,7 @@ def test_the_best_preset_takes_all_that_the_corpus_bears(
     assert (train.windows, train.weight_decay, train.average) == ("epochs", 0.5, 0.998)
 
 
-def test_a_shape_that_is_slower_than_another_promised_is_not_taken(
+def test_a_shape_that_is_slower_than_estimated_is_not_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of(TEXT * 1000, tmp_path)

@@ -1,4 +1,4 @@
-"""How a step computes: what is asked for is in force while it computes, and gone afterwards."""
+"""How a step computes: a precision is set while a step computes, and reset afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_before() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def test_tf32_rounds_on_a_gpu_and_while_it_is_asked_for() -> None:
+def test_tf32_is_on_only_on_a_gpu_and_inside_the_context() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     for device, precision, expected in (
         (gpu, "tf32", "high"),
@@ -42,7 +42,7 @@ def test_tf32_rounds_on_a_gpu_and_while_it_is_asked_for() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_bfloat16_is_for_products_alone() -> None:
+def test_bfloat16_applies_to_matrix_products_only() -> None:
     left, right = torch.ones(2, 2), torch.ones(2, 2)
     for precision, expected in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         config = TrainConfig(precision=precision)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_bfloat16_is_for_products_alone() -> None:
             assert (left + right).dtype == torch.float32
 
 
-def test_deterministic_algorithms_are_asked_for_and_no_longer(
+def test_deterministic_algorithms_are_switched_on_and_off(
     as_before: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
@@ -89,7 +89,7 @@ def test_a_step_runs_the_compiled_net_and_learns_the_same(monkeypatch: pytest.Mo
     assert compiled(calls[0], TrainConfig()) is calls[0]
 
 
-def test_a_net_that_cannot_be_compiled_is_called_as_it_is(
+def test_a_net_that_cannot_be_compiled_computes_uncompiled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = []

@@ -54,7 +54,7 @@ def equal(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in pairs)
 
 
-def test_a_step_begins_at_uniform_and_learns() -> None:
+def test_training_begins_at_the_uniform_loss_and_improves() -> None:
     student = Student()
     losses = [student.step(number)[0] for number in range(30)]
     assert losses[0] == pytest.approx(math.log(len(VOCABULARY)), abs=0.1)
@@ -63,7 +63,7 @@ def test_a_step_begins_at_uniform_and_learns() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("attention", ["fused", "heads"])
-def test_a_step_is_the_same_whatever_was_drawn_before(attention: str, precision: str) -> None:
+def test_a_step_does_not_depend_on_earlier_random_numbers(attention: str, precision: str) -> None:
     results = []
     for seed in (1, 2):
         student = Student({"attention": attention, "dropout": 0.3}, precision=precision)
@@ -111,7 +111,7 @@ def test_a_step_that_is_not_finite_is_not_taken(number: float) -> None:
     assert equal(student.weights(), before)
 
 
-def test_a_gradient_that_is_not_finite_is_enough() -> None:
+def test_a_gradient_that_is_not_finite_also_skips_the_step() -> None:
     student = Student()
     before = student.weights()
     student.model.lm_head.weight.register_hook(lambda gradient: gradient * math.inf)
@@ -145,7 +145,7 @@ def test_the_gradient_is_clipped_to_its_largest_norm() -> None:
         (MemoryError(), 1, 1, "--block-size 1"),
     ],
 )
-def test_running_out_of_memory_says_what_to_try(
+def test_an_error_of_missing_memory_says_what_to_try(
     error: Exception, batch_size: int, block_size: int, remedy: str
 ) -> None:
     model = ModelConfig(vocab_size=2, block_size=block_size)
@@ -159,12 +159,12 @@ def test_running_out_of_memory_says_what_to_try(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("out of memory")])
-def test_other_errors_are_not_memorys(error: Exception) -> None:
+def test_other_errors_do_not_become_out_of_memory(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)), memory_errors(MODEL, TRAIN):
         raise error
 
 
-def test_measuring_trains_a_model_that_is_thrown_away() -> None:
+def test_measuring_gives_times_and_memory() -> None:
     measured = measure(MODEL, TRAIN, IDS, "cpu", seconds=0.0)
     assert 0 < measured.seconds_per_step < math.inf
     assert 0 < measured.seconds_per_character < measured.seconds_per_step
@@ -172,7 +172,9 @@ def test_measuring_trains_a_model_that_is_thrown_away() -> None:
     assert 0 < measured.memory <= peak_memory("cpu")
 
 
-def test_memory_that_a_measurement_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_that_runs_out_of_memory_says_what_to_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fails(*_: Any) -> None:
         raise RuntimeError("CUDA out of memory.")
 
@@ -197,7 +199,7 @@ def test_memory_is_counted_for_what_is_computed_at_once(monkeypatch: pytest.Monk
     check_memory(MODEL, many)
 
 
-def test_the_step_that_tries_a_device_is_one_of_the_presets(
+def test_the_trial_step_of_a_device_has_the_presets_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[ModelConfig, TrainConfig, bool]] = []

@@ -1,4 +1,4 @@
-"""A run with a time budget: it ends in time, and what it did can be repeated bit for bit."""
+"""A run with a time budget: it ends on time, and can be repeated bit for bit."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def early(now: float) -> float:
 
 
 @pytest.mark.parametrize("slower", [lambda now: 1.0, late, early])
-def test_a_run_ends_in_its_time_with_its_schedule(
+def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     tmp_path: Path, slower: Callable[[float], float]
 ) -> None:
     clock = Clock(slower)
@@ -113,9 +113,7 @@ def test_a_run_ends_in_its_time_with_its_schedule(
 
 
 @pytest.mark.parametrize("stops", [[0], [61], [26, 71]])
-def test_a_timed_run_that_was_stopped_ends_as_one_that_was_not(
-    tmp_path: Path, stops: list[int]
-) -> None:
+def test_stopping_and_resuming_a_timed_run_changes_no_bit(tmp_path: Path, stops: list[int]) -> None:
     unbroken = timed(tmp_path / "unbroken", Clock(late))
     finish(unbroken)
     clock = Clock(late)
@@ -134,7 +132,7 @@ def test_a_timed_run_that_was_stopped_ends_as_one_that_was_not(
     assert weights(trainer.run, found.step) == weights(unbroken.run, expected.step)
 
 
-def test_a_timed_run_that_was_killed_goes_on_from_its_last_save(tmp_path: Path) -> None:
+def test_a_killed_timed_run_resumes_from_its_last_save(tmp_path: Path) -> None:
     unbroken = timed(tmp_path / "unbroken", Clock(late))
     finish(unbroken)
     trainer = timed(tmp_path / "killed", Clock(late))

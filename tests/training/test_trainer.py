@@ -1,4 +1,4 @@
-"""Training: stopping and going on changes no bit, and what fails leaves what was saved."""
+"""Training: stopping and resuming changes no bit, and a failure leaves the saved files intact."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Any:
         *[(variant, [8, 18]) for variant in VARIANTS if variant != "plain"],
     ],
 )
-def test_a_run_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(
+def test_stopping_and_resuming_changes_no_bit(
     tmp_path: Path, unbroken: Any, variant: str, stops: Sequence[int]
 ) -> None:
     trainer = new_trainer(tmp_path, **VARIANTS[variant])
@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(
     assert (model, state, manifest, best) == unbroken(variant)[:3] + unbroken(variant)[4:]
 
 
-def test_what_came_after_the_last_save_is_done_again(tmp_path: Path, unbroken: Any) -> None:
+def test_steps_after_the_last_save_are_repeated(tmp_path: Path, unbroken: Any) -> None:
     trainer = new_trainer(tmp_path)
     events = trainer.events()
     while not (isinstance(next(events), Evaluated) and trainer.manifest.step == 18):
@@ -143,7 +143,7 @@ def test_evaluating_more_or_less_often_changes_no_weight(
     assert outcome(trainer.run)[:2] == unbroken("plain")[:2]
 
 
-def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path: Path) -> None:
+def test_a_finished_run_resumes_with_more_steps(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, steps=6)
     finish(trainer)
     assert finish(resumed(trainer)) == [Stopped(6, "finished")]
@@ -159,7 +159,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("evaluated", [True, False])
-def test_going_on_with_another_text_makes_a_new_series_and_changes_nothing_old(
+def test_resuming_on_another_text_starts_a_new_series_and_changes_nothing_old(
     tmp_path: Path, evaluated: bool
 ) -> None:
     """The first text stops at step 18, with or without that step's evaluation."""
@@ -200,7 +200,7 @@ def another(trainer: Trainer, word: str) -> Corpus:
     return encode([Source(path, path.name)], path.parent / "data", trainer.corpus.vocabulary)
 
 
-def test_the_best_on_a_text_that_comes_again_is_of_its_newest_series(
+def test_the_best_step_is_of_the_newest_series_if_a_text_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses before the text was changed and changed back do not count."""
@@ -215,7 +215,7 @@ def test_the_best_on_a_text_that_comes_again_is_of_its_newest_series(
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
-def test_the_probe_of_a_model_on_a_device_is_the_cpus(
+def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: float
 ) -> None:
     """A device may round otherwise; what it trains must open all the same."""
@@ -316,7 +316,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_without_a_save(
     assert (error.exit_code, untouched) == (7, True)
 
 
-def test_a_learning_rate_beyond_reason_is_told_as_such(tmp_path: Path) -> None:
+def test_a_diverged_run_suggests_a_lower_learning_rate(tmp_path: Path) -> None:
     error, untouched = fails_after(new_trainer(tmp_path, learning_rate=1e38), 0, NumericsError)
     assert "last good: step 0. Try a lower --learning-rate" in str(error)
     assert untouched
@@ -369,7 +369,9 @@ def test_a_full_disk_ends_the_run_and_names_the_last_good_step(
     assert (error.exit_code, untouched) == (6, True)
 
 
-def test_memory_that_runs_out_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_that_runs_out_of_memory_says_what_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def out_of_memory(*_: Any) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
@@ -427,7 +429,7 @@ def test_a_new_best_has_not_been_evaluated_on_all(tmp_path: Path) -> None:
     assert more.run.last().manifest.whole_loss is not None
 
 
-def test_who_stops_the_last_evaluation_finds_everything_saved(
+def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = new_trainer(tmp_path, eval_part=64)
@@ -444,7 +446,7 @@ def test_who_stops_the_last_evaluation_finds_everything_saved(
     assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val_ids, "cpu")
 
 
-def test_losses_on_another_part_do_not_compete(
+def test_losses_on_different_parts_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 1.0, 3.0, 2.5, 2.0, 2.1)
@@ -467,7 +469,7 @@ def test_a_model_learns_its_text(tmp_path: Path) -> None:
     assert text[18:] in {" mat", " cat", " rat"}
 
 
-def test_a_step_that_numpy_computes_otherwise_is_not_saved_and_what_was_saved_opens(
+def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_open(
     tmp_path: Path,
 ) -> None:
     trainer = new_trainer(tmp_path)
@@ -478,7 +480,7 @@ def test_a_step_that_numpy_computes_otherwise_is_not_saved_and_what_was_saved_op
     assert TrainedGPT(trainer.run.model("last")).stored.step == 6
 
 
-def test_every_save_of_a_run_is_tried_also_when_it_goes_on(tmp_path: Path) -> None:
+def test_every_save_is_proven_also_after_resuming(tmp_path: Path) -> None:
     steps: list[int] = []
 
     def prove(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
