@@ -123,16 +123,16 @@ class Ranks:
         """Asks all ranks to stop; see `agreed`."""
         self._stop_requested = True
 
-    def total(self, *values: float) -> list[float]:
-        """Each value's sum over the ranks. Stop requests are exchanged, too."""
+    def total(self, value: float = 0.0) -> float:
+        """The sum of the ranks' values. Stop requests are exchanged, too."""
         if self.size == 1:
-            return list(values)
+            return value
         numbers = torch.tensor(
-            [*values, self._stop_requested], dtype=torch.float64, device=self._device
+            [value, self._stop_requested], dtype=torch.float64, device=self._device
         )
         dist.all_reduce(numbers)
-        *sums, self._stop_requests = numbers.tolist()
-        return sums
+        value, self._stop_requests = numbers.tolist()
+        return value
 
     def all_reduce_max(self, value: float) -> float:
         """The largest of the ranks' values."""
@@ -163,22 +163,18 @@ class Ranks:
         dist.all_gather_object(reasons, reason)
         return next(filter(None, reasons), None)
 
-    def check(self, config: TrainConfig) -> None:
-        """Raises ConfigError if a step has fewer sequences than there are ranks."""
+    def prepare(self, model: GPT, config: TrainConfig) -> None:
+        """From now on, gradients computed with `net(model)` are means over all ranks.
+
+        Except those of n-gram embeddings, which have few rows: `exchange_rows` sends only these.
+        Raises ConfigError if a step has fewer sequences than there are ranks.
+        """
         if config.batch_size < self.size:
             raise ConfigError(
                 "batch_size",
                 f"{config.batch_size} sequences are too few for {self.size} ranks; every rank "
                 "needs one",
             )
-
-    def prepare(self, model: GPT, config: TrainConfig) -> None:
-        """From now on, gradients computed with `net(model)` are means over all ranks.
-
-        Except those of n-gram embeddings, which have few rows: `exchange_rows` sends only these.
-        Raises ConfigError.
-        """
-        self.check(config)
         settle(config)
         joined = self._join(model) if self.size > 1 else model
         if joined is not model or self.shard or config.compile:

@@ -67,7 +67,7 @@ def evaluating(
             total, done = total + float(losses), done + len(starts) * length
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             yield (turn + 1) / rounds, total / max(1, done)
-    yield 1.0, ranks.total(total)[0] / characters_read(len(ids) - 1, model.config.block_size, most)
+    yield 1.0, ranks.total(total) / characters_read(len(ids) - 1, model.config.block_size, most)
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:

@@ -63,7 +63,7 @@ def train_step(
         value += loss.item()
     ranks.exchange_rows(model)
     norm = torch.nn.utils.clip_grad_norm_(optimizer.dense, config.grad_clip or math.inf)
-    (value,) = ranks.total(value)
+    value = ranks.total(value)
     finite = math.isfinite(value) and math.isfinite(whole(norm).item())
     if finite:
         optimizer.step(step)

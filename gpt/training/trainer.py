@@ -191,7 +191,7 @@ class Trainer:
         now = self.clock()
         lap, self._mark = now - self._mark, now
         if self.manifest.budget is not None:
-            (lap,) = self.ranks.total(lap if self.ranks.first else 0.0)
+            lap = self.ranks.total(lap if self.ranks.first else 0.0)
         if counted:
             self._note(elapsed=self.manifest.elapsed + lap)
         return lap

@@ -19,6 +19,7 @@ from torch.distributed import HashStore
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
+from gpt.model import GPT
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
@@ -201,9 +202,8 @@ def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) ->
 def test_impossible_options_of_ranks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^shard: needs several processes"):
         Ranks(shard=True)
-    alone(0, 3).check(TrainConfig(batch_size=3))
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        alone(0, 3).check(TrainConfig(batch_size=2))
+        alone(0, 3).prepare(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
 
 
 def test_other_errors_do_not_become_rank_errors() -> None:

@@ -1,4 +1,4 @@
-"""Fitting to corpus and time: more operations allow larger shapes, more epochs need more dropout."""
+"""Fitting to corpus and time: larger shapes for more operations, more dropout for more epochs."""
 
 from __future__ import annotations
 
