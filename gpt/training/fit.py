@@ -237,7 +237,10 @@ def fit_time(recipe: Recipe, measured: Measurement, seconds: float) -> Recipe:
 def costs(
     run: Recipe | Manifest, measured: Measurement, seconds: float = 0.0, most_steps: int = 0
 ) -> Budget:
-    """A budget of so many seconds. It includes the last evaluation if that is short."""
+    """What the run costs, as measured, as a budget of `seconds`.
+
+    The last evaluation is part of it if it takes at most LAST of the time.
+    """
     last = last_seconds(run, measured)
     each = _read(run, run.train.eval_part or run.train.eval_chars)
     return Budget(
@@ -251,7 +254,7 @@ def costs(
 
 
 def last_seconds(run: Recipe | Manifest, measured: Measurement) -> float:
-    """Seconds of the last evaluation, which reads the whole split; 0 if all others do so, too."""
+    """Seconds of the last evaluation, of the whole split; 0 if all evaluations read the whole."""
     whole = _read(run, run.train.eval_chars)
     return measured.seconds_per_character * whole if run.train.eval_part else 0.0
 

@@ -55,7 +55,7 @@ class Optimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Of both, as torch's optimizers have them; "peak" is the highest learning rate."""
+        """The groups of all optimizers, as in torch; "peak" is the highest learning rate."""
         return [group for optimizer in self._each for group in optimizer.param_groups]
 
     def state(self, parameter: Tensor) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Optimizer:
         return state
 
     def zero_grad(self) -> None:
-        """Forgets the gradients, and their memory."""
+        """Removes the gradients and frees their memory."""
         for optimizer in self._each:
             optimizer.zero_grad(set_to_none=True)
 

@@ -49,7 +49,7 @@ class Plan:
     corpus: Corpus
     manifest: Manifest
     device: str
-    environment: Mapping[str, str | int]  # of this process; the manifest has the one of the start
+    environment: Mapping[str, str | int]  # of this process; the manifest's is of the run's start
     measurement: Measurement
     baseline: Baseline
     train_characters: int
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def costs(self) -> Budget:
-        """Estimates by the measurement."""
+        """Estimated times of the run, by the measurement."""
         budget = self.manifest.budget
         return costs(self.manifest, self.measurement, budget.seconds if budget else 0.0)
 
@@ -170,7 +170,7 @@ def make_plan(
 def _fitted(
     corpus: Corpus, preset_recipe: Recipe, device: str, minutes: float | None, ranks: Ranks
 ) -> tuple[Recipe, Measurement]:
-    """The steps that the time allows, and what the corpus decides; with a measurement of it."""
+    """The recipe with the steps that time and corpus allow, and its measurement."""
     recipe, flops = fit_size(preset_recipe, device), math.inf
     if minutes is None:
         recipe = fit_to_corpus(recipe)
@@ -189,7 +189,7 @@ def _fitted(
 def measured(
     corpus: Corpus, run: Recipe | Manifest, device: str, seconds: float, ranks: Ranks
 ) -> Measurement:
-    """What a step and an evaluation cost. Raises ConfigError, TextError, OutOfMemory."""
+    """The times of a step and an evaluation. Raises ConfigError, TextError, OutOfMemory."""
     train_ids, _ = corpus.split(run.train.val_fraction, run.model.block_size)
     return measure(run.model, run.train, train_ids, device, seconds, ranks)
 

@@ -1,4 +1,4 @@
-"""How a run goes on: which options may change, and what the user should know."""
+"""Resuming a run: which options may change, and what the user is warned about."""
 
 from __future__ import annotations
 
