@@ -1,6 +1,6 @@
 """The baseline: the loss of counting n-grams on a text, which a trained model has to beat.
 
-Interpolated modified Kneser–Ney (Chen & Goodman 1999), in numpy. Knows ids, no model and no files.
+Interpolated modified Kneser–Ney (Chen & Goodman 1999), in numpy. Uses ids, no model and no files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
 ORDERS = 8
-MOST_TRAIN, MOST_VAL = 2_000_000, 1_000_000  # characters: at most 210 MB while they are counted
-AT_ONCE = 2**18  # characters that are processed together, to save memory
-PACKED_BITS = 64  # of a history, its next character and a place in the text
-FALLBACK = (0.5, 1.0, 1.5)  # discounts if the counts of counts give none
+MOST_TRAIN, MOST_VAL = 2_000_000, 1_000_000  # characters: at most 240 MB while they are counted
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if they cannot be estimated
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int32]
@@ -58,10 +56,10 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
         start = order - 1  # the first characters of the text have no full history
         if shorter is not None:
             # Each distinct gram has one more character before the gram that is shorter by one.
-            places = grams.first[(grams.first >= start) & (grams.first < boundary)]
-            lower = shorter.interpolate(_count(shorter.at[places], len(shorter.history)), lower)
+            distinct = grams.first[(grams.first >= start) & (grams.first < boundary)]
+            lower = shorter.interpolate(distinct, lower)
             shorter = None
-        yield grams.interpolate(_count(grams.at[start:boundary], len(grams.history)), lower)
+        yield grams.interpolate(slice(start, boundary), lower)
         # The history of order n + 1 at a place is the gram of order n that ended just before it.
         context[1:] = grams.at[:-1]
         context[0] = len(grams.history)
@@ -72,7 +70,7 @@ def discounts(counts: Numbers) -> Array:
     """(4,) what is subtracted from a count of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
 
     counts: how often each gram occurs. If no gram occurs once, twice, three or four times, or if a
-    discount would not be above 0, they are 0, ½, 1, 1½.
+    estimated discount is not above 0, they are 0, ½, 1, 1½.
     """
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == count)) for count in (1, 2, 3, 4))
     found = FALLBACK
@@ -98,16 +96,14 @@ class _Grams:
     history: Numbers
     after: Numbers
 
-    def interpolate(self, counts: Numbers, lower: Array) -> Array:
-        """The scored characters' probabilities from the n-grams' counts and the order below."""
+    def interpolate(self, ends: Numbers | slice, lower: Array) -> Array:
+        """The scored characters' probabilities from the n-grams that end at the places `ends`, and
+        from `lower`, the probabilities of the order below.
+        """
+        counts = np.bincount(self.at[ends], minlength=len(self.history)).astype(np.int32)
         discount = discounts(counts)
-        histories = int(self.history[-1]) + 1
-        total, left = np.zeros(histories, np.int32), np.zeros(histories)
-        for start in range(0, len(counts), AT_ONCE):
-            history, some = (part[start : start + AT_ONCE] for part in (self.history, counts))
-            np.add.at(total, history, some)
-            np.add.at(left, history, discount[np.minimum(some, 3)])
-        total, left = total[self.after], left[self.after]
+        total = np.bincount(self.history, counts)[self.after]
+        left = np.bincount(self.history, discount[np.minimum(counts, 3)])[self.after]
         seen = counts[self.at[-len(lower) :]]
         mixed = seen - discount[np.minimum(seen, 3)] + left * lower
         return np.where(total > 0, mixed / np.maximum(total, 1), lower)
@@ -117,41 +113,19 @@ def _number(context: Numbers, text: Ids, vocab_size: int, boundary: int) -> _Gra
     """Numbers the pairs of a history and its next character. Equal pairs have equal numbers, which
     increase with the history, then with the character.
     """
-    after = context[boundary + 1 :].copy()
-    size = len(text)
-    bits = max(1, (size - 1).bit_length())
-    if (int(context.max()) * vocab_size + vocab_size - 1).bit_length() + bits > PACKED_BITS:
-        wide = context.astype(np.int64) * vocab_size + text
-        keys, first, at = np.unique(wide, return_index=True, return_inverse=True)
-        history = (keys // vocab_size).astype(np.int32)
-        return _Grams(at.reshape(-1).astype(np.int32), first.astype(np.int32), history, after)
-    # A pair and its place in one number: sorted in place, they need no second array.
-    packed = context.astype(np.uint64)
-    packed *= np.uint64(vocab_size)
-    np.add(packed, text, out=packed, casting="unsafe")
-    packed <<= np.uint64(bits)
-    packed |= np.arange(size, dtype=np.uint32)
-    packed.sort()
-    at = np.empty(size, np.int32)
-    firsts, histories, last, grams = [], [], None, 0
-    for start in range(0, size, AT_ONCE):
-        part = packed[start : start + AT_ONCE]
-        pairs = part >> np.uint64(bits)
-        new = np.empty(len(part), np.bool_)
-        new[0] = pairs[0] != last
-        np.not_equal(pairs[1:], pairs[:-1], out=new[1:])
-        places = (part & np.uint64((1 << bits) - 1)).astype(np.int64)
-        numbers = grams + np.cumsum(new, dtype=np.int64)
-        at[places] = numbers - 1
-        firsts.append(places[new].astype(np.int32))
-        histories.append((pairs[new] // np.uint64(vocab_size)).astype(np.int32))
-        last, grams = pairs[-1], int(numbers[-1])
-    return _Grams(at, np.concatenate(firsts), np.concatenate(histories), after)
-
-
-def _count(numbers: Numbers, kinds: int) -> Numbers:
-    """(kinds,) how often each number occurs: bincount in pieces, to save memory."""
-    counts = np.zeros(kinds, np.int32)
-    for start in range(0, len(numbers), AT_ONCE):
-        np.add.at(counts, numbers[start : start + AT_ONCE], 1)
-    return counts
+    # A pair and its place in one number: sorted in place, they need no second array. They fit, as
+    # at most 3,000,001 histories × 0x110000 characters take 42 bits, and as many places 22.
+    bits = np.uint64((len(text) - 1).bit_length())
+    pairs = context.astype(np.uint64)
+    pairs *= np.uint64(vocab_size)
+    np.add(pairs, text, out=pairs, casting="unsafe")
+    pairs <<= bits
+    pairs |= np.arange(len(text), dtype=np.uint32)
+    pairs.sort()
+    places = (pairs & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int32)
+    pairs >>= bits
+    new = np.append(True, pairs[1:] != pairs[:-1])
+    at = np.empty(len(text), np.int32)
+    at[places] = np.cumsum(new, dtype=np.int32) - 1
+    history = (pairs[new] // np.uint64(vocab_size)).astype(np.int32)
+    return _Grams(at, places[new], history, context[boundary + 1 :].copy())

@@ -6,7 +6,6 @@ import io
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -82,8 +81,6 @@ def losses_of(probabilities: list[list[float]]) -> list[float]:
     return [-sum(map(math.log, each)) / len(each) for each in probabilities]
 
 
-@pytest.mark.parametrize("bits", [64, 0])  # packed into one number, or not
-@pytest.mark.parametrize("at_once", [2**18, 3])
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 5).flatmap(
@@ -100,11 +97,10 @@ def losses_of(probabilities: list[list[float]]) -> list[float]:
 @example((4, [0, 1, 0, 1, 0, 1], [2, 3, 2, 3]), 3)  # histories that were never seen
 @example((2, [0], [1, 0]), 2)  # no pair at all
 def test_the_fast_count_equals_the_slow_one(
-    bits: int, at_once: int, drawn: tuple[int, list[int], list[int]], orders: int
+    drawn: tuple[int, list[int], list[int]], orders: int
 ) -> None:
     vocab_size, train, val = drawn
-    with mock.patch.multiple(counting, PACKED_BITS=bits, AT_ONCE=at_once):
-        fast = list(kneser_ney(np.array(train, "u1"), np.array(val, "u1"), vocab_size, orders))
+    fast = list(kneser_ney(np.array(train, "u1"), np.array(val, "u1"), vocab_size, orders))
     slow = slowly(train, val, vocab_size, orders)
     assert np.array(fast) == pytest.approx(np.array(slow), rel=1e-9, abs=0)
 
@@ -162,6 +158,12 @@ def test_the_best_order_reaches_what_it_should_on_the_embedded_text(reference: s
 def test_discounts_follow_from_counts_of_counts(counts: list[int], expected: list[float]) -> None:
     found = discounts(np.array([0, 0, *counts, 99], np.int32))
     assert found.tolist() == pytest.approx(expected)
+
+
+def test_the_largest_numbers_fit_64_bits() -> None:
+    characters = counting.MOST_TRAIN + counting.MOST_VAL + 1
+    largest = (characters * 0x110000 + 0x10FFFF).bit_length() + (characters - 1).bit_length()
+    assert largest == 64
 
 
 def test_a_large_vocabulary_does_not_overflow() -> None:
