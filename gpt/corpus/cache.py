@@ -15,8 +15,8 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,24 +49,8 @@ def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
     return data / f"{short(identity.digest)}{'' if made == ('', None, ()) else suffix}.ids"
 
 
-@contextmanager
-def replacing(path: Path, record: Record) -> Iterator[Path]:
-    """A file beside for the ids; both files are there after the block, whole or not at all.
-
-    The block adds to the record the `parts` of the file. Raises StorageError.
-    """
-    draft = files.temporary(path.parent)
-    try:
-        yield draft
-        with files.storage_errors(f"write {path}"):
-            _sweep(path.parent)
-            files.keep(draft, path)
-            _vouch(path, record)
-    finally:
-        files.discard(draft)
-
-
-def _vouch(path: Path, record: Record) -> None:
+def vouch(path: Path, record: Record) -> None:
+    """Writes the record of the ids at `path`. Raises OSError."""
     record = {**record, "stamp": stamp(path)}
     record["seal"] = _seal(record)
     files.replace(path.with_suffix(".json"), json.dumps(record).encode())
@@ -91,7 +75,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         if whole:
             if now != record.get("stamp"):  # copied, or moved here
                 with suppress(OSError):  # another's folder may be read but not written
-                    _vouch(path, {**record, "parts": parts})
+                    vouch(path, {**record, "parts": parts})
             return ids, record
     return None
 
@@ -165,7 +149,7 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
     with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
-            _vouch(path, {**record, "known_by": known_by, "notes": notes})
+            vouch(path, {**record, "known_by": known_by, "notes": notes})
 
 
 def recall(data: Path, known_by: str) -> Path | None:
@@ -177,7 +161,7 @@ def recall(data: Path, known_by: str) -> Path | None:
     return None
 
 
-def _sweep(data: Path) -> None:
+def sweep(data: Path) -> None:
     """Removes temporary files that killed gptx processes left; files of other names stay."""
     for path in data.iterdir():
         if LEFT_BEHIND.fullmatch(path.name):

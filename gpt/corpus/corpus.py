@@ -1,15 +1,15 @@
 """The corpus of a command or a run: found, encoded once, divided into training and validation.
 
 Its ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run keeps its own. How a text is read is text.py's business; what its ids are, encode.py's; what
-validates, split.py's; where all that is kept, cache.py's; what a step sees of it, batches.py's.
+run keeps its own. sources.py finds the texts, text.py reads them, encode.py makes their ids,
+split.py chooses what validates, cache.py stores it all, and batches.py draws a step's windows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
@@ -24,6 +24,7 @@ from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide
 from gpt.corpus.text import TODAY, Progress, algorithm_of, measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
+from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -32,38 +33,36 @@ COUNTED_AT_ONCE = 2**18  # ids
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,) is memory-mapped; notes are worth telling the user.
+    """An encoded text. ids (characters,) is memory-mapped; notes are for the user.
 
-    The text to train on comes first: up to `boundary`, or, if that is None, up to a share that
-    the run's options say. block: characters of the blocks that validate, 0 if they are no blocks.
-    folded: how often each character came that another one stands for. counted: how often each
-    character of the vocabulary comes, if that is known. own: the vocabulary is this text's.
+    The text to train on comes first: up to `identity.boundary` or, if that is None, up to a share
+    that the run's options give. block: characters of the blocks that validate, 0 if texts do.
+    counted: the counts of the vocabulary's characters, if they are known. own: the vocabulary is
+    this text's own.
     """
 
     ids: Ids
     vocabulary: Vocabulary
     identity: CorpusId
     notes: tuple[str, ...] = ()
-    boundary: int | None = None
     block: int = 0
-    folded: Mapping[str, int] = field(default_factory=dict)
     counted: Sequence[int] = ()
     own: bool = False
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """(vocabulary,) how often each character comes; if an earlier release has counted, those
-        that come often come at least so often.
+        """(vocabulary,) how often each character occurs; an earlier release may have stored too low
+        a count for frequent characters.
         """
         if self.counted:
             return np.array(self.counted, np.int64)
         return character_counts(self.ids, len(self.vocabulary))
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
-        """What to train on and what to validate on: the last val_fraction of the characters, or
-        what was set apart when the text was encoded. Either may be too short for anything.
+        """The ids to train on and those to validate on: the last val_fraction of the characters, or
+        those that the encoding has put last. Either may be too short for any window.
         """
-        boundary = self.boundary
+        boundary = self.identity.boundary
         if boundary is None:
             boundary = int(len(self.ids) * (1 - val_fraction))
         return self.ids[:boundary], self.ids[boundary:]
@@ -74,8 +73,8 @@ class Corpus:
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """As `parts`. Raises TextError when either holds less than one window of block_size + 1,
-        or when blocks are hardly longer than a window.
+        """As `parts`. Raises TextError if either holds less than one window of block_size + 1, or
+        if blocks are too short for such a context.
         """
         train, val = self.parts(val_fraction)
         fits = self.longest_context(val_fraction)
@@ -97,7 +96,7 @@ class Corpus:
         return train, val
 
     def serves(self, known: Vocabulary | None) -> bool:
-        """Whether the ids are by a known vocabulary, or by the text's own if there is none."""
+        """Whether the vocabulary is the known one, or the text's own if none is known."""
         return self.own if known is None else self.vocabulary == known
 
 
@@ -128,16 +127,18 @@ def encode(
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
+    names = tuple(source.name for source in sources)
     known_by = cache.fingerprint(every, len(sources), config, algorithm)
     if known_by and (recalled := cache.recall(data, known_by)):
-        corpus = _open(recalled, sources)
+        corpus = _open(recalled, names)
         if corpus is not None and corpus.serves(known):
             return corpus
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
-        raise TextError(f"corpus is empty: {', '.join(source.name for source in sources)}")
+        raise TextError(f"corpus is empty: {', '.join(names)}")
     text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
+    made = build_vocabulary(text.counts, known, config.min_count, config.replacement)
     division = divide(text.starts, len(sources), config.every)
     record: cache.Record = {
         "text": text.digest,
@@ -145,24 +146,23 @@ def encode(
         "order": division.order,
         "block": division.block,
         "own": known is None,
+        "characters": made.vocabulary.characters,
+        "counts": made.counts.tolist(),
+        "folded": made.folded,
     }
-    named = _identity(record, text.starts[-1], sources)
-    path = cache.ids_path(data, named, config)
-    there, corpus = os.path.isfile(path), _open(path, sources)
+    identity = _identity(record, text.starts[-1], names)
+    path = cache.ids_path(data, identity, config)
+    there, corpus = os.path.isfile(path), _open(path, names)
     damaged = there and corpus is None
-    its = replace(corpus.identity, folded="", folded_count=0) if corpus else None
-    if corpus is None or its != named or not corpus.serves(known):
-        made = build_vocabulary(text.counts, known, config.min_count, config.replacement)
-        record |= {
-            "characters": made.vocabulary.characters,
-            "counts": made.counts.tolist(),
-            "folded": made.folded,
-        }
-        with cache.replacing(path, record) as draft:
+    if corpus is None or corpus.identity != identity or not corpus.serves(known):
+        with files.storage_errors(f"write {data}"):
+            data.mkdir(parents=True, exist_ok=True)
+            cache.sweep(data)
             record["parts"] = write_ids(
-                pieces, text, made.table, division, draft, lambda it: progress(0.5 + it / 2)
+                pieces, text, made.table, division, path, lambda it: progress(0.5 + it / 2)
             )
-        corpus = _open(path, sources)
+            cache.vouch(path, record)
+        corpus = _open(path, names)
         if corpus is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
@@ -177,14 +177,28 @@ def encode(
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
     """The encoded text of an earlier run, or None if `data` no longer holds it whole."""
-    corpus = _open(cache.ids_path(data, identity, config or TrainConfig()), ())
-    if corpus is None or replace(corpus.identity, sources=identity.sources) != identity:
+    corpus = _open(cache.ids_path(data, identity, config or TrainConfig()), identity.sources)
+    if corpus is None or corpus.identity != identity:
         return None
-    return replace(corpus, identity=identity, notes=())
+    return replace(corpus, notes=())
 
 
-def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
-    """What the cache has there, as read from these sources."""
+def _identity(record: cache.Record, characters: int, names: tuple[str, ...]) -> CorpusId:
+    """The identity of the text that a record describes; records of earlier releases lack fields."""
+    folded = record.get("folded") or {}
+    return CorpusId(
+        digest=record["text"],
+        characters=characters,
+        sources=names,
+        boundary=record.get("boundary"),
+        order=record.get("order", ""),
+        folded="".join(sorted(folded)),
+        folded_count=sum(folded.values()),
+    )
+
+
+def _open(path: Path, names: tuple[str, ...]) -> Corpus | None:
+    """What the cache has there, as read from sources of these names."""
     found = cache.read(path)
     if found is None:
         return None
@@ -192,27 +206,11 @@ def _open(path: Path, sources: Sequence[Source]) -> Corpus | None:
     return Corpus(
         ids,
         Vocabulary(record["characters"]),
-        _identity(record, len(ids), sources),
+        _identity(record, len(ids), names),
         notes=tuple(record.get("notes", ())),
-        boundary=record.get("boundary"),
         block=record.get("block", 0),
-        folded=record.get("folded") or {},
         counted=record.get("counts") or (),
         own=record.get("own", False),
-    )
-
-
-def _identity(record: cache.Record, characters: int, sources: Sequence[Source]) -> CorpusId:
-    """What a record says of its text; one of an earlier release says less."""
-    folded = record.get("folded") or {}
-    return CorpusId(
-        digest=record["text"],
-        characters=characters,
-        sources=tuple(source.name for source in sources),
-        boundary=record.get("boundary"),
-        order=record.get("order", ""),
-        folded="".join(sorted(folded)),
-        folded_count=sum(folded.values()),
     )
 
 

@@ -1,14 +1,13 @@
-"""Which characters a corpus's vocabulary has, which rare ones become another, and the ids on disk.
+"""The vocabulary of a corpus, the rare characters that another one replaces, and the ids on disk.
 
-A first reading (text.py) has counted the characters; the second one, here, writes their ids, and
-makes sure that it has read the same text. Memory does not grow with the text.
+The first reading of the text (text.py) has counted the characters. The second one, here, writes
+their ids, and checks that it has read the same text. Memory does not grow with the text.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.corpus.split import Division
-from gpt.corpus.text import Chunk, Measured, Piece, Progress, algorithm_of, changed, read_through
+from gpt.corpus.text import ALGORITHMS, Measured, Piece, Progress, algorithm_of, changed, read
 from gpt.errors import TextError
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
@@ -26,9 +25,9 @@ from gpt.vocabulary import Ids, Vocabulary
 
 @dataclass(frozen=True)
 class Numbering:
-    """A vocabulary, how often each of its characters comes, and what became of the others.
+    """A vocabulary, how often each of its characters occurs, and the characters it replaces.
 
-    table: code point -> id, of the vocabulary's dtype. folded: character -> how often it came.
+    table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
     """
 
     vocabulary: Vocabulary
@@ -43,12 +42,13 @@ def build_vocabulary(
     min_count: int = 0,
     replacement: str = "\ufffd",
 ) -> Numbering:
-    """The sorted characters of the text, but those that came less often than `min_count`.
+    """The sorted characters of the text, with those that occur less than `min_count` times folded
+    into the replacement.
 
-    counts (2, code points): in the text that trains, and in that which validates. Also folded is
-    what only the latter has: what no training can teach. A known vocabulary says itself what is
-    folded: what it lacks, if it has the replacement. It is taken if it has every character that is
-    left.
+    counts (2, code points): in the text that trains, and in that which validates. If characters are
+    folded, so are those that only validate, as no training can teach them. A known vocabulary that
+    has the replacement decides what is folded: what it lacks. It is used if it has every character
+    that is left.
 
     Raises TextError: only the validating text has a character, or the text has the replacement.
     """
@@ -79,7 +79,7 @@ def build_vocabulary(
     if known is not None and not known.unknown(vocabulary.characters):
         vocabulary = known
     ids = vocabulary.encode(shown)
-    table = np.zeros(max(256, int(points[-1]) + 1), vocabulary.dtype)
+    table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = ids
     of_ids = np.zeros(len(vocabulary), np.int64)
     np.add.at(of_ids, ids, times)
@@ -91,44 +91,33 @@ def write_ids(
     text: Measured,
     table: Ids,
     division: Division,
-    draft: Path,
+    path: Path,
     progress: Progress,
 ) -> list[Any]:
-    """Writes a text's ids into an existing file, in the order of its division.
+    """Writes a text's ids into a file, whole or not at all, in the order of its division.
 
-    Returns the bytes of each part of the file, and their checksum. Raises StorageError, and
-    TextError, also if the text has changed since it was measured.
+    Returns the bytes of each part of the file, and their checksum: what trains, and what was moved
+    behind it. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
-    at, borders = 0, division.borders
-    checksums, sizes = (blake3(), blake3()), [0, 0]  # what trains, and what was moved to the end
-    begins = (0, (division.boundary or 0) * table.itemsize)
-
-    def write(chunk: Chunk) -> None:
-        nonlocal at
-        ids = look_up(table, chunk)
-        first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
-        parts = np.split(ids, [border - at for border in borders[first:last]])
-        at += len(ids)
-        for part in (0, 1):
-            if mine := parts[(part - first) % 2 :: 2]:
-                data = np.concatenate(mine).data.cast("B")
-                appends[part](data)
-                checksums[part].update(data)
-                sizes[part] += len(data)
-
-    with ExitStack() as stack:
-        stack.enter_context(files.storage_errors(f"write {draft.parent}"))
-        appends = [stack.enter_context(files.writing_at(draft, begin)) for begin in begins]
-        digest = read_through(pieces, algorithm_of(text.digest), write, progress)
-    if digest != text.digest:
-        raise changed(list(dict.fromkeys(piece.name for piece in pieces)))
+    algorithm = algorithm_of(text.digest)
+    digest, at, borders = ALGORITHMS[algorithm](), 0, division.borders
+    begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
+    checksums = blake3(), blake3()
+    with files.replacing(path) as write:
+        for _, data, points in read(pieces, progress):
+            digest.update(data)
+            # Only a text that has changed has what the table lacks; `clip` is faster than a check.
+            ids = np.take(table, points, mode="clip")
+            first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
+            parts = np.split(ids, [border - at for border in borders[first:last]])
+            at += len(ids)
+            for part in (0, 1):
+                if mine := parts[(part - first) % 2 :: 2]:
+                    encoded = np.concatenate(mine).data.cast("B")
+                    write(encoded, begins[part] + sizes[part])
+                    checksums[part].update(encoded)
+                    sizes[part] += len(encoded)
+        if text.digest != f"{algorithm}:{digest.hexdigest()}":
+            raise changed(pieces)
     found = zip(sizes, checksums, strict=True)
     return [[size, checksum.hexdigest()] for size, checksum in found if size]
-
-
-def look_up(table: Ids, chunk: Chunk) -> Ids:
-    """(characters,) the ids of a chunk."""
-    if isinstance(chunk.text, bytes) and table.itemsize == 1:  # the same as below, and faster
-        return np.frombuffer(chunk.text.translate(table[:256].tobytes()), np.uint8)
-    # Only a text that has changed has what the table lacks; `clip` spares the check.
-    return np.take(table, chunk.points, mode="clip")

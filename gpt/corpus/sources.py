@@ -10,8 +10,8 @@ import hashlib
 import os
 import stat
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -92,11 +92,8 @@ def _named(name: str, data: Path) -> list[Source]:
     """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
-        try:
-            with open(name, "rb") as stream:
-                return [_spool(stream, data)]
-        except OSError as error:
-            raise TextError(f"cannot read corpus {name}: {error.strerror or error}") from error
+        with opened(Path(name), name) as stream:
+            return [_spool(stream, data)]
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
     if mode:
@@ -152,6 +149,16 @@ def corpus_name(corpus: Sequence[str]) -> str:
     return Path(corpus[0]).resolve().stem
 
 
+@contextmanager
+def opened(path: Path, name: str) -> Iterator[BinaryIO]:
+    """A file to read bytes from. Raises TextError if the system refuses to open or read it."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise TextError(f"cannot read corpus {name}: {error.strerror or error}") from error
+
+
 def _folder(folder: Path) -> list[Source]:
     def stop(error: OSError) -> None:
         raise _unreadable(str(error.filename), error.strerror or str(error))
@@ -176,13 +183,9 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
     path = data / f".spool-{uuid.uuid4().hex}.txt"
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        try:
-            with files.created(path) as append:
-                while chunk := pipe.read(2**20):
-                    append(chunk)
-        except BaseException:
-            files.discard(path)
-            raise
+        with files.replacing(path) as write:
+            while part := pipe.read(2**20):
+                write(part)
     return Source(path, "-", spooled=True)
 
 
@@ -190,8 +193,7 @@ def discard_spooled(sources: Sequence[Source]) -> None:
     """Deletes what `_spool` wrote, once it has been encoded."""
     for source in sources:
         if source.spooled:
-            with suppress(OSError):
-                source.path.unlink()
+            files.discard(source.path)
 
 
 def _known(name: str, data: Path) -> Source:

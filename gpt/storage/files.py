@@ -35,8 +35,8 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"cannot {doing}: the name has a NUL character") from error
 
 
-Write = Callable[[bytes | memoryview], None]
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+Data = bytes | memoryview
+Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, position)
 
 
 @contextmanager
@@ -49,35 +49,16 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Every byte, although the system may take fewer at a time."""
+def _write_all(descriptor: int, data: Data, position: int | None = None) -> None:
+    """Writes every byte, although the system may take fewer at a time.
+
+    position: of the first byte in the file; None: after what was written before.
+    """
+    if position is not None:
+        os.lseek(descriptor, position, os.SEEK_SET)
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
-
-
-def _temporary(folder: Path) -> Path:
-    return folder / f".tmp-{uuid.uuid4().hex}"
-
-
-def temporary(folder: Path) -> Path:
-    """A new file to be filled with `writing_at` and kept with `keep`, in a folder that is made.
-
-    Raises StorageError.
-    """
-    with storage_errors(f"write {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = _temporary(folder)
-        with _opened(path, _NEW):
-            return path
-
-
-@contextmanager
-def writing_at(path: Path, position: int) -> Iterator[Write]:
-    """Overwrites a part of a file in pieces; nothing is flushed. Raises OSError."""
-    with _opened(path, os.O_WRONLY) as descriptor:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        yield partial(_write_all, descriptor)
 
 
 def discard(path: Path) -> None:
@@ -86,26 +67,13 @@ def discard(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def flush(path: Path) -> None:
-    """Flushes to the disk what was written to a file so far. Raises OSError."""
-    with _opened(path, os.O_WRONLY) as descriptor:
-        os.fsync(descriptor)
-
-
-def keep(temporary: Path, path: Path) -> None:
-    """Flushes a file to the disk and gives it another's place. Raises OSError."""
-    flush(temporary)
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
 @contextmanager
 def created(path: Path) -> Iterator[Write]:
     """A file that does not exist yet, to be written in pieces; at the end it is on the disk.
 
     Raises OSError.
     """
-    with _opened(path, _NEW) as descriptor:
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         yield partial(_write_all, descriptor)
         os.fsync(descriptor)
 
@@ -122,10 +90,10 @@ def replacing(path: Path) -> Iterator[Write]:
 
     Raises OSError, and what the block raises; then the old file is as it was.
     """
-    temporary = _temporary(path.parent)
+    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
-        with created(temporary) as append:
-            yield append
+        with created(temporary) as write:
+            yield write
         os.replace(temporary, path)
     except BaseException:
         discard(temporary)
@@ -135,8 +103,8 @@ def replacing(path: Path) -> Iterator[Write]:
 
 def replace(path: Path, data: bytes) -> None:
     """Writes or replaces a file in one piece. Raises OSError."""
-    with replacing(path) as append:
-        append(data)
+    with replacing(path) as write:
+        write(data)
 
 
 def output(path: Path, data: bytes) -> None:

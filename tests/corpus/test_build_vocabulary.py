@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus.encode import Numbering, build_vocabulary
+from gpt.corpus.sources import Source
 from gpt.corpus.text import Piece, measured
 from gpt.errors import TextError
 from gpt.vocabulary import Vocabulary
@@ -22,7 +23,7 @@ Counts = npt.NDArray[np.int64]
 def counted(text: str, val: str = "") -> Counts:
     """(2, code points) how often each character comes in two texts, the second one validating."""
     pieces = [
-        Piece(n, "", Path(), 0, len(each.encode()), each.encode())
+        Piece(n, Source(Path(), ""), 0, len(each.encode()), each.encode())
         for n, each in enumerate((text, val))
         if each
     ]

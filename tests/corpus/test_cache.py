@@ -164,7 +164,7 @@ def test_another_way_to_make_it_is_another_corpus(
         assert again.ids.tolist() == corpus.ids.tolist()
         opened = reopen(corpus.identity, tmp_path / "data", how)
         assert opened is not None
-        assert (opened.boundary, opened.vocabulary) == (corpus.boundary, corpus.vocabulary)
+        assert (opened.identity, opened.vocabulary) == (corpus.identity, corpus.vocabulary)
 
 
 def test_a_text_that_is_small_or_has_just_changed_is_always_read(
@@ -243,13 +243,15 @@ def test_pages_of_a_large_file_are_given_back_and_can_be_read_again(
 def test_what_a_killed_process_left_is_swept_away_when_it_is_old(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    temporary = files.temporary(data)
-    fresh = files.temporary(data)
+    with files.replacing(data / "ids"):
+        (temporary,) = data.iterdir()
+    (data / "ids").rename(temporary)
+    fresh = data / f".tmp-{'0' * 32}"
     spooled = find_sources(["-"], data, io.BytesIO(b"text"))[0].path
     foreign = [
         data / name for name in (".tmp-mine", ".spool-1.txt", "mine.txt", ".tmp-" + "0" * 33)
     ]
-    for path in foreign:
+    for path in (fresh, *foreign):
         path.write_text("foreign")
     for path in (temporary, spooled, *foreign):
         os.utime(path, (0, time.time() - 2 * cache.STALE))

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from gpt.corpus import text as module
 from gpt.corpus.sources import Source
-from gpt.corpus.text import ALGORITHMS, TODAY, Piece, algorithm_of, measured, pieces_of, short
+from gpt.corpus.text import ALGORITHMS, TODAY, Piece, algorithm_of, measured, pieces_of, read, short
 from gpt.errors import TextError
 
+NONE = Source(Path(), "")
 #: What BLAKE3's and SHA-2's authors publish for "abc".
 ABC = {
     "blake3": "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
@@ -42,20 +43,21 @@ def joined(contents: Sequence[str], separator: str) -> str:
 
 
 def text_of(piece: Piece) -> str:
-    texts = [chunk.text for chunk in piece.chunks()]
-    assert all(isinstance(each, str) or each.isascii() for each in texts)
-    return "".join(each if isinstance(each, str) else each.decode("ascii") for each in texts)
+    chunks = list(read([piece]))
+    text = "".join(chr(point) for chunk in chunks for point in chunk.points)
+    assert b"".join(chunk.data for chunk in chunks) == text.encode()
+    return text
 
 
 @settings(deadline=None, max_examples=200)
 @given(
     contents=st.lists(st.text("a\n-é東😀", max_size=12), max_size=5),
     separator=st.sampled_from(["\n", "\n\n", "", "--", "é", "\n-\n", "😀"]),
-    chunk=st.integers(1, 9),
+    chunk=st.integers(4, 9),
     training=st.integers(0, 6),
 )
-@example(contents=["a\n", "b"], separator="\n\n", chunk=1, training=1)
-@example(contents=["\n", "\n"], separator="\n\n", chunk=1, training=2)
+@example(contents=["a\n", "b"], separator="\n\n", chunk=4, training=1)
+@example(contents=["\n", "\n"], separator="\n\n", chunk=4, training=2)
 def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
     tmp_path_factory: pytest.TempPathFactory,
     contents: list[str],
@@ -72,11 +74,11 @@ def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
         told: list[float] = []
         text = measured(found, TODAY, len(contents), training, told.append)
     assert "".join(parts) == whole
-    assert [len(part.encode()) for part in parts] == [piece.size for piece in found]
+    assert [len(part.encode()) for part in parts] == [piece.stop - piece.start for piece in found]
     assert text.digest == f"blake3:{blake3(whole.encode()).hexdigest()}"
     assert told == sorted(told)
-    assert told[-1] == 1
-    places = [piece.source for piece in found]
+    assert told[-1:] == [1] * bool(whole)
+    places = [piece.number for piece in found]
     assert places == sorted(places)
     assert (text.starts[0], text.starts[-1]) == (0, len(whole))
     for number, content in enumerate(contents):
@@ -92,7 +94,7 @@ def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
 def test_characters_of_long_ascii_are_counted_as_those_of_any_text(length: int) -> None:
     text = (string.printable * (length // 100 + 1))[:length] + "\0\x7f"
     data = text.encode()
-    counts = measured([Piece(0, "", Path(), 0, len(data), data)]).counts[0]
+    counts = measured([Piece(0, NONE, 0, len(data), data)]).counts[0]
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
@@ -118,17 +120,17 @@ def test_a_file_whose_size_is_not_what_it_holds_is_read_to_its_end() -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without an end")
 def test_what_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEAD", 8)
-    monkeypatch.setattr(module, "MOST_MADE_UP", 1000)
+    monkeypatch.setattr(module, "MOST_UNSIZED", 1000)
     with pytest.raises(TextError, match=r"^zero has no size; save it to a file first$"):
         pieces_of([Source(Path("/dev/zero"), "zero")], "\n", [])
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_said(tmp_path: Path) -> None:
-    (piece,) = pieces_of(sources_of(tmp_path, ["x" * 99]), "\n", [])
-    os.truncate(tmp_path / "0", 50)
-    for read in (lambda: list(piece.chunks()), lambda: measured([piece])):
-        with pytest.raises(TextError, match=r"^0 was changed while it was read; try again"):
-            read()
+@pytest.mark.parametrize("left", [0, 50, 51])  # 51: the end is within a character
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
+    (piece,) = pieces_of(sources_of(tmp_path, ["é" * 99]), "\n", [])
+    os.truncate(tmp_path / "0", left)
+    with pytest.raises(TextError, match=r"^0 was changed while it was read; try again"):
+        measured([piece])
 
 
 def test_of_several_bytes_that_are_no_text_the_first_is_named(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_of_several_bytes_that_are_no_text_the_first_is_named(tmp_path: Path) ->
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_text_is_named_by_its_bytes_and_how_they_were_hashed(algorithm: str) -> None:
-    pieces = [Piece(0, "", Path(), 0, len(part), part) for part in (b"a", b"bc")]
+    pieces = [Piece(0, NONE, 0, len(part), part) for part in (b"a", b"bc")]
     digest = measured(pieces, algorithm).digest
     assert digest == f"{algorithm}:{ABC[algorithm]}"
     assert algorithm_of(digest) == algorithm
