@@ -1,7 +1,4 @@
-"""Which windows of the ids a step sees: a pure function of seed and step, so order needs no saving.
-
-Knows no text; of files only that their pages may be let go.
-"""
+"""Which windows of the ids a step sees: a pure function of seed and step, so no order is saved."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from gpt.corpus import cache
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-LISTED = 2**20  # most windows of an epoch whose order is a list, as it was from the beginning
-ROUNDS = 4  # that mix a longer epoch's windows
+LISTED = 2**20  # most windows of an epoch whose order is a list; longer epochs are `shuffled`
+ROUNDS = 4  # of `shuffled`
 
 
 def batch(
@@ -29,10 +26,10 @@ def batch(
     windows: Windows = "random",
     part: slice = slice(None),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later; or only some of the B rows.
+    """(B, T) inputs and (B, T) targets, one character later; or only the rows `part` of them.
 
     Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
-    batch can be had without those before it.
+    batch can be computed without those before it.
     """
     starts = starts_of(len(ids), seed, step, batch_size, block_size, windows)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
@@ -43,26 +40,15 @@ def batch(
 def starts_of(
     length: int, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
 ) -> npt.NDArray[np.int64]:
-    """(B,) where the windows of a batch of so many ids begin; pure, as the batch is."""
-    return STARTS[windows](length, seed, step, batch_size, block_size)
+    """(B,) where the windows of a batch begin in a text of so many ids; pure, as the batch is.
 
-
-def _random_starts(
-    length: int, seed: int, step: int, batch_size: int, block_size: int
-) -> npt.NDArray[np.int64]:
-    """(B,) offsets, each as likely as any other."""
-    draws = philox(seed, step, BATCH).random_raw(batch_size)
-    starts: npt.NDArray[np.int64] = (draws % np.uint64(length - block_size)).astype(np.int64)
-    return starts
-
-
-def _epoch_starts(
-    length: int, seed: int, step: int, batch_size: int, block_size: int
-) -> npt.NDArray[np.int64]:
-    """(B,) offsets: an epoch has each window of block_size once, in an order of its own.
-
-    Where the first window begins is drawn for each epoch, so that borders move.
+    random: each start is as likely as any other. epochs: an epoch has each window of block_size
+    once, in an order of its own; where its first window begins is drawn, too, so that the borders
+    between windows move.
     """
+    if windows == "random":
+        draws = philox(seed, step, BATCH).random_raw(batch_size)
+        return (draws % np.uint64(length - block_size)).astype(np.int64)
     count = max(1, (length - block_size) // block_size)  # windows in an epoch
     numbers = step * batch_size + np.arange(batch_size)
     starts = np.empty(batch_size, np.int64)
@@ -70,11 +56,11 @@ def _epoch_starts(
         now = numbers // count == epoch
         if count <= LISTED:
             first, order = _epoch(length, seed, epoch, block_size, count)
-            windows = order[numbers[now] % count]
+            places = order[numbers[now] % count]
         else:
             first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
-            first, windows = first % block_size, shuffled(numbers[now] % count, count, keys)
-        starts[now] = first + windows * block_size
+            first, places = first % block_size, shuffled(numbers[now] % count, count, keys)
+        starts[now] = first + places * block_size
     return starts
 
 
@@ -91,10 +77,10 @@ def _epoch(
 def shuffled(
     numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """Where a permutation of 0 … count − 1 takes these numbers; no list of all is needed.
+    """These numbers under a permutation of 0 … count − 1, computed without a list of all.
 
-    A Feistel network (Luby & Rackoff 1988), a round a key, over the next power of four; what falls
-    outside walks on (Black & Rogaway 2002).
+    A Feistel network (Luby & Rackoff 1988) over the next power of four, one round for each key. It
+    is applied again to results of `count` or more (cycle walking, Black & Rogaway 2002).
     """
     half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
     low = np.uint64((1 << int(half)) - 1)
@@ -109,9 +95,6 @@ def shuffled(
         places[outside] = (left << half) | right
         outside = places >= count
     return places.astype(np.int64)
-
-
-STARTS = {"random": _random_starts, "epochs": _epoch_starts}
 
 
 def philox(seed: int, step: int, purpose: int) -> np.random.Philox:

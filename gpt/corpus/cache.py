@@ -26,7 +26,7 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus.sources import Source
-from gpt.corpus.text import TODAY, short
+from gpt.corpus.text import TODAY
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
@@ -42,11 +42,13 @@ Record = dict[str, Any]
 
 
 def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
-    """Where the ids of a text lie, in an order and folded as they were."""
+    """The file of a text's ids: another order or other folding makes another file."""
     folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
     made = (identity.order, identity.boundary, folded)
-    suffix = "-" + hashlib.sha256(repr(made).encode()).hexdigest()[:8]
-    return data / f"{short(identity.digest)}{'' if made == ('', None, ()) else suffix}.ids"
+    name = identity.digest.rpartition(":")[2][:16]
+    if made != ("", None, ()):
+        name += "-" + hashlib.sha256(repr(made).encode()).hexdigest()[:8]
+    return data / f"{name}.ids"
 
 
 def vouch(path: Path, record: Record) -> None:

@@ -159,7 +159,7 @@ def encode(
             data.mkdir(parents=True, exist_ok=True)
             cache.sweep(data)
             record["parts"] = write_ids(
-                pieces, text, made.table, division, path, lambda it: progress(0.5 + it / 2)
+                pieces, text.digest, made.table, division, path, lambda it: progress(0.5 + it / 2)
             )
             cache.vouch(path, record)
         corpus = _open(path, names)

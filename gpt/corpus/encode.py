@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.corpus.split import Division
-from gpt.corpus.text import ALGORITHMS, Measured, Piece, Progress, algorithm_of, changed, read
+from gpt.corpus.text import ALGORITHMS, Piece, Progress, algorithm_of, changed, read
 from gpt.errors import TextError
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
@@ -88,24 +88,24 @@ def build_vocabulary(
 
 def write_ids(
     pieces: Sequence[Piece],
-    text: Measured,
+    digest: str,
     table: Ids,
     division: Division,
     path: Path,
     progress: Progress,
 ) -> list[Any]:
-    """Writes a text's ids into a file, whole or not at all, in the order of its division.
+    """Writes the ids of the text with this digest into a file, whole or not at all, divided.
 
     Returns the bytes of each part of the file, and their checksum: what trains, and what was moved
-    behind it. Raises OSError, and TextError, also if the text has changed since it was measured.
+    to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
-    algorithm = algorithm_of(text.digest)
-    digest, at, borders = ALGORITHMS[algorithm](), 0, division.borders
+    algorithm = algorithm_of(digest)
+    hashed, at, borders = ALGORITHMS[algorithm](), 0, division.borders
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
     with files.replacing(path) as write:
         for _, data, points in read(pieces, progress):
-            digest.update(data)
+            hashed.update(data)
             # Only a text that has changed has what the table lacks; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
             first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
@@ -117,7 +117,7 @@ def write_ids(
                     write(encoded, begins[part] + sizes[part])
                     checksums[part].update(encoded)
                     sizes[part] += len(encoded)
-        if text.digest != f"{algorithm}:{digest.hexdigest()}":
+        if digest != f"{algorithm}:{hashed.hexdigest()}":
             raise changed(pieces)
     found = zip(sizes, checksums, strict=True)
     return [[size, checksum.hexdigest()] for size, checksum in found if size]

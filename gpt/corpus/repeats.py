@@ -18,8 +18,6 @@ LINES = 10_000
 LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter identifies its place
 TIMES = 4  # occurrences of the word in its line
 
-SHA256 = "d032355deacdec6ed7edbf4c4ed88f6844545d46172528e23f6547c3d6bc12a9"  # of the text
-
 #: Options that replace the default preset's. Every option that the heads depend on is here, so that
 #: new defaults cannot prevent the heads (benchmarks/repeats.py).
 RECIPE: dict[str, Any] = {

@@ -12,7 +12,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,27 +39,25 @@ def python_reference() -> bytes:
 
 
 @dataclass(frozen=True)
-class KnownCorpus:
-    """A text that `make` gives, or that is downloaded once from `url` and has this `sha256`.
-
-    recipe: options to train on it that replace the default preset's.
-    """
+class Download:
+    """A text that is downloaded once."""
 
     url: str
     sha256: str
-    make: Callable[[], bytes] | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 LARGEST_DOWNLOAD = 2**24  # bytes
-KNOWN = {
-    EMBEDDED: KnownCorpus("", "", python_reference),
-    "shakespeare": KnownCorpus(
+#: Known names, and where their texts come from.
+KNOWN: dict[str, Download | Callable[[], bytes]] = {
+    EMBEDDED: python_reference,
+    "shakespeare": Download(
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
-    "repeats": KnownCorpus("", repeats.SHA256, repeats.repeats, repeats.RECIPE),
+    "repeats": repeats.repeats,
 }
+#: Known name -> options to train on it that replace the default preset's.
+RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,9 @@ def _unreadable(name: str, why: str) -> TextError:
 
 def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
     """The options that a known name sets; none for other texts, or for a file of that name."""
-    if len(corpus) == 1 and corpus[0] in KNOWN and not os.path.exists(corpus[0]):
-        return KNOWN[corpus[0]].recipe
-    return {}
+    if len(corpus) != 1 or os.path.exists(corpus[0]):
+        return {}
+    return RECIPES.get(corpus[0], {})
 
 
 def printable(name: str) -> str:
@@ -206,19 +204,16 @@ def _known(name: str, data: Path) -> Source:
         there = path.read_bytes()
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        if known.make is not None:
-            text = known.make()
-        elif hashlib.sha256(there).hexdigest() == known.sha256:
-            text = there
-        else:
-            text = _fetched(name, known)
+        text = _fetched(name, known, there) if isinstance(known, Download) else known()
         if text != there:
             files.replace(path, text)
     return Source(path, name)
 
 
-def _fetched(name: str, known: KnownCorpus) -> bytes:
-    """A known text from the network. Raises TextError."""
+def _fetched(name: str, known: Download, there: bytes) -> bytes:
+    """A known text from the network, unless it is already `there`. Raises TextError."""
+    if hashlib.sha256(there).hexdigest() == known.sha256:
+        return there
     try:
         text = _download(known.url)
         if hashlib.sha256(text).hexdigest() != known.sha256:

@@ -22,23 +22,16 @@ SHORTEST_IN_CONTEXTS = 4  # of a block; in a shorter one most windows would lie 
 class Division:
     """The order in which the characters of a text are stored.
 
-    spans: first and last + 1 of each piece, in that order; boundary: number of characters before
-    those that validate, None if a share of the text decides it; block: characters of each
-    piece of one text, 0 if whole texts validate; borders: the positions in the text at which
-    pieces that are moved behind the others begin and end, in turn.
+    boundary: number of characters before those that validate, None if a share of the text decides
+    it; block: characters of each piece of one text, 0 if whole texts validate; borders: the
+    positions in the text at which pieces that are moved to the end begin and end, in turn; order:
+    a name of the order, empty if nothing is moved.
     """
 
-    spans: tuple[tuple[int, int], ...]
     boundary: int | None = None
     block: int = 0
     borders: tuple[int, ...] = ()
-
-    @property
-    def order(self) -> str:
-        """A name of the order; empty if nothing was moved."""
-        if len(self.spans) <= 1:
-            return ""
-        return hashlib.sha256(repr(self.spans).encode()).hexdigest()[:16]
+    order: str = ""
 
 
 def divide(starts: Sequence[int], training: int, every: int) -> Division:
@@ -50,9 +43,9 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
     """
     characters = starts[-1]
     if training < len(starts) - 1:
-        return Division(((0, characters),), starts[training])
+        return Division(starts[training])
     if not every:
-        return Division(((0, characters),))
+        return Division()
     starts, block = [*dict.fromkeys(starts)], 0
     if len(starts) == 2:
         block = min(LONGEST_BLOCK, characters // (FEWEST_BLOCKS * every))
@@ -70,4 +63,5 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
         (starts[first], starts[min(first + every - 1, texts)]) for first in range(0, texts, every)
     ]
     boundary = sum(last - first for first, last in train)
-    return Division((*train, *val), boundary, block, tuple(chain.from_iterable(val)))
+    order = hashlib.sha256(repr((*train, *val)).encode()).hexdigest()[:16]
+    return Division(boundary, block, tuple(chain.from_iterable(val)), order)

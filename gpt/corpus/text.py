@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ SIGNATURES = {
     b"\xfe\xff": "UTF-16",
 }
 
+#: Number of the source, UTF-8 bytes, (characters,) their code points.
+Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # takes the share that is done
 
 
@@ -57,14 +59,6 @@ class Piece:
     start: int
     stop: int
     data: bytes = b""
-
-
-class Chunk(NamedTuple):
-    """Whole characters of a source: its number, their UTF-8, and (characters,) code points."""
-
-    number: int
-    data: bytes
-    points: npt.NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,9 @@ def _check_is_text(head: bytes, name: str) -> None:
 
 
 def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[Chunk]:
-    """The text, exactly: no newline is translated, nothing is normalised. Raises TextError."""
+    """The text in chunks of whole characters, exactly: no newline is translated, nothing is
+    normalised. Raises TextError.
+    """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
         at, name = piece.start, piece.source.name
@@ -146,7 +142,7 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
                             "example: iconv -f LATIN1 -t UTF-8 FILE"
                         ) from None
                     data, points = data[:used], code_points(text)
-                yield Chunk(piece.number, data, points)
+                yield piece.number, data, points
                 at += len(data)
                 done += len(data)
                 progress(done / size)
@@ -181,8 +177,3 @@ def algorithm_of(digest: str) -> str:
     """The algorithm of a digest; today's if it is unknown."""
     algorithm = digest.partition(":")[0]
     return algorithm if algorithm in ALGORITHMS else TODAY
-
-
-def short(digest: str) -> str:
-    """The start of a digest, which distinguishes texts in names of files."""
-    return digest.rpartition(":")[2][:16]

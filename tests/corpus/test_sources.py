@@ -23,7 +23,7 @@ from gpt.corpus.repeats import LENGTHS, RECIPE, TIMES, repeats
 from gpt.corpus.sources import (
     EMBEDDED,
     KNOWN,
-    KnownCorpus,
+    Download,
     Source,
     corpus_name,
     discard_spooled,
@@ -179,8 +179,11 @@ def test_without_a_corpus_there_is_the_one_that_python_carries(tmp_path: Path) -
 def test_a_known_corpus_that_cannot_be_fetched_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, before: bytes | None
 ) -> None:
+    known = KNOWN["shakespeare"]
+    assert isinstance(known, Download)
+
     def download(url: str) -> bytes:
-        assert url == KNOWN["shakespeare"].url
+        assert url == known.url
         raise error
 
     monkeypatch.chdir(tmp_path)
@@ -189,7 +192,7 @@ def test_a_known_corpus_that_cannot_be_fetched_says_what_to_do(
         (tmp_path / "shakespeare.txt").write_bytes(before)
     with pytest.raises(TextError, match=r"^cannot fetch 'shakespeare' ") as caught:
         find_sources(["shakespeare"], tmp_path, PIPE)
-    for part in (str(error), "Offline?", KNOWN["shakespeare"].url, "needs no network"):
+    for part in (str(error), "Offline?", known.url, "needs no network"):
         assert part in str(caught.value)
 
 
@@ -204,7 +207,7 @@ def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
 
     sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(KNOWN, "tiny", KnownCorpus("https://example.invalid/tiny", sha256))
+    monkeypatch.setitem(KNOWN, "tiny", Download("https://example.invalid/tiny", sha256))
     monkeypatch.setattr(sources, "_download", download)
     for _ in range(2):
         assert found("tiny") == [("data/tiny.txt", "tiny")]
@@ -227,13 +230,13 @@ def test_what_is_fetched_must_be_the_known_text(
         url = f"http://127.0.0.1:{server.server_port}/tiny"
         sha256 = hashlib.sha256(b"abc").hexdigest()
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setitem(KNOWN, "tiny", KnownCorpus(url, "0" * 64))
+        monkeypatch.setitem(KNOWN, "tiny", Download(url, "0" * 64))
         with pytest.raises(TextError, match="another text"):
             found("tiny")
         assert not Path("data/tiny.txt").exists()
-        monkeypatch.setitem(KNOWN, "tiny", KnownCorpus(url, sha256))
+        monkeypatch.setitem(KNOWN, "tiny", Download(url, sha256))
         assert found("tiny") == [("data/tiny.txt", "tiny")]
-        monkeypatch.setitem(KNOWN, "none", KnownCorpus(f"{url}-none", sha256))
+        monkeypatch.setitem(KNOWN, "none", Download(f"{url}-none", sha256))
         with pytest.raises(TextError, match="404"):
             found("none")
         server.shutdown()
@@ -248,7 +251,7 @@ def test_repeats_are_the_same_bytes_everywhere_and_need_no_network(
     assert found("repeats") == [("data/repeats.txt", "repeats")]
     written = Path("data/repeats.txt").read_bytes()
     sha256 = "d032355deacdec6ed7edbf4c4ed88f6844545d46172528e23f6547c3d6bc12a9"
-    assert hashlib.sha256(written).hexdigest() == KNOWN["repeats"].sha256 == sha256
+    assert hashlib.sha256(written).hexdigest() == sha256
     Path("data/repeats.txt").write_bytes(b"of an earlier release")
     assert found("repeats") == [("data/repeats.txt", "repeats")]
     assert Path("data/repeats.txt").read_bytes() == written
