@@ -1,9 +1,9 @@
-"""Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json that vouches for it.
+"""Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json, the record that verifies it.
 
-A name is made of the text's digest and of what was done to it. Small files are read again whenever
-they are opened, and their checksum compared. A file of 64 MiB or more is taken for what it was if
-its size, time of change and number (inode) are what they were: changing a byte behind the system's
-back would go unseen, as would a disk that forgets. Without NAME.json a text is encoded again.
+The name consists of the text's digest and of a hash of what was done to it. Small files are read
+again whenever they are opened, and their checksum compared. A file of 64 MiB or more counts as
+unchanged if its size, modification time and inode are unchanged: a byte that changes without a new
+time, as on a failing disk, goes unnoticed. Without NAME.json a text is encoded again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gpt.storage import files
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
 
-TRUSTED_FROM = 2**26  # bytes of a file from which on its stamp is believed
-FRESH = 2.0  # seconds after a change in which another one may have the same time
-STALE = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
+TRUSTED_FROM = 2**26  # bytes: a file at least this large is identified by its stamp
+FRESH = 2.0  # seconds after a change in which another change may get the same time
+STALE = 24 * 3600.0  # seconds after which no process still writes a temporary file
 BLOCK = 2**20  # bytes read at a time
-#: Whole names of temporary files (files.temporary) and of pipes' copies (sources.find_sources).
+#: Whole names of temporary files (files.replacing) and of pipes' copies (sources.find_sources).
 LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
 
 Record = dict[str, Any]
@@ -59,7 +59,7 @@ def vouch(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> tuple[Ids, Record] | None:
-    """The memory-mapped ids and their record; None if they are not what was written."""
+    """The memory-mapped ids and their record; None unless they are as they were written."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = _record(path)
         ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
@@ -75,15 +75,15 @@ def read(path: Path) -> tuple[Ids, Record] | None:
             with open(path, "rb") as file:
                 whole = hashlib.file_digest(file, begun).hexdigest() == record["sha256"]
         if whole:
-            if now != record.get("stamp"):  # copied, or moved here
-                with suppress(OSError):  # another's folder may be read but not written
+            if now != record.get("stamp"):  # the file was copied or moved
+                with suppress(OSError):  # the folder may be read-only
                     vouch(path, {**record, "parts": parts})
             return ids, record
     return None
 
 
 def _record(path: Path) -> Record:
-    """What vouches for a file, in today's form. Raises OSError, and ValueError and its like."""
+    """The record of the ids at `path`, in today's form. Raises OSError, ValueError."""
     record: Record = json.loads(path.with_suffix(".json").read_bytes())
     if not isinstance(record, dict):
         raise ValueError("not a record")
@@ -93,8 +93,8 @@ def _record(path: Path) -> Record:
 
 
 def forget(ids: Ids) -> None:
-    """Gives back the memory that pages of a large memory-mapped file take, until they are read
-    again. The system would take them back itself, but until then they look like ours.
+    """Frees the pages of a large memory-mapped file until they are read again. The system would
+    free them itself if it needed them, but until then they count as memory of this process.
     """
     mapped = getattr(ids, "_mmap", None)
     if mapped is not None and len(mapped) >= TRUSTED_FROM and hasattr(mmap, "MADV_DONTNEED"):
@@ -102,19 +102,19 @@ def forget(ids: Ids) -> None:
 
 
 def stamp(path: Path) -> list[int]:
-    """Size, time of change and number of a file: what tells cheaply that it is the same."""
+    """Size, modification time and inode of a file, which change if its content does."""
     status = os.stat(path)
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 def _seal(record: Record) -> int:
-    """A checksum of a record: ids alone would say nothing about a text."""
+    """A checksum of the fields of a record that describe the text and its ids."""
     names = ("text", "characters", "boundary", "order", "folded", "parts")
     return zlib.crc32(json.dumps([record.get(name) for name in names]).encode())
 
 
 def _checksums(path: Path, parts: list[Any]) -> list[Any]:
-    """The same of a file's parts of these sizes, and one more if it goes on after them."""
+    """[size, checksum] of each part of a file, in these sizes; then [] if the file is longer."""
     found: list[Any] = []
     with open(path, "rb", buffering=0) as file:
         for size, _ in parts:
@@ -129,9 +129,9 @@ def _checksums(path: Path, parts: list[Any]) -> list[Any]:
 def fingerprint(
     sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
 ) -> str | None:
-    """What large texts are known by without being read; None where they must be.
+    """A hash that identifies large texts without reading them; None if they must be read.
 
-    They must if they are small, which costs nothing, or have changed within the last seconds.
+    They must if they are small, which takes no time, or have changed within the last seconds.
     """
     try:
         stamps = [stamp(source.path) for source in sources]
@@ -147,7 +147,7 @@ def fingerprint(
 
 
 def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
-    """From now on `recall` finds these ids by it, and what was to be told of the texts."""
+    """Stores the texts' fingerprint and notes in the record of their ids, for `recall`."""
     with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
@@ -155,7 +155,7 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
 
 
 def recall(data: Path, known_by: str) -> Path | None:
-    """Where the ids of texts lie that were encoded before and have not changed since."""
+    """The ids' path of texts with this fingerprint, if they were encoded before."""
     for path in sorted(data.glob("*.json")):
         with suppress(OSError, ValueError, AttributeError):
             if _record(path).get("known_by") == known_by:
@@ -164,7 +164,7 @@ def recall(data: Path, known_by: str) -> Path | None:
 
 
 def sweep(data: Path) -> None:
-    """Removes temporary files that killed gptx processes left; files of other names stay."""
+    """Removes old temporary files of gptx processes that were killed; other files stay."""
     for path in data.iterdir():
         if LEFT_BEHIND.fullmatch(path.name):
             with suppress(OSError):

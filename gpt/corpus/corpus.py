@@ -120,9 +120,9 @@ def encode(
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`; or finds them there.
 
-    By their own vocabulary, or by a known one that has all of their characters. `config` says what
-    separates them, what validates and what is folded; `validation`: texts that validate;
-    `progress` receives the share that is done; `algorithm` names the digest.
+    The ids are of their own vocabulary, or of a known one that has all of their characters.
+    `config` sets what separates them, what validates and what is folded; `validation`: texts that
+    validate; `progress` receives the share that is done; `algorithm`: of the digest.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
@@ -198,7 +198,7 @@ def _identity(record: cache.Record, characters: int, names: tuple[str, ...]) -> 
 
 
 def _open(path: Path, names: tuple[str, ...]) -> Corpus | None:
-    """What the cache has there, as read from sources of these names."""
+    """The encoding at a path of the cache, of sources with these names; None if it is not valid."""
     found = cache.read(path)
     if found is None:
         return None
@@ -242,7 +242,7 @@ def read_corpus(
 
 
 def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
-    """What is worth telling of files that come more than once."""
+    """Notes for the user on files that are given more than once."""
     seen: set[Path] = set()
     for source in sources:
         if (place := source.path.resolve()) in seen:
@@ -264,8 +264,8 @@ def find_corpus(
 ) -> Corpus:
     """The text that a run was trained on: encoded in `data`, or read again from its sources.
 
-    Raises TextError when it has changed or can no longer be found. A `changed` one is taken if the
-    run's vocabulary has all of its characters. `remedy`: what to do if it has changed.
+    changed: accepts another text if the run's vocabulary has all of its characters. remedy: the end
+    of the error for a changed text. Raises TextError if it has changed or cannot be found.
     """
     identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
     if not names and not changed:

@@ -1,6 +1,6 @@
-"""Which texts are the corpus: files, folders, a pipe, a known name, or nothing at all.
+"""Which texts are the corpus: files, folders, a pipe, a known name, or no argument at all.
 
-Answers with files to read and what to call them; what is in them is text.py's business.
+Gives files to read, and their names for the user; text.py reads them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PASTED = (
 
 
 def python_reference() -> bytes:
-    """The Python language reference that every CPython carries."""
+    """The Python language reference, which is part of every CPython."""
     from pydoc_data import topics
 
     text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
