@@ -61,7 +61,8 @@ def evaluations_left(config: TrainConfig, step: int = 0) -> int:
 
 def _passed(config: TrainConfig, step: int) -> int:
     """How many of the evenly distributed evaluations are done after this step."""
-    return int(config.evaluations * progress(config, step) + 1e-9)  # 0.7 * 10 may be below 7
+    passed = int(config.evaluations * progress(config, step) + 1e-9)  # 0.7 * 10 may be below 7
+    return min(passed, config.evaluations - (step < config.steps))
 
 
 def characters_read(total: int, block: int, most: int) -> int:

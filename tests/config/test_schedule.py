@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
@@ -57,6 +57,7 @@ def test_what_a_change_finds_behind_it_stays(steps: int, changes: list[tuple[flo
 
 @settings(deadline=None)
 @given(st.integers(1, 300), CHANGES, st.integers(1, 12), st.sampled_from([0, 0, 7, 1000]))
+@example(52, [(1.0, 55), (1.0, 57), (1.0, 59), (1.0, 104)], 1, 0)  # planned again at the last step
 def test_evaluations_are_as_many_as_announced(
     steps: int, changes: list[tuple[float, int]], evaluations: int, interval: int
 ) -> None:
