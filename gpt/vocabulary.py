@@ -1,6 +1,6 @@
 """Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, and nothing else.
 
-Knows no files and no model. Text is never normalised: what goes in comes out.
+Text is never normalised: decoding the ids of a text gives the same text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 def code_points(text: str) -> npt.NDArray[np.uint32]:
-    """(characters,) code points; lone surrogates pass, so that they can be named as unknown."""
+    """(characters,) code points; accepts lone surrogates, so that an error can show them."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
@@ -31,7 +31,7 @@ class Vocabulary:
     characters: str
 
     def __post_init__(self) -> None:
-        points = code_points(self.characters)
+        points = self._points
         if not len(points) or np.any(points[1:] <= points[:-1]):
             raise ValueError("a vocabulary is one or more distinct characters in code point order")
 
@@ -44,16 +44,15 @@ class Vocabulary:
         return len(self.characters)
 
     @cached_property
-    def _id_of_point(self) -> npt.NDArray[np.int32]:
-        """(largest code point + 2,) code point -> id, -1 where unknown; the last is a catch-all."""
-        points = code_points(self.characters)
-        table = np.full(int(points[-1]) + 2, -1, dtype=np.int32)
-        table[points] = np.arange(len(points), dtype=np.int32)
-        return table
-
-    @cached_property
     def _points(self) -> npt.NDArray[np.uint32]:
         return code_points(self.characters)
+
+    @cached_property
+    def _id_of_point(self) -> npt.NDArray[np.int32]:
+        """(largest code point + 2,) code point -> id, -1 if unknown; the last is for all larger."""
+        table = np.full(int(self._points[-1]) + 2, -1, dtype=np.int32)
+        table[self._points] = np.arange(len(self), dtype=np.int32)
+        return table
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -61,10 +60,10 @@ class Vocabulary:
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: str = "error") -> Ids:
-        """(characters,) ids. `unknown="skip"` leaves out what the vocabulary lacks.
+        """(characters,) ids. `unknown="skip"` leaves out unknown characters.
 
-        Raises TextError that names the first unknown character, its code point and position;
-        TypeError for a text that is no str, ValueError for another `unknown`.
+        Raises TextError with the first unknown character, its code point and position; TypeError
+        for a text that is no str, ValueError for another `unknown`.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected a str, not {type(text).__name__}")
@@ -80,10 +79,8 @@ class Vocabulary:
         return ids.astype(self.dtype)
 
     def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
-        """(characters,) ids, -1 where unknown."""
-        table = self._id_of_point
-        found: npt.NDArray[np.int32] = table[np.minimum(code_points(text), len(table) - 1)]
-        return found
+        """(characters,) ids, -1 for unknown characters."""
+        return np.take(self._id_of_point, code_points(text), mode="clip")
 
     def known(self, text: str) -> npt.NDArray[np.bool_]:
         """(characters,) whether the vocabulary has each."""
@@ -94,14 +91,14 @@ class Vocabulary:
         return "".join(sorted(set(text) - set(self.characters)))
 
     def decode(self, ids: Ids | Iterable[int]) -> str:
-        """The text that the ids stand for."""
+        """The text of these ids."""
         places = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, np.intp)
         points = self._points[places]
         return points.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def unknown_message(character: str, position: int) -> str:
-    """One line: which character, where, and what to do."""
+    """One line: the character, its position, and what to do."""
     name = unicodedata.name(character, "no name")
     shown = repr(character) if character.isprintable() else ascii(character)
     return (

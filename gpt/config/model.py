@@ -13,7 +13,7 @@ Position = Literal["learned", "sinusoidal", "rotary", "alibi"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "relu", "relu2", "swiglu"]
 
-#: Activations that multiply the two halves of what they are given: of 2n numbers they leave n.
+#: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)
 
 LONGEST_CONTEXT = 2**20  # characters
@@ -34,10 +34,10 @@ class ModelConfig:
     bias: Annotated[bool, "Biases in projections and norms (never in q, k, v)."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
     qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
-    position: Annotated[Position, "How a character's position enters."] = "rotary"
+    position: Annotated[Position, "How the model uses positions."] = "rotary"
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
-    activation: Annotated[Activation, "Of the feed-forward layers."] = "relu2"
-    attention: Annotated[Attention, "One fast kernel, or one readable module a head."] = "fused"
+    activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
+    attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
     ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
     ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
     ngram_dropout: Annotated[float, "Share of n-gram embeddings dropped while training."] = 0.0
@@ -63,18 +63,18 @@ class ModelConfig:
 
     @property
     def hidden(self) -> int:
-        """How many numbers the activation of a feed-forward layer leaves: 4·n_embd.
+        """Outputs of a feed-forward layer's activation: 4·n_embd.
 
-        Gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have about
-        as many parameters as the two of the others (Shazeer 2020).
+        For gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have
+        about as many parameters as the two of the others (Shazeer 2020).
         """
         return 8 * -(-self.n_embd // 3) if self.activation in GATED else 4 * self.n_embd
 
     @property
     def widened(self) -> int:
-        """Rows of feed_forward.up, which the activation is given: `hidden`, twice if it is gated.
+        """Inputs of the activation, the rows of feed_forward.up: `hidden`, or twice if it is gated.
 
-        Of a gated one, the first half is the gate.
+        The first half of a gated activation's inputs is the gate.
         """
         return 2 * self.hidden if self.activation in GATED else self.hidden
 
@@ -129,7 +129,7 @@ class ModelConfig:
 
     @property
     def training_flops(self) -> int:
-        """Floating-point operations that a training step spends on a character.
+        """Floating-point operations of a training step for one character.
 
         Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
         lookups, norms and the optimizer are not counted.
@@ -139,7 +139,7 @@ class ModelConfig:
         return 6 * matrices + 6 * self.n_layer * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:
-        """How many numbers are trained; `positions=False` counts as nanoGPT does."""
+        """Number of parameters; `positions=False` leaves out positions, as nanoGPT does."""
         return sum(
             math.prod(shape)
             for name, shape in self.shapes().items()

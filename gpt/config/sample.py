@@ -11,19 +11,19 @@ from typing import Annotated
 
 from gpt.config.fields import check_fields, require
 
-LONGEST_SAMPLE = 10**12  # characters: thirty years of writing
+LONGEST_SAMPLE = 10**12  # characters: thirty years of sampling
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
     """How characters are drawn from the model's distribution."""
 
-    length: Annotated[int, "Characters to write after the prompt."] = 500
-    n: Annotated[int, "Samples."] = 1
-    temperature: Annotated[float, "0 = always the likeliest; 1 = as learned."] = 0.8
+    length: Annotated[int, "Characters to generate after the prompt."] = 500
+    n: Annotated[int, "Number of samples."] = 1
+    temperature: Annotated[float, "Divides the logits; 1 = as learned, 0 = the likeliest."] = 0.8
     top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018)."] = None
-    top_p: Annotated[float | None, "The nucleus of mass p (Holtzman et al. 2020)."] = None
-    min_p: Annotated[float | None, "At least p x the likeliest (Nguyen et al. 2024)."] = None
+    top_p: Annotated[float | None, "The likeliest that sum to p (Holtzman et al. 2020)."] = None
+    min_p: Annotated[float | None, "Only at least p x the largest (Nguyen et al. 2024)."] = None
     typical_p: Annotated[float | None, "Typical characters of mass p (Meister et al. 2023)."] = None
     seed: Annotated[int, "Same seed, same text."] = 1
 

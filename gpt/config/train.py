@@ -1,4 +1,4 @@
-"""How a model learns."""
+"""The options of training."""
 
 from __future__ import annotations
 
@@ -13,64 +13,63 @@ Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 Windows = Literal["random", "epochs"]
 
-MOST_STEPS = 10**12 - 1  # as many digits as a checkpoint's folder has
+MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model learns. Everything here is stored with the run and repeated at resume."""
+    """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
     steps: Annotated[int, "Optimizer steps."] = 2000
     step_plan: Annotated[
-        str, "Step counts that --minutes planned: FROM:STEPS, each from step FROM on."
+        str, "Numbers of steps that --minutes planned: FROM:STEPS, each from step FROM on."
     ] = ""
-    batch_size: Annotated[int, "Sequences in a step, of all ranks together."] = 32
+    batch_size: Annotated[int, "Sequences in a step, on all ranks together."] = 32
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
-    embedding_lr: Annotated[float, "The token embedding's and the output's; 0 = the same."] = 0.0
+    embedding_lr: Annotated[float, "Learning rate of embedding and output; 0 = the same."] = 0.0
     ngram_lr: Annotated[float, "Adagrad's, of n-gram embeddings (Duchi et al. 2011)."] = 0.05
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
-    schedule: Annotated[Schedule, "From the peak down to --min-lr."] = "linear"
-    weight_decay: Annotated[float, "AdamW's, on matrices (Loshchilov & Hutter 2019)."] = 0.1
-    beta1: Annotated[float, "AdamW's first decay."] = 0.9
-    beta2: Annotated[float, "AdamW's second decay."] = 0.99
+    schedule: Annotated[Schedule, "How the learning rate falls to --min-lr."] = "linear"
+    weight_decay: Annotated[float, "AdamW's decay of matrices (Loshchilov & Hutter 2019)."] = 0.1
+    beta1: Annotated[float, "AdamW's decay of the mean gradient."] = 0.9
+    beta2: Annotated[float, "AdamW's decay of the mean squared gradient."] = 0.99
     grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
-    average: Annotated[float, "Decay of the weights' running average, which is kept; 0 = none."] = (
-        0.0
-    )
+    average: Annotated[float, "Saves an average of the weights with this decay; 0 = none."] = 0.0
     windows: Annotated[Windows, "Windows are drawn at random, or each once an epoch."] = "random"
-    precision: Annotated[Precision, "Of the matrix products while training."] = "float32"
-    compile: Annotated[bool, "torch.compile: a minute first, then faster steps on a GPU."] = False
-    deterministic: Annotated[bool, "On a GPU the same bits each time, at a price."] = False
+    precision: Annotated[Precision, "Precision of matrix products in training."] = "float32"
+    compile: Annotated[bool, "torch.compile: takes a minute, then faster steps on a GPU."] = False
+    deterministic: Annotated[bool, "On a GPU: repeats a run bit for bit; slower."] = False
     separator: Annotated[
-        str, "Between two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
+        str, "Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
     ] = "\\n"
     split: Annotated[
-        str, "What validates: last, every:N (texts, or blocks of a single one), or a file."
+        str, "Validation text: last, every:N (texts, or blocks of a single text), or a file."
     ] = "last"
     val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
-    min_count: Annotated[int, "Characters that come less often become one; 0 = none do."] = 0
-    replacement: Annotated[str, "The character that stands for them."] = "\ufffd"
+    min_count: Annotated[int, "Characters that occur less often are replaced; 0 = none."] = 0
+    replacement: Annotated[str, "The character that replaces rare ones."] = "\ufffd"
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use --evaluations."] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
     eval_chars: Annotated[
-        int, "Most validation characters an evaluation reads, evenly distributed; 0 = all."
+        int, "Most validation characters of an evaluation, evenly distributed; 0 = all."
     ] = 0
     eval_part: Annotated[
-        int, "Most validation characters for all evaluations but the last; 0 = as --eval-chars."
+        int, "Most validation characters of all evaluations but the last; 0 = --eval-chars."
     ] = 0
-    patience: Annotated[int, "Stop after so many evaluations without a new best; 0 = never."] = 0
+    patience: Annotated[int, "Stop after this many evaluations without a new best; 0 = never."] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
-    seed: Annotated[int, "Of initialisation, batches and dropout."] = 1
+    seed: Annotated[int, "Seed of initialisation, batches and dropout."] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("steps", "batch_size", "evaluations"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
-        for name in ("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip"):
-            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
-        for name in ("micro_batch_size", "eval_interval", "eval_chars", "eval_part", "patience"):
+        for name in (
+            *("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip", "min_count"),
+            *("micro_batch_size", "eval_interval", "eval_chars", "eval_part", "patience"),
+        ):
             require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
         require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
         ends = self.horizons[-1][1] == self.steps
@@ -82,7 +81,6 @@ class TrainConfig:
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
-        require(self.min_count >= 0, "min_count", f"{self.min_count} is less than 0")
         visible = len(self.replacement) == 1 and self.replacement.isprintable()
         visible = visible and not self.replacement.isspace()
         require(visible, "replacement", f"{self.replacement!a} is not one visible character")
@@ -97,23 +95,23 @@ class TrainConfig:
 
     @property
     def between(self) -> str:
-        """What stands between two texts: the separator, its escapes resolved."""
+        """The separator of two texts, its escapes resolved."""
         return unescaped(self.separator, "separator")
 
     @property
     def every(self) -> int:
-        """N of the split "every:N"; 0 of the others."""
+        """N of the split "every:N"; 0 for other splits."""
         found = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
         return max(1, int(found[1])) if found else 0
 
     @property
     def validation(self) -> str | None:
-        """The file whose text validates, if one does."""
+        """The file whose text validates, or None."""
         return None if self.split == "last" or self.every else self.split
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:
-        """(from_step, steps) …: from_step on, the plan was to make this number of steps."""
+        """(from_step, steps) …: from step from_step on, the plan was to do `steps` in all."""
         return parse_step_plan(self.step_plan) or ((0, self.steps),)
 
 
@@ -122,7 +120,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0", "\
 
 
 def unescaped(text: str, option: str) -> str:
-    """The text that \\n, \\t, \\u2028 … stand for. Raises ConfigError."""
+    """The text with \\n, \\t, \\u2028 … resolved. Raises ConfigError."""
 
     def resolved(match: re.Match[str]) -> str:
         name = match[1]
