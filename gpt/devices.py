@@ -1,4 +1,4 @@
-"""Which device computes: found with the driver, so that choosing a CPU never imports torch."""
+"""Chooses the device: asks the driver, so that choosing a CPU never imports torch."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ def has_mps() -> bool:
 
 
 def choose(device: str) -> str:
-    """ "auto" resolved to "cuda" or "cpu"; a device that is asked for must exist.
+    """ "auto" resolved to "cuda" or "cpu"; any other device must exist.
 
-    MPS is used only when asked for: at these model sizes a CPU often keeps up with it.
-    Raises ConfigError.
+    "auto" never chooses MPS: at these model sizes a CPU is often as fast. Raises ConfigError.
     """
     if device not in get_args(Device):
         raise ConfigError("device", f"{device!r} is not one of {', '.join(get_args(Device))}")
@@ -93,7 +92,7 @@ def physical_memory() -> int | None:
 
 
 def share_cores() -> None:
-    """Lets waiting threads sleep soon; call it before torch is first imported.
+    """Makes waiting threads sleep early; call it before torch is first imported.
 
     GNU's OpenMP spins for milliseconds at every barrier. If another process needs a core, a
     training step then takes twice as long or more; if none does, sleeping costs a few per cent

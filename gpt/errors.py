@@ -1,13 +1,13 @@
-"""What can go wrong, each with the exit code that the command line ends with.
+"""The errors of gptx, each with the exit code of the command line.
 
-The message is for the user: what happened, then what to do next. Nothing here knows a terminal.
+The message is for the user: what happened, then what to do next.
 """
 
 from __future__ import annotations
 
 
 class GptxError(Exception):
-    """Base of every error that gptx raises on purpose; its text is the whole story."""
+    """Base of every error that gptx raises on purpose; users see its text, without a traceback."""
 
     exit_code = 1
 
@@ -33,13 +33,13 @@ class ConfigError(GptxError, ValueError):
 
 
 class TextError(GptxError, ValueError):
-    """A corpus or a prompt that cannot be used as it is."""
+    """A corpus or a prompt that cannot be used."""
 
     exit_code = 3
 
 
 class CheckpointError(GptxError):
-    """A checkpoint that is missing, damaged or not ours."""
+    """A checkpoint that is missing, damaged or not of gptx."""
 
     exit_code = 4
 
@@ -51,7 +51,7 @@ class RunInUseError(GptxError):
 
 
 class StorageError(GptxError):
-    """The disk refused: full, read-only, gone."""
+    """A file cannot be written: the disk is full, read-only or gone."""
 
     exit_code = 6
 
@@ -69,6 +69,6 @@ class OutOfMemory(GptxError):
 
 
 class RankError(GptxError):
-    """Another of the processes that train together has failed or was ended."""
+    """Another of the processes that train together has failed or was stopped."""
 
     exit_code = 9

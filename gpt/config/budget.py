@@ -1,4 +1,4 @@
-"""How a run with a time budget ends on time: its measured speed, and when it changes its plan.
+"""How a run with a time budget ends on time: its measured speed, and when its plan changes.
 
 The trainer reads the clock. This module has pure functions of those times only, so a resumed run
 decides as an uninterrupted one does. All times are in seconds.
@@ -24,7 +24,8 @@ class Budget:
     per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
     last: time of the final evaluation of the whole validation split, as a number of steps that
     take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
-    steps, stepping: the steps since the last check and the time that they took.
+    steps, stepping: the steps since the last check and the time that they took. Raises ValueError
+    for a negative time.
     """
 
     seconds: float
@@ -36,8 +37,7 @@ class Budget:
     steps: int = 0
     stepping: float = 0.0
 
-    def check(self) -> None:
-        """Raises ValueError for a negative time."""
+    def __post_init__(self) -> None:
         times = (self.seconds, self.per_step, self.evaluating, self.saving)
         if min(*times, self.last, self.stepping) < 0:
             raise ValueError("budget: a time is negative")

@@ -1,1 +1,1 @@
-"""Text to ids to windows. Knows no torch."""
+"""Text to ids to windows. Imports no torch."""

@@ -51,7 +51,7 @@ def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
     return data / f"{name}.ids"
 
 
-def vouch(path: Path, record: Record) -> None:
+def write_record(path: Path, record: Record) -> None:
     """Writes the record of the ids at `path`. Raises OSError."""
     record = {**record, "stamp": stamp(path)}
     record["seal"] = _seal(record)
@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         if whole:
             if now != record.get("stamp"):  # the file was copied or moved
                 with suppress(OSError):  # the folder may be read-only
-                    vouch(path, {**record, "parts": parts})
+                    write_record(path, {**record, "parts": parts})
             return ids, record
     return None
 
@@ -151,7 +151,7 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
     with suppress(OSError, ValueError):
         record = _record(path)
         if record.get("known_by") != known_by:
-            vouch(path, {**record, "known_by": known_by, "notes": notes})
+            write_record(path, {**record, "known_by": known_by, "notes": notes})
 
 
 def recall(data: Path, known_by: str) -> Path | None:

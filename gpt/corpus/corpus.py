@@ -161,7 +161,7 @@ def encode(
             record["parts"] = write_ids(
                 pieces, text.digest, made.table, division, path, lambda it: progress(0.5 + it / 2)
             )
-            cache.vouch(path, record)
+            cache.write_record(path, record)
         corpus = _open(path, names)
         if corpus is None:
             raise StorageError(f"{path} is not what was written; check the disk")

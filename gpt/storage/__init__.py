@@ -1,1 +1,1 @@
-"""What lasts: files, model files, manifests, runs. Knows no torch."""
+"""Stored data: files, model files, manifests, runs. Imports no torch."""

@@ -2,8 +2,7 @@
 
     checkpoints/RUN/step-00001000/model.safetensors · state.safetensors · manifest.json
 
-A step counts once its manifest is in place, and opens only if every byte is as recorded. Knows no
-torch.
+A step exists once its manifest is in place, and opens only if every byte is as recorded.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Checkpoint:
         source = path / MANIFEST
         manifest = Manifest.from_json(files.read(source, MANIFEST_LIMIT), source)
         if step_folder(manifest.step) != path.name:
-            raise CheckpointError(f"damaged: {source} speaks of step {manifest.step}")
+            raise CheckpointError(f"damaged: {source} is of step {manifest.step}")
         return cls(path, manifest)
 
     def model(self) -> StoredModel:

@@ -1,7 +1,7 @@
 """Files that are written whole or not at all, even if the power fails.
 
 The order is that of SQLite and LevelDB: write, flush to the disk, rename into place, flush the
-folder. Knows no formats.
+folder. This module is independent of file formats.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"cannot {doing}: the name has a NUL character") from error
 
 
-Data = bytes | memoryview
 Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, position)
 
 
@@ -49,7 +48,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: Data, position: int | None = None) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview, position: int | None = None) -> None:
     """Writes every byte, although the system may take fewer at a time.
 
     position: of the first byte in the file; None: after what was written before.
@@ -88,7 +87,7 @@ def write(path: Path, data: bytes) -> None:
 def replacing(path: Path) -> Iterator[Write]:
     """Writes or replaces a file in pieces; readers see the old bytes or the new, nothing between.
 
-    Raises OSError, and what the block raises; then the old file is as it was.
+    Raises OSError, and what the block raises; then the old file is unchanged.
     """
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:

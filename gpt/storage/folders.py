@@ -13,8 +13,8 @@ from gpt.storage import files
 def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     """Makes the folder `target` with these files, whole or not at all. Raises OSError.
 
-    The files are written in order, so the last one can vouch for the others. A folder that already
-    has the name is set aside first.
+    The files are written in order, so if the last one is there, so are the others. A folder that
+    already has the name is renamed first.
     """
     temporary = target.with_name(f".tmp-{target.name}")
     _remove(temporary)
@@ -33,9 +33,9 @@ def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
 
 
 def _take_place(new: Path, target: Path) -> Path | None:
-    """Renames `new` to `target`; what had the name comes back if that fails.
+    """Renames `new` to `target`; a folder that has the name gets it back if that fails.
 
-    Returns where the old folder is now, if there was one.
+    Returns the new path of the old folder, if there was one.
     """
     if not os.path.exists(target):
         os.rename(new, target)

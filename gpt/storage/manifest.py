@@ -1,7 +1,4 @@
-"""A checkpoint's manifest: everything about it that is not a tensor, stored as JSON.
-
-Knows its fields and their checks, not its place on the disk.
-"""
+"""A checkpoint's manifest: everything about it that is not a tensor, stored as JSON."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ from gpt.vocabulary import Vocabulary
 class CorpusId:
     """Which text a run was trained on: content, not place.
 
-    digest: ALGORITHM:HEX. boundary: how many characters come before those that validate, where
-    --val-fraction does not say so. order: a hash of the order that its pieces are in, where they
-    were moved for that. folded: the rare characters for which one other stands, folded_count times
-    in all.
+    digest: ALGORITHM:HEX. boundary: the number of characters before those that validate, unless
+    --val-fraction decides it. order: a hash of the order of its pieces, if some were moved to the
+    end to validate. folded: the rare characters that one other replaces, folded_count times in all.
     """
 
     digest: str
@@ -49,6 +45,7 @@ class Baseline:
 
     losses: nats per character for the orders 1, 2, … counted: number of characters, the last ones
     of the training split, that were counted; scored: of the validation split, that were predicted.
+    Raises ValueError if one of them is empty.
     """
 
     losses: tuple[float, ...]
@@ -65,8 +62,7 @@ class Baseline:
         """The order with the lowest loss."""
         return 1 + self.losses.index(self.nats)
 
-    def check(self) -> None:
-        """Raises ValueError for a baseline without losses or characters."""
+    def __post_init__(self) -> None:
         if not self.losses or min(self.counted, self.scored) < 1:
             raise ValueError("baseline: empty")
 
@@ -111,10 +107,6 @@ class Manifest:
         Vocabulary(self.characters)
         if len(self.characters) != self.model.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
-        if self.budget is not None:
-            self.budget.check()
-        if self.baseline is not None:
-            self.baseline.check()
 
     @property
     def since(self) -> int:
@@ -160,7 +152,7 @@ class Manifest:
         return going_on
 
     def trained_on(self, corpus: CorpusId) -> Manifest:
-        """Going on with this text: if it is another one, no loss so far compares with a new one."""
+        """The manifest for training on with this text; losses on another text are dropped."""
         if corpus.digest == self.corpus.digest:
             return self
         left = (self.step, self.corpus.digest)
@@ -174,7 +166,7 @@ class Manifest:
         )
 
     def evaluated(self, val_loss: float) -> Manifest:
-        """After an evaluation of this step: its loss, and which step is now the best."""
+        """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
             now = replace(now._without_best(), best_step=self.step, best_loss=val_loss)
@@ -184,7 +176,7 @@ class Manifest:
         return replace(self, best_step=None, best_loss=None, whole_loss=None, since_best=0)
 
     def to_json(self) -> bytes:
-        """Always of this schema, whichever one it was read from; the last line vouches for all."""
+        """Always of the present schema; the last line is a checksum of all others."""
         values = {**asdict(self), "schema": SCHEMA}
         body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
         return sealed(body)

@@ -7,7 +7,6 @@ Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
 Schema 3 (gptx 0.2): a text's digest was its SHA-256, without the algorithm's name.
 Schema 4 (gptx 0.3 before its release): a model file had no digest of its own, and its probe was one
 row of characters with all their logits, in float32.
-Knows no torch.
 """
 
 from __future__ import annotations

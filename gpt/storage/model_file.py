@@ -2,7 +2,6 @@
 
 Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
 infinite. The file contains a digest of all its bytes, so that it can be checked without its run.
-Reads with numpy; knows no torch.
 """
 
 from __future__ import annotations

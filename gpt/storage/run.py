@@ -2,8 +2,7 @@
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
 
-Readers need no lock: a read that fails while a trainer saves or removes a step is repeated. Knows
-no torch.
+Readers need no lock: a read that fails while a trainer saves or removes a step is repeated.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Run(Logs):
         return self.read(which)[1]
 
     def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
-        """`at(which)` and its verified model, of one step even if a trainer saves meanwhile.
+        """`at(which)` and its verified model, both of one step even if a trainer saves another.
 
         Raises CheckpointError, ConfigError.
         """
@@ -95,7 +94,7 @@ class Run(Logs):
         return self._steadily(both)
 
     def verify(self, path: Path) -> StoredModel | None:
-        """Reads every byte of a step; None if a trainer has removed the step meanwhile.
+        """Reads every byte of a step; None if a trainer removes the step at the same time.
 
         Raises CheckpointError.
         """
@@ -107,7 +106,7 @@ class Run(Logs):
             return None
 
     def _steadily(self, read: Callable[[], Read], hint: bool = True) -> Read:
-        """Reads again if a trainer saved or removed a step meanwhile, as it may be this one.
+        """Reads again after an error if a trainer has saved or removed a step during the reading.
 
         hint: whether an error names the steps that are whole.
         """
@@ -129,7 +128,7 @@ class Run(Logs):
         return stamps
 
     def _whole(self) -> str:
-        """Which steps are whole, where some are and others are not."""
+        """The end of an error: the steps that are whole, if some are and others are not."""
         steps, whole = self.steps(), []
         for step in steps:
             with suppress(CheckpointError):
@@ -183,8 +182,8 @@ class Run(Logs):
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a step, whole or not at all, then removes old steps.
 
-        It keeps the newest two and the best, or all; if the corpus was changed, also every step
-        from before. Raises StorageError, and then nothing has changed.
+        Keeps the newest two and the best, or all; if the corpus was changed, also every step from
+        before the change. Raises StorageError, and then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data) for name, data in contents.items()}
@@ -203,7 +202,7 @@ class Run(Logs):
                 keep.update(step for step in before if step <= manifest.since)
             for step in steps:
                 if step not in keep:
-                    with suppress(OSError):  # an old step too many harms nobody
+                    with suppress(OSError):  # an old step that stays does no harm
                         folders.remove(self.path / step_folder(step))
         return Checkpoint(target, manifest)
 
@@ -216,7 +215,7 @@ class Run(Logs):
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
-        """Whether the same step was saved with the same bytes; then only its manifest is new."""
+        """Whether the step is already saved with these bytes, so that only its manifest is new."""
         with suppress(CheckpointError):
             return all(
                 files.read(step / name, len(data)) == data for name, data in contents.items()

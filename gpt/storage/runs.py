@@ -1,4 +1,4 @@
-"""The folder of runs: a run is found, or made, by its name. Knows no torch."""
+"""The folder of runs: finds or makes a run by its name."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_a_manifest_vouches_for_its_own_files_only(
 
 def test_a_checkpoint_in_anothers_place_is_damage(fresh: Checkpoint) -> None:
     renamed = fresh.path.rename(fresh.path.with_name("step-00000099"))
-    with pytest.raises(CheckpointError, match="speaks of step 12"):
+    with pytest.raises(CheckpointError, match="is of step 12"):
         Checkpoint.open(renamed)
 
 
