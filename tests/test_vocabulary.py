@@ -17,13 +17,13 @@ DELICATE = "\r\n\r\n\0\x85\u2028\x1b é e\u0301 ﬁ ① 👩\u200d🚀 \ufeff \U
 @settings(deadline=None)
 @given(st.text(min_size=1))
 @example(DELICATE)
-def test_any_text_comes_back_exactly(text: str) -> None:
+def test_decoding_inverts_encoding(text: str) -> None:
     vocabulary = Vocabulary.from_text(text)
     assert vocabulary.characters == "".join(sorted(set(text)))
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-def test_ids_are_the_places_in_code_point_order() -> None:
+def test_ids_are_positions_in_code_point_order() -> None:
     vocabulary = Vocabulary.from_text("banana", "\n")
     assert vocabulary.characters == "\nabn"
     assert vocabulary.encode("nab").tolist() == [3, 1, 2]

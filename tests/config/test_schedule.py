@@ -46,7 +46,7 @@ def test_progress_never_falls_and_ends_at_one(
 
 @settings(deadline=None)
 @given(st.integers(1, 300), CHANGES)
-def test_what_a_change_finds_behind_it_stays(steps: int, changes: list[tuple[float, int]]) -> None:
+def test_a_new_plan_does_not_change_the_past(steps: int, changes: list[tuple[float, int]]) -> None:
     before = changed(TrainConfig(steps=steps), changes)
     at = before.steps // 2
     after = replanned(before, at, at + 77)

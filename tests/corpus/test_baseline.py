@@ -199,14 +199,14 @@ def test_each_order_is_a_distribution_after_any_history(
     assert chances.sum(axis=0) == pytest.approx(np.ones(ORDERS), abs=1e-12)
 
 
-def test_one_character_is_no_surprise() -> None:
+def test_one_distinct_character_has_no_loss() -> None:
     zeros = np.zeros(50, "u1")
     found = count_baseline(zeros[:40], zeros[40:], 1)
     assert found == Baseline((0.0,) * ORDERS, 40, 9)
     assert "-" not in str(found.losses)
 
 
-def test_what_train_never_had_leaves_it_to_the_uniform() -> None:
+def test_unseen_characters_get_their_share_of_the_uniform() -> None:
     # 3 characters of one kind: an unknown one gets 1/4 of the 1.5 that is taken from 3 counts. No
     # character but the text's first one precedes, so every shorter order has one count less 0.5.
     val = np.array([1, 2, 3], "u1")

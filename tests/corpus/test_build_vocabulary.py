@@ -38,9 +38,7 @@ def meaning(found: Numbering, text: str) -> str:
 
 @settings(deadline=None, max_examples=100)
 @given(st.text("abcdé東😀\n", min_size=1, max_size=60), st.integers(0, 6))
-def test_characters_that_come_too_seldom_become_one_and_the_rest_stays(
-    text: str, min_count: int
-) -> None:
+def test_rare_characters_become_one_and_the_others_stay(text: str, min_count: int) -> None:
     counts = Counter(text)
     found = build_vocabulary(counted(text), None, min_count, "\ufffd")
     rare = {each: n for each, n in counts.items() if n < min_count and min_count > 1}
@@ -51,7 +49,7 @@ def test_characters_that_come_too_seldom_become_one_and_the_rest_stays(
     assert dict(zip(found.vocabulary.characters, found.counts, strict=True)) == Counter(expected)
 
 
-def test_a_replacement_that_the_text_has_would_hide_something() -> None:
+def test_a_replacement_that_occurs_in_the_text_is_rejected() -> None:
     with pytest.raises(TextError, match=r"^'_' \(U\+005F\) was to stand .* has it itself \(3 ×\)"):
         build_vocabulary(counted("aaa___b"), None, 2, "_")
     assert (
@@ -61,7 +59,7 @@ def test_a_replacement_that_the_text_has_would_hide_something() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.text("abé", min_size=1), st.text("aé東😀", min_size=1))
-def test_what_only_validates_cannot_be_learnt(text: str, val: str) -> None:
+def test_characters_that_only_validate_are_rejected_or_folded(text: str, val: str) -> None:
     new = set(val) - set(text)
     made, counts = counted(text, val), Counter(text + val)
     if new:

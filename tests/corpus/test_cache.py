@@ -56,14 +56,16 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_module, "measured", lambda *_: pytest.fail("read again"))
 
 
-def test_small_ids_are_checked_whatever_their_stamp_says(tmp_path: Path) -> None:
+def test_small_ids_are_always_checked(tmp_path: Path) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
     flip(path, keep_time=True)
     assert reopen(corpus.identity, tmp_path / "data") is None
 
 
-def test_large_ids_are_believed_while_their_stamp_is_the_same(large: None, tmp_path: Path) -> None:
+def test_large_ids_are_not_checked_while_their_stamp_is_unchanged(
+    large: None, tmp_path: Path
+) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
     flip(path, keep_time=True)  # behind the system's back: the documented price
@@ -106,7 +108,7 @@ def test_a_large_text_that_has_not_changed_is_not_read_again(
     assert encode([old(source.path)], tmp_path / "data").identity != first.identity
 
 
-def test_another_texts_encoding_in_its_place_is_not_taken(tmp_path: Path) -> None:
+def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -> None:
     one, other = corpus_of(TEXT, tmp_path / "one"), corpus_of(TEXT.upper(), tmp_path / "other")
     for suffix in (".ids", ".json"):
         places = [
@@ -118,7 +120,7 @@ def test_another_texts_encoding_in_its_place_is_not_taken(tmp_path: Path) -> Non
     assert again.vocabulary.decode(again.ids) == TEXT
 
 
-def test_a_record_that_is_none_is_passed_over(large: None, tmp_path: Path) -> None:
+def test_an_invalid_record_is_ignored(large: None, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name, content in (("a", "null"), ("b", "3"), ("c", '"text_sha256"'), ("d", "{")):
         (tmp_path / f"data/{name}.json").write_text(content)
@@ -180,7 +182,7 @@ def test_a_text_that_is_small_or_has_just_changed_is_always_read(
     assert fingerprint([Source(tmp_path / "missing", "missing")], 1, TrainConfig()) is None
 
 
-def test_a_text_that_changes_while_it_is_read_is_not_known_by_its_stamp(
+def test_a_text_that_changes_while_it_is_read_is_read_again(
     large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
@@ -240,7 +242,7 @@ def test_pages_of_a_large_file_are_given_back_and_can_be_read_again(
     cache.forget(np.zeros(3))  # what is no file is left alone
 
 
-def test_what_a_killed_process_left_is_swept_away_when_it_is_old(tmp_path: Path) -> None:
+def test_old_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     with files.replacing(data / "ids"):

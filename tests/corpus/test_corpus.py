@@ -83,7 +83,7 @@ def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
                 assert text_of(encoded(folder, start + content)) == expected
 
 
-def test_a_byte_order_mark_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_left_out_with_a_note(tmp_path: Path) -> None:
     corpus = encoded(tmp_path, codecs.BOM_UTF8 + b"a\xef\xbb\xbfb\n", codecs.BOM_UTF8 + b"c")
     assert text_of(corpus) == "a\ufeffb\nc"
     assert corpus.notes == tuple(
@@ -104,7 +104,7 @@ def test_a_byte_order_mark_is_left_out_and_said(tmp_path: Path) -> None:
         (b"%PDF-1.7", "a PDF"),
     ],
 )
-def test_what_is_not_a_text_is_called_what_it_looks_like(
+def test_a_file_that_is_not_text_is_rejected_with_its_format(
     tmp_path: Path, content: bytes, what: str
 ) -> None:
     with pytest.raises(TextError, match=rf"^1\.txt looks like {what}, not UTF-8 text$") as caught:
@@ -113,7 +113,7 @@ def test_what_is_not_a_text_is_called_what_it_looks_like(
 
 
 @pytest.mark.parametrize("contents", [[b""], [codecs.BOM_UTF8], [b"", b""]])
-def test_nothing_is_no_corpus(tmp_path: Path, contents: list[bytes]) -> None:
+def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> None:
     names = ", ".join(f"{number}.txt" for number in range(len(contents)))
     with pytest.raises(TextError, match=f"^corpus is empty: {names}$"):
         encoded(tmp_path, *contents)
@@ -125,7 +125,7 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             encode([Source(path, "here")], tmp_path / "data")
 
 
-def test_one_distinct_character_works_and_is_said(tmp_path: Path) -> None:
+def test_one_distinct_character_works_with_a_note(tmp_path: Path) -> None:
     corpus = encoded(tmp_path, b"aaaa")
     assert corpus.ids.tolist() == [0, 0, 0, 0]
     assert corpus.notes == ("the corpus has one distinct character: there is nothing to predict",)
@@ -256,7 +256,7 @@ def test_blocks_that_are_short_beside_a_context_are_refused(tmp_path: Path) -> N
         corpus.split(0.1, 19)
 
 
-def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
+def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a" * 50 + "bé東" + "b" * 50)
     source = Source(tmp_path / "text", "text")
     config = TrainConfig(min_count=2)
@@ -276,9 +276,7 @@ def test_rare_characters_are_folded_counted_and_told(tmp_path: Path) -> None:
     assert text_of(encode([source], tmp_path / "data")) == (tmp_path / "text").read_text()
 
 
-def test_the_share_that_is_done_is_told_and_never_falls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "CHUNK", 100)
     (tmp_path / "text").write_text(TEXT)
     told: list[float] = []
@@ -291,7 +289,7 @@ def test_the_share_that_is_done_is_told_and_never_falls(
 @pytest.mark.parametrize(
     ("at", "split"), [(0.1, "last"), (0.5, "last"), (0.8, "last"), (0.95, "every:3")]
 )
-def test_an_encoding_that_is_broken_off_leaves_nothing(
+def test_an_interrupted_encoding_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float, split: str
 ) -> None:
     def impatient(share: float) -> None:
@@ -314,7 +312,7 @@ def test_an_encoding_that_is_broken_off_leaves_nothing(
     "changed",
     [TEXT.replace("cat", "rat"), TEXT[:-9], TEXT.replace("cat", "é"), TEXT[:-4] + "\U0010ffff"],
 )
-def test_a_text_that_is_another_one_when_it_has_been_read_is_refused(
+def test_a_text_that_changes_between_the_readings_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     real = module.measured

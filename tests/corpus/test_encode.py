@@ -104,7 +104,7 @@ def test_a_full_disk_is_a_storage_error_and_nothing_is_left(
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_a_text_that_stops_being_one_while_it_is_read_leaves_nothing(
+def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = sources_of(tmp_path, ["a" * 99])
@@ -122,7 +122,7 @@ def test_a_text_that_stops_being_one_while_it_is_read_leaves_nothing(
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_ids_that_the_disk_has_changed_are_not_vouched_for(
+def test_ids_that_the_disk_changed_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write

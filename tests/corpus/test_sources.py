@@ -78,7 +78,7 @@ PASTED = "this is a text, not the name of a file; save it in a file, or pipe it"
         ("texts/b.txt/c", "no such file or folder"),
     ],
 )
-def test_a_name_that_cannot_be_one_is_refused_with_the_reason(
+def test_an_impossible_name_is_refused_with_the_reason(
     texts: Path, name: str, problem: str
 ) -> None:
     with pytest.raises(TextError, match=f"cannot read corpus '.*': {problem}") as refused:
@@ -141,7 +141,7 @@ def test_a_folder_that_is_named_may_itself_be_hidden(texts: Path) -> None:
         ("texts/b.txt/c", "no such file or folder"),
     ],
 )
-def test_what_cannot_be_found_is_named(texts: Path, name: str, message: str) -> None:
+def test_a_text_that_cannot_be_found_is_named(texts: Path, name: str, message: str) -> None:
     with pytest.raises(TextError, match=f"^cannot read corpus .*{message}") as caught:
         find_sources([name], texts / "data", PIPE)
     assert caught.value.exit_code == 3
@@ -216,7 +216,7 @@ def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
     assert found("tiny") == [("tiny", "tiny")]
 
 
-def test_what_is_fetched_must_be_the_known_text(
+def test_a_download_must_have_the_known_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a server on this machine, by the real download."""
@@ -331,7 +331,7 @@ def test_a_named_pipe_is_spooled(tmp_path: Path) -> None:
     assert source.path.read_bytes() == b"through a pipe"
 
 
-def test_a_name_that_is_no_utf8_becomes_one_that_is() -> None:
+def test_a_name_that_is_not_utf8_is_escaped() -> None:
     assert printable(os.fsdecode(b"caf\xe9.txt")) == "caf\\xe9.txt"
 
 

@@ -13,12 +13,12 @@ from gpt.corpus.split import Division, divide
 from gpt.errors import TextError
 
 
-def test_unasked_nothing_is_moved() -> None:
+def test_nothing_is_moved_by_default() -> None:
     for starts in ((0, 9), (0, 3, 9)):
         assert divide(starts, len(starts) - 1, 0) == Division()
 
 
-def test_texts_of_their_own_validate_where_they_begin() -> None:
+def test_separate_validation_texts_begin_at_the_boundary() -> None:
     assert divide((0, 3, 9, 11), 2, 0) == Division(boundary=9)
 
 

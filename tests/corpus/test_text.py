@@ -58,7 +58,7 @@ def text_of(piece: Piece) -> str:
 )
 @example(contents=["a\n", "b"], separator="\n\n", chunk=4, training=1)
 @example(contents=["\n", "\n"], separator="\n\n", chunk=4, training=2)
-def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
+def test_texts_are_separated_hashed_and_counted(
     tmp_path_factory: pytest.TempPathFactory,
     contents: list[str],
     separator: str,
@@ -91,7 +91,7 @@ def test_texts_are_separated_unless_the_first_ends_so_named_and_counted(
 
 
 @pytest.mark.parametrize("length", [2**14 - 3, 2**14 - 2, 2**14 - 1, 2**18 + 1])
-def test_characters_of_long_ascii_are_counted_as_those_of_any_text(length: int) -> None:
+def test_characters_of_long_ascii_texts_are_counted(length: int) -> None:
     text = (string.printable * (length // 100 + 1))[:length] + "\0\x7f"
     data = text.encode()
     counts = measured([Piece(0, NONE, 0, len(data), data)]).counts[0]
@@ -99,7 +99,7 @@ def test_characters_of_long_ascii_are_counted_as_those_of_any_text(length: int) 
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
-def test_a_file_that_the_system_makes_up_is_read_although_it_has_no_size(tmp_path: Path) -> None:
+def test_a_file_without_a_size_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     sources = [Source(Path("/proc/self/environ"), "p"), Source(tmp_path / "a", "a")]
     made_up = Path("/proc/self/environ").read_bytes()
@@ -111,14 +111,14 @@ SIZE_OF_A_PAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @pytest.mark.skipif(not SIZE_OF_A_PAGE.exists(), reason="reads /sys")
-def test_a_file_whose_size_is_not_what_it_holds_is_read_to_its_end() -> None:
+def test_a_file_with_a_wrong_size_is_read_to_its_end() -> None:
     assert SIZE_OF_A_PAGE.stat().st_size > len(SIZE_OF_A_PAGE.read_text())
     (piece,) = pieces_of([Source(SIZE_OF_A_PAGE, "p")], "\n", [])
     assert text_of(piece) == SIZE_OF_A_PAGE.read_text()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without an end")
-def test_what_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_an_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEAD", 8)
     monkeypatch.setattr(module, "MOST_UNSIZED", 1000)
     with pytest.raises(TextError, match=r"^zero has no size; save it to a file first$"):
@@ -133,19 +133,19 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: 
         measured([piece])
 
 
-def test_of_several_bytes_that_are_no_text_the_first_is_named(tmp_path: Path) -> None:
+def test_the_first_invalid_byte_is_named(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"a" * 300 + b"\xff" + b"a" * 300 + b"\xff")
     with pytest.raises(TextError, match=r"^x: invalid UTF-8 at byte 300;"):
         measured(pieces_of([Source(tmp_path / "x", "x")], "", []))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_text_is_named_by_its_bytes_and_how_they_were_hashed(algorithm: str) -> None:
+def test_a_digest_names_its_algorithm(algorithm: str) -> None:
     pieces = [Piece(0, NONE, 0, len(part), part) for part in (b"a", b"bc")]
     digest = measured(pieces, algorithm).digest
     assert digest == f"{algorithm}:{ABC[algorithm]}"
     assert algorithm_of(digest) == algorithm
 
 
-def test_what_no_release_has_written_is_named_todays_way() -> None:
+def test_an_unknown_algorithm_means_the_present_one() -> None:
     assert algorithm_of("") == algorithm_of("md5:00") == TODAY

@@ -112,7 +112,7 @@ def test_a_folder_that_fails_leaves_nothing(
     assert tree(tmp_path) == before
 
 
-def test_what_a_crash_left_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     for leftover in (".tmp-step-1", ".trash-step-1"):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "a").write_bytes(b"half")
@@ -142,13 +142,13 @@ def test_a_line_is_added_and_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (OSError("odd"), "cannot save: odd"),
     ],
 )
-def test_what_the_disk_says_becomes_a_storage_error(error: OSError, message: str) -> None:
+def test_an_os_error_becomes_a_storage_error(error: OSError, message: str) -> None:
     with pytest.raises(StorageError, match=f"^{message}$") as caught, files.storage_errors("save"):
         raise error
     assert caught.value.exit_code == 6
 
 
-def test_other_errors_are_not_the_disks() -> None:
+def test_other_errors_pass_unchanged() -> None:
     with pytest.raises(ValueError, match="mine"), files.storage_errors("save"):
         raise ValueError("mine")
 

@@ -245,7 +245,7 @@ def test_older_manifests_had_no_checksum_and_another_name_for_the_text(tiny: Che
         ('"dropout": 0.0', '"dropout": 1' + "0" * 400),
     ],
 )
-def test_a_value_beyond_reason_is_damage(tmp_path: Path, old: str, new: str) -> None:
+def test_an_impossible_value_is_damage(tmp_path: Path, old: str, new: str) -> None:
     values = values_of(manifest_of(corpus_of("abc" * 99, tmp_path)))
     good = json.dumps(values, indent=1)
     assert good.count(old) == 1
