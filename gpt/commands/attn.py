@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpt.loading import Saved
     from gpt.view.files.exports import Figure
     from gpt.view.page.page import Subject
-    from gpt.view.selection import Look
+    from gpt.view.selection import Selection
     from gpt.view.terminal.lines import Page
 
 
@@ -85,7 +85,7 @@ def attn(
 ) -> None:
     """Show what attention heads do with a text: every stage, every number checked."""
     from gpt.view.files import exports
-    from gpt.view.selection import Look, select
+    from gpt.view.selection import select
 
     if show and output is None:
         output = _own_page()
@@ -110,8 +110,8 @@ def attn(
     looks = []
     for name, each in zip(_names(opened), opened, strict=True):
         attention = each.model.attention(chosen, unknown=unknown, truncate=truncate)
-        selection = select(attention, layer or default, head or default, stage, query, key)
-        looks.append(Look(name, attention, selection))
+        places = (layer or default, head or default, stage, query, key)
+        looks.append(select(attention, *places, name))
     if form == "text":
         answer = console.Output(output, ascii_only, color)
         page = answer.page(precision=digits, scale=scale, top=top)
@@ -190,7 +190,7 @@ def _names(opened: list[Saved]) -> list[str]:
 
 
 def _lines(
-    opened: list[Saved], looks: list[Look], view: Drawing | Literal["lens"], page: Page
+    opened: list[Saved], looks: list[Selection], view: Drawing | Literal["lens"], page: Page
 ) -> list[Text]:
     """What the terminal shows."""
     from rich.text import Text
@@ -207,12 +207,12 @@ def _lines(
         return lines
     if len(looks) > 1:
         return compare(looks, view, page)
-    return render(looks[0].attention, looks[0].selection, view, page)
+    return render(looks[0], view, page)
 
 
 def _written(
     opened: list[Saved],
-    looks: list[Look],
+    looks: list[Selection],
     form: Literal["json", "csv", "npz", "html"] | Figure,
     asked: tuple[str | None, str | None],
     view: View,
@@ -232,7 +232,7 @@ def _written(
     if form == "json":
         records = []
         for each, look in zip(opened, looks, strict=True):
-            records.append(exports.record(look.attention, look.selection, each.origin))
+            records.append(exports.record(look, each.origin))
             if view == "lens":
                 lens = each.model.lens(look.attention)
                 records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
@@ -240,7 +240,7 @@ def _written(
     return _figure(looks, form, scale, ascii_only)
 
 
-def _page(opened: list[Saved], looks: list[Look], layer: str | None, head: str | None) -> str:
+def _page(opened: list[Saved], looks: list[Selection], layer: str | None, head: str | None) -> str:
     """layer and head: as the user gave them; without them, `opening` chooses."""
     from gpt.view.page.page import Start, Subject, build_page, opening
 
@@ -249,7 +249,7 @@ def _page(opened: list[Saved], looks: list[Look], layer: str | None, head: str |
         model, attention = each.model, look.attention
         found = (attention, model.lens(attention), model.vocabulary.characters)
         subjects.append(Subject(look.name, *found, model.measures(attention), each.origin))
-    chosen = looks[0].selection
+    chosen = looks[0]
     first = chosen.heads[0]
     if first == "mean" or first == "rollout":
         start = Start(chosen.layers[0], first, chosen.stage)
@@ -269,15 +269,12 @@ def _count_heads(subject: Subject) -> int:
     return sum(len(layer.weights) for layer in subject.attention.layers)
 
 
-def _figure(looks: list[Look], form: Figure, scale: Scale, ascii_only: bool) -> bytes:
+def _figure(looks: list[Selection], form: Figure, scale: Scale, ascii_only: bool) -> bytes:
     from gpt.view.figure.figure import to_figure
 
     if len(looks) > 1:
         raise ConfigError(f"--format: {form} shows one checkpoint; compare with html, text or json")
-    look = looks[0]
-    drawn, warnings = to_figure(
-        look.attention, look.selection, form, scale, ascii_only, run=look.name
-    )
+    drawn, warnings = to_figure(looks[0], form, scale, ascii_only)
     for warning in warnings:
         console.say(f"warning: {warning}")
     return drawn

@@ -109,7 +109,7 @@ def explain(
         made_by = {"text": chosen, "layer": layer, "head": head, **opened.origin}
     else:
         lessons = list(_played(name, text, embeddings, seed))
-    _write(lessons, made_by, form, answer, digits, full, whole=name == "all")
+    _write(lessons, made_by, form, answer, digits, full)
     if failed := {check for each in lessons for check in each.failed}:
         raise NumericsError(
             f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
@@ -219,9 +219,8 @@ def _write(
     answer: console.Output,
     digits: int,
     full: bool,
-    whole: bool,
 ) -> None:
-    """The lessons in a form; whole: all of them, so that Markdown is one page with a title."""
+    """The lessons in a form."""
     if form == "text":
         from rich.text import Text
 
@@ -231,11 +230,9 @@ def _write(
         lines = [line for each in lessons for line in (*lesson_lines(each, page, full), Text())]
         answer.lines(lines[:-1])
         return
-    from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
+    from gpt.view.files.lessons import lesson_record, lessons_markdown
 
     if form == "json":
         answer.json(*(lesson_record(each, made_by) for each in lessons))
-    elif whole:
-        answer.text(page_of(lessons, digits, full))
     else:
-        answer.text(lesson_markdown(lessons[0], digits, full))
+        answer.text(lessons_markdown(lessons, digits, full))

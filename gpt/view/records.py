@@ -1,19 +1,23 @@
-"""Numbers, checks and measures for programs: what JSON and the page have in common."""
+"""Numbers, checks and measures for programs, as JSON and the page contain them."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+
 from gpt.checks import Check
 from gpt.heads.measures import Measure
 
 
 def rounded(values: Any) -> Any:
-    """A number, or nested lists of numbers: floats with the nine digits that float32 needs.
+    """A number, an array, or nested lists: floats with the nine digits that float32 needs.
 
     None replaces what is not finite; whole numbers stay whole.
     """
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
     if isinstance(values, list):
         return [rounded(value) for value in values]
     if isinstance(values, int):
@@ -21,19 +25,17 @@ def rounded(values: Any) -> Any:
     return float(f"{values:.9g}") if math.isfinite(values) else None
 
 
+def picked(item: object, *names: str) -> dict[str, Any]:
+    """The attributes with these names, in this order."""
+    return {name: getattr(item, name) for name in names}
+
+
 def check_record(check: Check) -> dict[str, Any]:
     """One check; error is None where it is not finite."""
-    error = rounded(check.error)
-    return {"name": check.name, "error": error, "bound": check.bound, "passed": check.passed}
+    return picked(check, "name", "error", "bound", "passed") | {"error": rounded(check.error)}
 
 
 def measure_record(measure: Measure) -> dict[str, Any]:
     """A measure of every head: values and standard errors are (layers, heads)."""
-    return {
-        "name": measure.name,
-        "explained": measure.explained,
-        "uniform": rounded(measure.uniform),
-        "windows": measure.windows,
-        "values": rounded(measure.values.tolist()),
-        "errors": rounded(measure.errors.tolist()),
-    }
+    record = picked(measure, "name", "explained", "uniform", "windows", "values", "errors")
+    return record | {name: rounded(record[name]) for name in ("uniform", "values", "errors")}

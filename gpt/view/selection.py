@@ -21,12 +21,62 @@ SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One matrix to show: its layer and head, and (queries, keys or dimensions) values."""
+class Selection:
+    """A part of one attention map: layers, heads, stage, ranges of rows (queries), columns (keys).
 
+    name: the checkpoint's, where two are compared.
+    """
+
+    attention: AttentionMap
+    layers: tuple[int, ...]
+    heads: tuple[HeadName, ...]
+    stage: Stage
+    queries: range
+    keys: range
+    name: str = ""
+
+    @property
+    def square(self) -> bool:
+        return self.stage in SQUARE_STAGES
+
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(queries, keys) True for keys that do not come after the query."""
+        return np.array(self.keys)[None, :] <= np.array(self.queries)[:, None]
+
+    def panels(self) -> list[Panel]:
+        """The selected matrices, layer by layer. concat, proj and residual come once a layer."""
+        heads: tuple[HeadName, ...] = ("all",) if self.stage in LAYER_STAGES else self.heads
+        rows = slice(self.queries.start, self.queries.stop)
+        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        return [
+            Panel(self, layer, head, self.attention.stage(self.stage, layer, head)[rows, columns])
+            for layer in self.layers
+            for head in heads
+        ]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One matrix of a selection: its layer and head, and (queries, keys or dimensions) values."""
+
+    selection: Selection
     layer: int
     head: HeadName
     values: Array
+
+    @property
+    def columns(self) -> range:
+        """The keys or dimensions."""
+        return self.selection.keys if self.selection.square else range(self.values.shape[1])
+
+    @property
+    def visible(self) -> Array:
+        """The values in float64, NaN where the mask forbids."""
+        shown = np.isfinite(self.values)
+        if self.selection.stage == "weights":
+            shown &= self.selection.allowed
+        return np.where(shown, self.values, np.nan).astype(np.float64)
 
     @property
     def of(self) -> str:
@@ -41,63 +91,30 @@ class Panel:
         return f"layer {self.layer}{joint}{self.of}"
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Layers, heads, stage, and ranges of rows (queries) and columns (keys)."""
-
-    layers: tuple[int, ...]
-    heads: tuple[HeadName, ...]
-    stage: Stage
-    queries: range
-    keys: range
-
-    @property
-    def square(self) -> bool:
-        return self.stage in SQUARE_STAGES
-
-    @property
-    def allowed(self) -> npt.NDArray[np.bool_]:
-        """(queries, keys) True for keys that do not come after the query."""
-        return np.array(self.keys)[None, :] <= np.array(self.queries)[:, None]
-
-    def panels(self, attention: AttentionMap) -> list[Panel]:
-        """The selected matrices, layer by layer. concat, proj and residual come once a layer."""
-        heads: tuple[HeadName, ...] = ("all",) if self.stage in LAYER_STAGES else self.heads
-        rows = slice(self.queries.start, self.queries.stop)
-        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
-        return [
-            Panel(layer, head, attention.stage(self.stage, layer, head)[rows, columns])
-            for layer in self.layers
-            for head in heads
-        ]
-
-
-@dataclass(frozen=True)
-class Look:
-    """One checkpoint's name, its map of a text, and the selected part of it."""
-
-    name: str
-    attention: AttentionMap
-    selection: Selection
-
-
 def select(
-    attention: AttentionMap, layer: str, head: str, stage: Stage, query: str | None, key: str | None
+    attention: AttentionMap,
+    layer: str,
+    head: str,
+    stage: Stage,
+    query: str | None,
+    key: str | None,
+    name: str = "",
 ) -> Selection:
     """From the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises ConfigError."""
     length = len(attention.text)
-    count, _, _ = attention.layers[0].q.shape
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
     if head == "rollout":
         require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
     elif head != "mean":
-        heads = _indices("head", head, count)
+        heads = _indices("head", head, len(attention.layers[0].q))
     return Selection(
+        attention,
         layers=_indices("layer", layer, len(attention.layers)),
         heads=heads,
         stage=stage,
         queries=_range("query", query, length),
         keys=_range("key", key, length),
+        name=name,
     )
 
 

@@ -1,7 +1,4 @@
-"""Numbers and lists in words: counts, times, losses.
-
-Knows no screen and no file.
-"""
+"""Numbers and lists in words: counts, times, losses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from gpt.reading.gpt import Array
 from gpt.view.characters import label
 from gpt.view.files.exports import to_csv
 from gpt.view.page.page import Start, Subject, build_page
-from gpt.view.selection import Look, select
+from gpt.view.selection import select
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Download, Page
@@ -138,7 +138,7 @@ def test_a_saved_csv_is_the_commands_and_has_the_maps_numbers(
         page.keyboard.press(str(number_))
         lines = lines_of(saved(page, "csv"))
         selection = select(subject.attention, "1", "1", stage, None, None)
-        written = to_csv([Look(subject.name, subject.attention, selection)])
+        written = to_csv([selection])
         expected = list(csv.reader(io.StringIO(written, newline="")))
         assert [line[:-1] for line in lines] == [line[:-1] for line in expected]
         ours = np.array([float(line[-1]) for line in lines[1:]])

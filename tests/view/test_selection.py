@@ -45,7 +45,7 @@ def test_layers_and_heads(
 ) -> None:
     selection = chosen(attention, **options)
     assert (selection.layers, selection.heads) == (layers, heads)
-    assert [(panel.layer, panel.head) for panel in selection.panels(attention)] == [
+    assert [(panel.layer, panel.head) for panel in selection.panels()] == [
         (layer, head) for layer in layers for head in heads
     ]
 
@@ -75,7 +75,7 @@ def test_a_range_selects_what_a_slice_selects(
     stop = min(7, start + length)
     weights = attention.layers[0].weights[0]
     rows, columns = (
-        chosen(attention, **{option: f"{start}:{stop}"}).panels(attention)[0].values
+        chosen(attention, **{option: f"{start}:{stop}"}).panels()[0].values
         for option in ("query", "key")
     )
     assert np.array_equal(rows, weights[start:stop])
@@ -86,7 +86,7 @@ def test_a_range_selects_what_a_slice_selects(
 @pytest.mark.parametrize("stage", [*SQUARE_STAGES, *LAYER_STAGES, "context"])
 def test_panels_are_the_maps_own_numbers(attention: AttentionMap, stage: Any, head: str) -> None:
     selection = chosen(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
-    panels = selection.panels(attention)
+    panels = selection.panels()
     assert len(panels) == (2 if head == "all" and stage not in LAYER_STAGES else 1)
     for panel in panels:
         columns = slice(2, 6) if stage in SQUARE_STAGES else slice(None)

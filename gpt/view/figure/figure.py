@@ -1,8 +1,8 @@
 """Attention maps as figures for papers: SVG and PDF with vector text, PNG of 300 dpi.
 
-Everything lies on a grid of 300 dots an inch, so that all cells of a matrix are equally large and
-their edges sharp, whatever the format. Same input, same bytes. Knows no files and no terminal;
-matplotlib, an optional extra, is imported when a figure is asked for.
+Everything lies on a grid of 300 dots per inch, so that all cells of a matrix have the same size and
+sharp edges in every format. The same input gives the same bytes. matplotlib, an optional extra, is
+imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from gpt.config.show import Scale, Stage
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Array
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import DPI, plan_of, points, sides
 from gpt.view.figure.sheet import GREY, Sheet
 from gpt.view.files.exports import Figure as Form
 from gpt.view.selection import Panel, Selection
-from gpt.view.terminal.lines import Page, number
+from gpt.view.terminal.lines import Page
+from gpt.view.terminal.matrix import cells_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ _SIGNED_RAMP = (
 _MEANINGS: dict[Stage, str] = {
     "scores": "q·k",
     "scaled": "q·k / √d",
-    "masked": "q·k / √d; grey: masked",
+    "masked": "q·k / √d",
     "weights": "attention weight",
     "context": "context = weights · v",
     "concat": "contexts of all heads",
@@ -67,20 +67,15 @@ _SETTINGS: dict[str, Any] = {
 
 
 def to_figure(
-    attention: AttentionMap,
-    selection: Selection,
-    form: Form,
-    scale: Scale = "fixed",
-    ascii_only: bool = False,
-    run: str | None = None,
+    selection: Selection, form: Form, scale: Scale = "fixed", ascii_only: bool = False
 ) -> tuple[bytes, list[str]]:
     """The selected matrices as one figure, and warnings (a font that lacks characters).
 
-    ascii_only is about the characters' labels; a run's name goes under the title.
+    ascii_only: for the labels of characters. The selection's name stands under the title.
     Raises ConfigError where matplotlib is not installed or the figure would be too large.
     """
     with _style():
-        figure, missing = draw(attention, selection, scale, ascii_only, run)
+        figure, missing = draw(selection, scale, ascii_only)
         title = figure.get_suptitle()
         metadata: dict[Form, dict[str, Any]] = {
             "svg": {"Title": title, "Creator": "gptx", "Date": None, "Format": None, "Type": None},
@@ -96,20 +91,17 @@ def to_figure(
 
 
 def draw(
-    attention: AttentionMap,
-    selection: Selection,
-    scale: Scale = "fixed",
-    ascii_only: bool = False,
-    run: str | None = None,
+    selection: Selection, scale: Scale = "fixed", ascii_only: bool = False
 ) -> tuple[Figure, list[str]]:
     """The figure itself: an Axes for each panel in their order, then the colour bar's."""
     with _style():
-        panels = selection.panels(attention)
-        numbers = _numbers(selection, panels)
-        plan = plan_of(selection, panels, numbers)
-        query, key, explained, missing = sides(attention, selection, plan, ascii_only)
+        panels = selection.panels()
+        few = len(panels) == 1 and max(panels[0].values.shape) <= NUMBERS
+        numbers = cells_of(panels[0], Page()) if few else []
+        plan = plan_of(panels, numbers)
+        query, key, explained, missing = sides(panels[0], plan, ascii_only)
         sheet = Sheet(plan, query, key, explained)
-        shades = [_shades(selection, panel, scale) for panel in panels]
+        shades = [_shades(panel, scale) for panel in panels]
         paint = _paint(selection, shades, scale)
         for place, panel in enumerate(panels):
             axes = sheet.panel(place)
@@ -124,13 +116,15 @@ def draw(
                     written = axes.text(column, row, text, size=plan.digits, color=ink)
                     written.set(ha="center", va="center_baseline")
         sheet.bar(_meaning(selection, scale), paint)
-        size = attention.layers[0].q.shape[-1]
-        facts = f"T={len(attention.text)} · head_size={size}"
-        sheet.words(_title(selection, panels), f"{run} · {facts}" if run else facts, explained)
+        attention = selection.attention
+        facts = f"T={len(attention.text)} · head_size={attention.layers[0].q.shape[-1]}"
+        named = f"{selection.name} · {facts}" if selection.name else facts
+        sheet.words(_title(panels), named, explained)
         return sheet.figure, [warning(missing)] if missing else []
 
 
-def _title(selection: Selection, panels: Sequence[Panel]) -> str:
+def _title(panels: Sequence[Panel]) -> str:
+    selection = panels[0].selection
     if len(panels) == 1:
         return f"{panels[0].where(' · ')} · {selection.stage}"
     layers, heads = selection.layers, selection.heads
@@ -141,18 +135,21 @@ def _title(selection: Selection, panels: Sequence[Panel]) -> str:
 
 def _meaning(selection: Selection, scale: Scale) -> str:
     """What the colours stand for."""
-    shares = " ÷ the row's largest" + ("" if selection.stage == "weights" else " magnitude")
-    return _MEANINGS[selection.stage] + (shares if scale == "row" else "")
-
-
-def _shades(selection: Selection, panel: Panel, scale: Scale) -> Array:
-    """(rows, columns) float64 values to colour; NaN where the mask forbids."""
-    shades = panel.values.astype(np.float64)
-    if selection.stage in ("weights", "masked"):
-        shades[~selection.allowed] = np.nan
+    meaning = _MEANINGS[selection.stage]
+    if selection.stage == "masked":
+        added = "" if selection.attention.bias is None else " + bias of positions"
+        meaning += f"{added}; grey: masked"
     if scale == "row":
-        largest = np.where(np.isnan(shades), 0.0, np.abs(shades)).max(axis=1, keepdims=True)
-        shades = shades / np.where(largest > 0, largest, 1.0)
+        meaning += " ÷ the row's largest" + " magnitude" * (selection.stage != "weights")
+    return meaning
+
+
+def _shades(panel: Panel, scale: Scale) -> Array:
+    """(rows, columns) float64 values to colour; NaN where the mask forbids."""
+    shades = panel.visible
+    if scale == "row":
+        largest = np.nan_to_num(np.abs(shades)).max(axis=1, keepdims=True)
+        shades /= np.where(largest > 0, largest, 1.0)
     return shades
 
 
@@ -163,7 +160,7 @@ def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[
     weights = selection.stage == "weights"
     ramp = LinearSegmentedColormap.from_list("gptx", _RAMP if weights else _SIGNED_RAMP)
     colours = ramp.with_extremes(bad="white" if weights else _MASKED)
-    largest = max(float(np.where(np.isnan(part), 0.0, np.abs(part)).max()) for part in shades)
+    largest = max(float(np.nan_to_num(np.abs(part)).max()) for part in shades)
     limit = 1.0 if weights or scale == "row" else largest or 1.0
     return {
         "cmap": colours,
@@ -174,26 +171,11 @@ def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[
     }
 
 
-def _staircase(selection: Selection) -> tuple[list[float], list[float]]:
+def _staircase(selection: Selection) -> tuple[Array, Array]:
     """The edge of the allowed keys, as x and y of a line."""
     allowed = selection.allowed.sum(axis=1)
-    x = [float(count) - 0.5 for count in allowed for _ in range(2)]
-    y = [row + side for row in range(len(allowed)) for side in (-0.5, 0.5)]
-    return x, y
-
-
-def _numbers(selection: Selection, panels: Sequence[Panel]) -> list[list[str]]:
-    """The values of a single small matrix as in the terminal; empty where there is no room."""
-    values = panels[0].values
-    if len(panels) > 1 or max(values.shape) > NUMBERS:
-        return []
-    texts = [[number(value, Page()) for value in row] for row in values.tolist()]
-    if selection.stage != "weights":
-        return texts
-    return [
-        [text if allowed else "" for text, allowed in zip(*both, strict=True)]
-        for both in zip(texts, selection.allowed.tolist(), strict=True)
-    ]
+    edges = np.arange(len(allowed) + 1) - 0.5
+    return np.repeat(allowed - 0.5, 2), np.repeat(edges, 2)[1:-1]
 
 
 def _ink(colour: Any) -> str:

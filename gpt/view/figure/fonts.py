@@ -1,6 +1,6 @@
 """Which installed fonts draw the characters of a figure, and which to install for the others.
 
-Knows names of characters and matplotlib's list of fonts; draws nothing.
+Uses the names of characters and matplotlib's list of fonts; draws nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpt.view.characters import NAMED, PICTURES, label
+from gpt.view.words import some
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -26,7 +27,7 @@ def drawable(character: str, ascii_only: bool) -> str:
     name = label(character, ascii_only)
     if name == NAMED[" "][0]:
         return SPACE
-    # Pictures of control characters are as rare in fonts as the characters in texts.
+    # Few fonts have the pictures of control characters.
     return f"U+{ord(character):04X}" if name in PICTURES else name
 
 
@@ -93,8 +94,7 @@ def _has_ink(font: FT2Font, sign: str) -> bool:
 
 def warning(missing: Sequence[str]) -> str:
     """Which characters have no font, how they are labelled, and what to install."""
-    shown = ", ".join(label(character) for character in missing[:8])
-    shown += f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    shown = some([label(character) for character in missing], 8, ", ")
     remedies = dict.fromkeys(_remedy(character) for character in missing)
     return (
         f"no installed font draws {shown}: labelled like U+{ord(missing[0]):04X}; "

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.heads.attention_map import LAYER_STAGES
 from gpt.view.characters import NAMED, PICTURES, legend
 from gpt.view.figure.fonts import SPACE, drawable, files_for
-from gpt.view.selection import Panel, Selection
+from gpt.view.selection import Panel
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # of a paper
@@ -47,13 +47,13 @@ class Plan:
         return math.ceil(self.panels / self.across)
 
 
-def plan_of(selection: Selection, panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
+def plan_of(panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
     """One head of T ≤ 16 is a column of a paper wide, and grows with T up to the page.
 
     A cell is at least one pixel large, even where the figure becomes larger than the page: a cell
     that is left out could be the strongest.
     """
-    rows, columns = panels[0].values.shape
+    selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
     across = _across(count, layers, selection.stage in LAYER_STAGES)
     widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0
@@ -119,28 +119,26 @@ class Side:
         return max(points(1.2 * self.size), *turned, 0)
 
 
-def sides(
-    attention: AttentionMap, selection: Selection, plan: Plan, ascii_only: bool
-) -> tuple[Side, Side, str, list[str]]:
+def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, list[str]]:
     """Beside the rows, below the columns, what the symbols mean, and characters that no font has.
 
     Every character is written while it is legible (5 points), else positions are.
     """
-    columns = selection.keys if selection.square else range(plan.shape[1])
-    lettered = [selection.queries, *([columns] if selection.square else [])]
+    selection, text = panel.selection, panel.selection.attention.text
+    lettered = [selection.queries, *([selection.keys] if selection.square else [])]
     lettered = lettered if _legible(plan.cell[0]) else []  # of a square stage both sides are alike
-    shown = "".join(dict.fromkeys(attention.text[at] for positions in lettered for at in positions))
+    shown = "".join(dict.fromkeys(text[at] for positions in lettered for at in positions))
     names = {character: drawable(character, ascii_only) for character in shown}
     fonts = files_for(frozenset(names.values()))
     missing = [character for character in shown if names[character] not in fonts]
     names.update((character, f"U+{ord(character):04X}") for character in missing)
     sides = []
-    for axis, positions in enumerate((selection.queries, columns)):
+    for axis, positions in enumerate((selection.queries, panel.columns)):
         title = ("query", "key" if selection.square else "dimension")[axis]
         single, pitch = plan.panels == 1, plan.cell[axis] * 72 / DPI
         if axis < len(lettered):
-            texts = [names[attention.text[at]] for at in positions]
-            files = [fonts.get(text, fonts[""]) for text in texts]
+            texts = [names[text[at]] for at in positions]
+            files = [fonts.get(name, fonts[""]) for name in texts]
             size, places = min(8.0 if single else 6.5, 0.8 * pitch), list(range(len(texts)))
         else:
             size, files = 6.0 if single else 5.5, []
@@ -152,6 +150,6 @@ def sides(
     signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
     explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
     if not lettered:  # positions are written: the text itself goes below
-        drawn = (" " if each == " " else drawable(each, ascii_only) for each in attention.text)
+        drawn = (" " if each == " " else drawable(each, ascii_only) for each in text)
         explained = f'"{"".join(drawn)}"'
     return sides[0], sides[1], explained, missing

@@ -1,6 +1,6 @@
-"""The sheet of a figure: where panels, colour bar and words lie, in pixels from the upper left.
+"""The sheet of a figure: where panels, colour bar and texts lie, in pixels from the upper left.
 
-Knows matplotlib and the plan, and nothing of attention.
+Draws with matplotlib, by the plan; independent of attention maps.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.records import check_record, rounded
-from gpt.view.selection import Look, Selection
+from gpt.view.selection import Panel, Selection
 
 SCHEMA = 1
 
@@ -28,7 +28,7 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 
 def form_of(output: Path | None) -> Form:
-    """What to write into a file of this name. Raises ConfigError for an ending it does not know."""
+    """What to write into a file of this name. Raises ConfigError for an unknown ending."""
     ending = output.suffix.lower() if output else ""
     if ending not in FORMS:
         known = ", ".join(filter(None, FORMS))
@@ -38,11 +38,9 @@ def form_of(output: Path | None) -> Form:
     return FORMS[ending]
 
 
-def record(
-    attention: AttentionMap, selection: Selection, origin: Mapping[str, Any]
-) -> dict[str, Any]:
+def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """For JSON; `values` is [panel][query][key or dimension], null where masked."""
-    panels = selection.panels(attention)
+    attention, panels = selection.attention, selection.panels()
     return {
         "schema": SCHEMA,
         **origin,
@@ -53,7 +51,7 @@ def record(
         "panels": [{"layer": panel.layer, "head": panel.head} for panel in panels],
         "queries": list(selection.queries),
         "keys": list(selection.keys) if selection.square else None,
-        "values": [rounded(panel.values.tolist()) for panel in panels],
+        "values": [rounded(panel.values) for panel in panels],
         "checks": [check_record(check) for check in attention.checks],
     }
 
@@ -64,18 +62,22 @@ def to_json(records: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_csv(looks: Sequence[Look]) -> str:
-    """A line a number; of several looks, the checkpoint first.
+def to_csv(selections: Sequence[Selection]) -> str:
+    """One line per number; of several selections, the checkpoint's name first.
 
     Weights above the diagonal, which are all 0, are left out.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    compared = len(looks) > 1
-    writer.writerow([*["checkpoint"] * compared, *_header(looks[0].selection)])
-    for look in looks:
-        for row in _rows(look.attention, look.selection):
-            writer.writerow([*[look.name] * compared, *row])
+    compared = len(selections) > 1
+    square, stage = selections[0].square, selections[0].stage
+    names = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
+    value_name = "weight" if stage == "weights" else stage
+    writer.writerow([*["checkpoint"] * compared, "layer", "head", *names, value_name])
+    for selection in selections:
+        for panel in selection.panels():
+            for row in _rows(panel):
+                writer.writerow([*[selection.name] * compared, *row])
     return buffer.getvalue()
 
 
@@ -85,42 +87,26 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
 
     Of two maps the names begin with a_ and b_.
     """
+    arrays: dict[str, Any] = {}
     prefixes = ("",) if len(attentions) == 1 else ("a_", "b_")
-    arrays = {
-        f"{prefix}{name}": array
-        for prefix, attention in zip(prefixes, attentions, strict=True)
-        for name, array in _arrays(attention).items()
-    }
+    for prefix, attention in zip(prefixes, attentions, strict=True):
+        # The text itself is for people: numpy cuts characters of code 0 from its end.
+        arrays[f"{prefix}text"] = np.array(attention.text)
+        arrays[f"{prefix}codes"] = np.array([ord(each) for each in attention.text], np.uint32)
+        arrays[f"{prefix}ids"] = attention.ids
+        for field in fields(Stages):
+            layers = [getattr(layer, field.name) for layer in attention.layers]
+            arrays[prefix + field.name] = np.stack(layers)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
 
 
-def _header(selection: Selection) -> list[str]:
-    value_name = "weight" if selection.stage == "weights" else selection.stage
-    if selection.square:
-        return ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", value_name]
-    return ["layer", "head", "pos", "char", "dimension", value_name]
-
-
-def _rows(attention: AttentionMap, selection: Selection) -> Iterator[list[Any]]:
-    for panel in selection.panels(attention):
-        for query, values in zip(selection.queries, panel.values.tolist(), strict=True):
-            where = [panel.layer, panel.head, query, attention.text[query]]
-            for column, value in enumerate(values):
-                key = selection.keys[column] if selection.square else column
-                if selection.square and selection.stage == "weights" and key > query:
-                    continue
-                name = [attention.text[key]] if selection.square else []
-                yield [*where, key, *name, float(f"{value:.9g}")]
-
-
-def _arrays(attention: AttentionMap) -> dict[str, Any]:
-    arrays = {
-        field.name: np.stack([getattr(layer, field.name) for layer in attention.layers])
-        for field in fields(Stages)
-    }
-    points = np.array([ord(character) for character in attention.text], np.uint32)
-    # The text itself is for people: numpy cuts characters of code 0 from its end.
-    text = np.array(attention.text)
-    return {"text": text, "codes": points, "ids": attention.ids, **arrays}
+def _rows(panel: Panel) -> Iterator[list[Any]]:
+    selection, text = panel.selection, panel.selection.attention.text
+    for query, values in zip(selection.queries, panel.values.tolist(), strict=True):
+        for column, value in zip(panel.columns, values, strict=True):
+            if selection.stage != "weights" or column <= query:
+                name = [text[column]] if selection.square else []
+                where = [panel.layer, panel.head, query, text[query], column, *name]
+                yield [*where, float(f"{value:.9g}")]

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.view.characters import escape
-from gpt.view.records import check_record, rounded
-from gpt.view.terminal.lesson import column_names, matrices, row_names, shape_of, shown_columns
+from gpt.view.records import check_record, picked, rounded
+from gpt.view.terminal.lesson import shape_of, texts_of
 
 SCHEMA = 1
 DIGITS = 4
@@ -21,16 +21,16 @@ change the lessons, not the page.
 """
 
 
-def page_of(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool = False) -> str:
-    """All lessons as one Markdown page, with its table of contents."""
-    contents = [f"- [{each.name}](#{each.name}): {each.about}" for each in lessons]
-    chapters = ["\n".join(_chapter(each, digits, full)) for each in lessons]
-    return "\n".join([INTRODUCTION, *contents, "", *chapters])
+def lessons_markdown(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool = False) -> str:
+    """Lessons as Markdown, with all rows; many unnamed columns only if `full`.
 
-
-def lesson_markdown(lesson: Lesson, digits: int = DIGITS, full: bool = False) -> str:
-    """One lesson as Markdown, with all rows; many unnamed columns only if `full`."""
-    return "\n".join(_chapter(lesson, digits, full))
+    Several lessons have a title and a table of contents.
+    """
+    lines = [line for each in lessons for line in _chapter(each, digits, full)]
+    if len(lessons) > 1:
+        contents = (f"- [{each.name}](#{each.name}): {each.about}" for each in lessons)
+        lines = [INTRODUCTION, *contents, "", *lines]
+    return "\n".join(lines)
 
 
 def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,24 +46,18 @@ def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _step_record(step: Step) -> dict[str, Any]:
-    return {
-        "title": step.title,
-        "text": step.text,
-        "formula": step.formula,
-        "tables": [
-            {
-                "name": table.name,
-                "shape": list(table.values.shape),
-                "rows": list(table.rows),
-                "columns": list(table.columns),
-                "source": table.source,
-                "values": rounded(table.values.tolist()),
-            }
-            for table in step.tables
-        ],
-        "notice": step.notice,
-        "checks": [check_record(check) for check in step.checks],
-    }
+    tables = [
+        {
+            "name": table.name,
+            "shape": table.values.shape,
+            **picked(table, "rows", "columns", "source"),
+            "values": rounded(table.values),
+        }
+        for table in step.tables
+    ]
+    checks = [check_record(check) for check in step.checks]
+    record = picked(step, "title", "text", "formula", "tables", "notice", "checks")
+    return record | {"tables": tables, "checks": checks}
 
 
 def _chapter(lesson: Lesson, digits: int, full: bool) -> Iterator[str]:
@@ -92,17 +86,16 @@ def _chapter(lesson: Lesson, digits: int, full: bool) -> Iterator[str]:
 
 
 def _table(table: Table, digits: int, full: bool) -> Iterator[str]:
-    columns = shown_columns(table, full)
-    some = f", first {columns} columns" if columns < table.values.shape[-1] else ""
+    rows, headings, stack = texts_of(table, digits, full=full)
+    columns = [" ".join(parts) for parts in zip(*headings, strict=True)]
+    some = f", first {len(columns)} columns" if len(columns) < table.values.shape[-1] else ""
     yield f"**{_safe(table.name)}** {shape_of(table)}{some}\n"
     if table.source:
         yield f"from {_safe(table.source)}\n"
-    rows, headings = row_names(table, False), column_names(table, False, full)
-    names = [" ".join(parts) for parts in zip(*headings, strict=True)]
-    for nth, matrix in enumerate(matrices(table, digits, False, full)):
+    for nth, matrix in enumerate(stack):
         corner = f"[{nth}]" if table.values.ndim == 3 else ""
-        yield _row([corner, *names])
-        yield "|---|" + "---:|" * len(names)
+        yield _row([corner, *columns])
+        yield "|---|" + "---:|" * len(columns)
         for name, cells in zip(rows, matrix, strict=True):
             yield _row([name, *cells])
         yield ""

@@ -1,4 +1,4 @@
-"""A table of all heads: their measures with errors, beside those of uniform attention."""
+"""A table of all heads: their measures with errors, and those of uniform attention."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from rich.style import Style
 from rich.text import Text
 
 from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure, kinds, strengths
 from gpt.heads.survey import Survey
-from gpt.view.characters import pad
 from gpt.view.records import measure_record
-from gpt.view.terminal.lines import BOLD, DIM, Page, in_ascii, number, styled
+from gpt.view.terminal.lines import BOLD, DIM, Page, grid, in_ascii, number, styled
 
 SCHEMA = 1
 #: Measures that are shown without --all.
@@ -50,24 +50,17 @@ def heads_table(
     if every:  # each measure followed by its parts
         shown = [each for measure in shown for each in (measure, *measure.parts)]
     named = kinds(survey.measures)
-    names = [f"layer {layer} head {head}" for layer, head in order]
-    if page.width is not None and page.width < 100:
-        names = [f"{layer}.{head}" for layer, head in order]
-    kind = [named[layer][head] or "-" for layer, head in order]
-    rows = [pad(text, max(map(len, names)) + 2) for text in names]
-    rows = [row + pad(text, max(map(len, kind)) + 1) for row, text in zip(rows, kind, strict=True)]
-    gutter = max(len(rows[0]), len("uniform "))
-    rows = [pad(row, gutter) for row in [*rows, "uniform"]]
+    narrow = page.width is not None and page.width < 100
+    names = [f"{at[0]}.{at[1]}" if narrow else "layer {} head {}".format(*at) for at in order]
+    widest = max(map(len, names))
+    labels = [
+        f"{name:<{widest}}  {named[layer][head] or '-'} "
+        for name, (layer, head) in zip(names, order, strict=True)
+    ]
     columns = [_column(measure, order, page) for measure in shown]
-    lines: list[Text] = []
-    for group in _beside(columns, page.width and page.width - gutter):
-        lines += [Text()] if lines else []
-        for n, row in enumerate(["", *rows]):
-            cells = "".join(cell[n] for cell in group)
-            lines.append(Text(pad(row, gutter), DIM).append(cells, DIM if n > len(order) else ""))
-            if not n:
-                lines[-1].stylize(BOLD)
-            lines[-1].rstrip()
+    styles: list[str | Style] = [BOLD, *[""] * (len(order) + 1)]
+    rows = zip(["", *labels, "uniform "], zip(*columns, strict=True), styles, strict=True)
+    lines = grid(list(rows), [max(map(len, cells)) + 2 for cells in columns], page)
     ablated = any(measure.name == "ablation" for measure in shown)
     texts = [
         *(f"{measure.title}: {measure.explained}" for measure in shown if measure.explained),
@@ -113,22 +106,9 @@ def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> l
     cells = []
     for place in order:
         error = float(measure.errors[place])
-        told = "" if math.isnan(error) else f"{between}{_plain(error, page)}"
-        cells.append(_plain(float(measure.values[place]), page) + told)
-    cells = [name, *cells, _plain(measure.uniform, page)]
-    width = max(map(len, cells)) + 2
-    return [cell.rjust(width) for cell in cells]
-
-
-def _beside(columns: list[list[str]], available: int | None) -> list[list[list[str]]]:
-    """Columns in groups that fit side by side."""
-    groups: list[list[list[str]]] = [[]]
-    for column in columns:
-        width = sum(len(each[0]) for each in [*groups[-1], column])
-        if groups[-1] and available is not None and width > available:
-            groups.append([])
-        groups[-1].append(column)
-    return groups
+        error_text = "" if math.isnan(error) else f"{between}{_plain(error, page)}"
+        cells.append(_plain(float(measure.values[place]), page) + error_text)
+    return [name, *cells, _plain(measure.uniform, page)]
 
 
 def _plain(value: float, page: Page) -> str:

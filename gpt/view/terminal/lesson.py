@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import numpy as np
 from rich.cells import cell_len
+from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
 from gpt.explain.lesson import Lesson, Step, Table
-from gpt.view.characters import cut, escape, label, pad
-from gpt.view.terminal.lines import BOLD, DIM, Page, blocks, checks, flow, in_ascii
+from gpt.view.characters import cut, escape, label
+from gpt.view.terminal.lines import BOLD, DIM, Page, Row, checks, flow, grid, in_ascii
 
 PROSE = 80  # most cells of a line of sentences
 LABEL = 10  # most cells of a word beside or above its numbers
@@ -20,29 +23,24 @@ MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
 SHOWN_ROWS = 7  # of a table with more than MOST rows: a third the first, the others the last
 GAP = 4  # cells of the column that marks omitted ones
 FULL = "--full shows all"
+LIT = Style(dim=False)
 
 
 def lesson_lines(lesson: Lesson, page: Page, full: bool = False) -> list[Text]:
-    """The whole lesson, a step after the other. full: tables with all their rows and columns."""
-    lines = [
-        *prose(f"{lesson.name}: {lesson.about}", page, BOLD),
-        *prose(lesson.note, page),
-        Text(),
-    ]
+    """The whole lesson, step by step. full: tables with all their rows and columns."""
+    lines = prose(f"{lesson.name}: {lesson.about}", page, BOLD) + prose(lesson.note, page)
     for number, step in enumerate(lesson.steps, 1):
-        lines += [*step_lines(number, step, page, full), Text()]
-    return lines[:-1]
+        lines += [Text(), *step_lines(number, step, page, full)]
+    return lines
 
 
 def list_lines(about: Mapping[str, str], page: Page) -> list[Text]:
-    """A line a lesson: its name, and what it is about."""
-    widest = max(map(len, about))
-    lines = []
+    """One entry per lesson: its name, and what it is about."""
+    widest, lines = max(map(len, about)), []
     for name, text in about.items():
-        first, *rest = _wrapped(text, page, indent=widest + 2)
-        lines.append(Text(f"{pad(name, widest)}  ").append(first))
-        lines[-1].stylize(BOLD, 0, len(name))
-        lines += [Text(" " * (widest + 2) + part) for part in rest]
+        hanging = _hanging(f"{name:<{widest}}  ", text, page)
+        hanging[0].stylize(BOLD, 0, len(name))
+        lines += hanging
     return lines
 
 
@@ -59,13 +57,9 @@ def step_lines(number: int, step: Step, page: Page, full: bool = False) -> Itera
     if step.notice or step.checks:
         yield Text()
     if step.notice:
-        arrow = "->" if page.ascii_only else "→"
-        indent = len(arrow) + 1
-        for nth, line in enumerate(_wrapped(step.notice, page, indent)):
-            yield Text((" " * indent if nth else f"{arrow} ") + line)
+        yield from _hanging("-> " if page.ascii_only else "→ ", step.notice, page)
     if step.checks:
-        narrow = Page(_width(page), page.ascii_only, page.precision)
-        yield from checks(step.checks, narrow)
+        yield from checks(step.checks, replace(page, width=_width(page)))
 
 
 def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
@@ -73,86 +67,57 @@ def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
     return [Text(line, style) for line in _wrapped(text, page)]
 
 
-def table_lines(table: Table, page: Page, full: bool = False) -> Iterator[Text]:
+def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
     """Name and shape, where the numbers come from, and the numbers.
 
     Without `full`, a table of more than MOST rows shows the first and the last ones, and a table of
     more than MOST columns as many as fit side by side; a line says what is left out.
     """
-    stack = matrices(table, page.precision, page.ascii_only, full)
-    rows = row_names(table, page.ascii_only)
-    headings = column_names(table, page.ascii_only, full)
+    names, headings, stack = texts_of(table, page.precision, page.ascii_only, full)
     texts = (text for part in (*stack, headings) for line in part for text in line)
     width = max(map(cell_len, texts), default=1) + 2
-    gutter = max(map(cell_len, rows), default=0) + 2
+    gutter = max(map(cell_len, names)) + 2
     count = table.values.shape[-1]
     fitting = count if page.width is None else max(3, (page.width - gutter - GAP) // width)
-    columns = list(range(len(stack[0][0])))
+    columns: list[int | None] = list(range(len(headings[0])))  # None: of those that are left out
     title = f"{table.name} {shape_of(table)}"
     if not full and not table.columns and count > MOST:
         columns = columns[:fitting]
         title += f", first {len(columns)} columns"
     elif not full and count > MOST and gutter + count * width > (page.width or math.inf):
-        columns = kept(count, fitting)
-        title += f", columns {left_out(columns)} left out; {FULL}"
-    yield from prose(title, page)
+        first, last = gap(count, fitting)
+        columns[first:last] = [None]
+        title += f", columns {span(first, last)} left out; {FULL}"
+    lines = prose(title, page)
     if table.source:
-        yield from prose(f"from {table.source}", page, DIM)
-    for nth, matrix in enumerate(stack):
-        if table.values.ndim == 3:
-            yield Text(f"  [{nth}]", DIM)
-        yield from _matrix(rows, headings, matrix, columns, (gutter, width), page, full)
-
-
-def kept(count: int, room: int) -> list[int]:
-    """The indices of `count` rows or columns that fit in `room`: all, or the first and last."""
-    if count <= room:
-        return list(range(count))
-    first = max(1, room // 3)
-    return [*range(first), *range(count - room + first, count)]
-
-
-def left_out(shown: Sequence[int]) -> str:
-    """ "2–24": the only gap in what is shown."""
-    after = next(n for n, each in enumerate(shown) if each > n)
-    last = shown[after] - 1
-    return str(after) if last == after else f"{after}–{last}"
-
-
-def _matrix(
-    rows: list[str],
-    headings: list[list[str]],
-    cells: list[list[str]],
-    columns: Sequence[int],
-    sizes: tuple[int, int],
-    page: Page,
-    full: bool,
-) -> Iterator[Text]:
-    """One matrix; `sizes`: cells of the row names, and of a column."""
-    gutter, width = sizes
-    gaps = {column for n, column in enumerate(columns) if n and column > columns[n - 1] + 1}
+        lines += prose(f"from {table.source}", page, DIM)
     dots = ".." if page.ascii_only else "…"
 
-    def line(texts: Sequence[str]) -> str:
-        return "".join(
-            (pad(dots, GAP, right=True) if column in gaps else "")
-            + pad(texts[column], width, right=True)
-            for column in block
-        )
+    def row(name: str, texts: list[str], style: str | Style) -> Row:
+        return name, [dots if at is None else texts[at] for at in columns], style
 
-    shown = kept(len(rows), len(rows) if full or len(rows) <= MOST else SHOWN_ROWS)
-    ranges = [(0, len(columns))] if gaps else blocks(len(columns), width, gutter, page.width)
-    for first, last in ranges:
-        block = columns[first:last]
-        if first:
-            yield Text()
-        for heading in headings:
-            yield Text(" " * gutter + line(heading), DIM)
-        for n, row in enumerate(shown):
-            if n and row > shown[n - 1] + 1:
-                words = f"{dots} rows {left_out(shown)} left out; {FULL}"
-                yield from (Text(f"  {part}", DIM) for part in _wrapped(words, page, 2))
-            yield Text().append(f"  {pad(rows[row], gutter - 2)}", DIM).append(line(cells[row]))
+    widths = [GAP if at is None else width for at in columns]
+    for nth, matrix in enumerate(stack):
+        rows = [row(f"  {name}", cells, LIT) for name, cells in zip(names, matrix, strict=True)]
+        if not full and len(rows) > MOST:
+            first, last = gap(len(rows), SHOWN_ROWS)
+            words = f"{dots} rows {span(first, last)} left out; {FULL}"
+            rows[first:last] = [(f"  {part}", (), "") for part in _wrapped(words, page, 2)]
+        if table.values.ndim == 3:
+            lines.append(Text(f"  [{nth}]", DIM))
+        lines += grid([*(row("", heading, "") for heading in headings), *rows], widths, page)
+    return lines
+
+
+def gap(count: int, room: int) -> tuple[int, int]:
+    """The range that is left out of `count` rows or columns to show `room`, a third before it."""
+    first = max(1, room // 3)
+    return first, count - room + first
+
+
+def span(first: int, last: int) -> str:
+    """ "2–24": the rows or columns `first` … `last` - 1."""
+    return str(first) if last == first + 1 else f"{first}–{last - 1}"
 
 
 def shape_of(table: Table) -> str:
@@ -160,57 +125,42 @@ def shape_of(table: Table) -> str:
     return f"({', '.join(map(str, table.values.shape))})"
 
 
-def shown_columns(table: Table, full: bool = False) -> int:
-    """How many columns are shown: all that have names, and of the others not too many."""
-    count: int = table.values.shape[-1]
-    return count if full or table.columns or count <= MOST else SHOWN
+def texts_of(
+    table: Table, precision: int, ascii_only: bool = False, full: bool = False
+) -> tuple[list[str], list[list[str]], list[list[list[str]]]]:
+    """A name for each row, one or two lines of headings, and the numbers: [slice][row][column].
 
-
-def matrices(
-    table: Table, precision: int, ascii_only: bool, full: bool = False
-) -> list[list[list[str]]]:
-    """[slice][row][column] in digits."""
-    digits = precision if table.digits is None else table.digits
-    values = table.values[..., : shown_columns(table, full)]
-    stack = values.reshape(-1, *(values.shape[-2:] if values.ndim > 1 else (1, values.shape[-1])))
-    return [
-        [[digits_of(value, digits, ascii_only) for value in row] for row in matrix]
-        for matrix in stack.tolist()
-    ]
-
-
-def row_names(table: Table, ascii_only: bool) -> list[str]:
-    """A name for each row; a single row needs none."""
+    All columns that have names, but not too many of the others, unless `full`.
+    """
+    count = table.values.shape[-1]
+    shown = count if full or table.columns or count <= MOST else SHOWN
+    headings = [[str(column) for column in range(shown)]]
+    if table.columns:
+        columns = [name_of(column, ascii_only) for column in table.columns]
+        positions = table.numbered and table.rows in ((), table.columns)
+        headings = [*headings, columns] if positions else [columns]
+    values = np.atleast_2d(table.values)[..., :shown]
+    height = values.shape[-2]
+    names = [name_of(row, ascii_only) for row in table.rows] or [str(row) for row in range(height)]
+    if table.rows and table.numbered:
+        digits = len(str(height - 1))
+        names = [f"{row:>{digits}} {name}" for row, name in enumerate(names)]
     if table.values.ndim == 1:
-        return [""]
-    count = table.values.shape[-2]
-    if not table.rows:
-        return [str(row) for row in range(count)]
-    names = [name_of(row, ascii_only) for row in table.rows]
-    if not table.numbered:
-        return names
-    return [f"{row:>{len(str(count - 1))}} {name}" for row, name in enumerate(names)]
-
-
-def column_names(table: Table, ascii_only: bool, full: bool = False) -> list[list[str]]:
-    """One line of headings, or two: positions and characters."""
-    names = [name_of(column, ascii_only) for column in table.columns]
-    counted = [str(column) for column in range(shown_columns(table, full))]
-    if not names:
-        return [counted]
-    positions = table.numbered and table.rows in ((), table.columns)
-    return [counted, names] if positions else [names]
+        names = [""]  # a single row needs none
+    digits = precision if table.digits is None else table.digits
+    stack = [
+        [[digits_of(value, digits, ascii_only) for value in row] for row in matrix]
+        for matrix in values.reshape(-1, height, shown).tolist()
+    ]
+    return names, headings, stack
 
 
 def digits_of(value: float, digits: int, ascii_only: bool = False) -> str:
     """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09, unless whole."""
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        sign = "−" if value < 0 else ""
-        return f"{'-' if sign else ''}inf" if ascii_only else f"{sign}∞"
+    if math.isinf(value) and not ascii_only:
+        return "−∞" if value < 0 else "∞"
     whole = isinstance(value, int)  # ids and row numbers, of which every digit counts
-    text = f"{value:.{digits}f}" if whole or abs(value) < 1e6 else f"{value:.1e}"
+    text = f"{value:.1e}" if abs(value) >= 1e6 and not whole else f"{value:.{digits}f}"
     if text.startswith("-") and not text.strip("-0."):
         text = text[1:]  # no minus before what is shown as zero
     return text if ascii_only else text.replace("-", "−")
@@ -227,16 +177,22 @@ def name_of(text: str, ascii_only: bool) -> str:
 
 
 def _stays(character: str, ascii_only: bool) -> bool:
-    """Whether it stands within a word as it is: spaces, and marks on the letter before."""
+    """Whether it is shown unchanged within a word: spaces, and marks on the letter before."""
     return character == " " or (not ascii_only and unicodedata.category(character) == "Mn")
 
 
 def _formula(formula: str, page: Page) -> Iterator[Text]:
-    """Formulas side by side where they fit; `    ` parts them."""
+    """Formulas side by side where they fit; four spaces separate them."""
     for line in formula.split("\n"):
         parts = [part for each in line.split("    ") for part in _wrapped(each, page, 2)]
-        for joined in flow([part for part in parts if part], _width(page) - 2, "    "):
+        for joined in flow(parts, _width(page) - 2, "    "):
             yield Text(f"  {joined}", "italic")
+
+
+def _hanging(start: str, text: str, page: Page) -> list[Text]:
+    """A wrapped text after its start, its other lines indented."""
+    lines = _wrapped(text, page, len(start))
+    return [Text((" " * len(start) if nth else start) + line) for nth, line in enumerate(lines)]
 
 
 def _width(page: Page) -> int:
@@ -248,12 +204,5 @@ def _wrapped(text: str, page: Page, indent: int = 0) -> list[str]:
     text = escape(text)
     if page.ascii_only:
         text = "".join(each if each.isascii() else ascii(each)[1:-1] for each in in_ascii(text))
-    width = max(8, _width(page) - indent)
-    words: list[str] = []
-    for word in text.split():
-        while cell_len(word) > width:
-            fitting = cut(word, width - 1, "")
-            words.append(fitting)
-            word = word[len(fitting) :]
-        words.append(word)
-    return flow(words, width, " ")
+    words, width = Text(" ".join(text.split())), max(8, _width(page) - indent)
+    return [line.plain.rstrip() for line in words.wrap(Console(), width) if line.plain]

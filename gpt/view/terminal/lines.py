@@ -1,7 +1,4 @@
-"""Building blocks of text views: numbers, coloured cells, cards, lines that fit a page.
-
-Knows nothing of what is drawn.
-"""
+"""Building blocks of text views: numbers, coloured cells, tables, cards, lines that fit a page."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from rich.text import Text
 from gpt.checks import Check
 from gpt.config.show import Scale
 from gpt.reading.gpt import Array
-from gpt.view.characters import cut, escape
+from gpt.view.characters import cut, escape, pad
 
 GLYPHS = " .:-=+*#%@"
 # Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
@@ -41,18 +38,14 @@ class Page:
 
 def number(value: float, page: Page) -> str:
     """ ".25", "−1.50", "−inf": without a leading zero, with the page's digits and minus sign."""
-    if math.isinf(value):
-        return "-inf" if page.ascii_only else "−inf"
     text = f"{value:.{page.precision}f}"
-    if text.startswith("0.") and page.precision:
-        return text[1:]
-    if text.startswith("-0.") and page.precision:
-        text = "-" + text[2:]
+    if text.startswith(("0.", "-0.")):
+        text = text.replace("0.", ".", 1)
     return text if page.ascii_only else text.replace("-", "−")
 
 
 def card(rows: Mapping[str, str]) -> Table:
-    """Names on the left, facts on the right; facts wrap in their own column."""
+    """A table of names and facts; facts wrap in their own column, empty ones are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -81,10 +74,8 @@ def shade(value: float) -> Style:
 
 
 def _heat_style(value: float) -> Style:
-    position = value * (len(RAMP) - 1)
-    index = min(int(position), len(RAMP) - 2)
-    low, high, share = RAMP[index], RAMP[index + 1], position - index
-    red, green, blue = (round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
+    places = np.linspace(0, 1, len(RAMP))
+    red, green, blue = (round(np.interp(value, places, part)) for part in zip(*RAMP, strict=True))
     ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#ffffff"
     return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
 
@@ -92,20 +83,47 @@ def _heat_style(value: float) -> Style:
 _HEAT_STYLES = [_heat_style(value / 99) for value in range(100)]
 
 
-def ruler(positions: range, offset: int, width: int) -> str:
+def ruler(positions: range, width: int) -> str:
     """Every fifth position's number, where it has room."""
     marks = ""
-    for position in positions:
-        column = (position - positions.start) * width
-        if (offset + position) % 5 == 0 and column >= len(marks) + (1 if marks else 0):
-            marks = marks.ljust(column) + str(offset + position)
+    for column, position in enumerate(positions):
+        if position % 5 == 0 and column * width >= len(marks) + bool(marks):
+            marks = marks.ljust(column * width) + str(position)
     return marks[: len(positions) * width]
 
 
-def blocks(columns: int, width: int, gutter: int, available: int | None) -> list[tuple[int, int]]:
-    """Column ranges that fit the width one after the other."""
-    size = columns if available is None else max(1, (available - gutter) // width)
-    return [(first, min(columns, first + size)) for first in range(0, columns, max(1, size))]
+def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[slice]:
+    """Ranges of columns that fit beside the gutter, one after the other."""
+    found, first, used = [], 0, gutter
+    for column, width in enumerate(widths):
+        if column > first and available is not None and used + width > available:
+            found.append(slice(first, column))
+            first, used = column, gutter
+        used += width
+    return [*found, slice(first, len(widths))]
+
+
+#: A row of a table: its label, its cells, and the style of those that are plain text (else dim).
+Row = tuple[str, Sequence[str | Text], str | Style]
+
+
+def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
+    """Dim labels and right-aligned cells; columns that do not fit go on below, with the labels.
+
+    A row without cells is one line of text.
+    """
+    gutter = max(cell_len(label) for label, cells, _ in rows if cells)
+    lines: list[Text] = []
+    for part in blocks(widths, gutter, page.width):
+        lines += [Text()] if lines else []
+        for label, cells, style in rows:
+            line = Text(pad(label, gutter), DIM)
+            for cell, width in zip(cells[part], widths[part], strict=bool(cells)):
+                line.append(" " * (width - cell_len(str(cell))))
+                line.append(cell, None if isinstance(cell, Text) else style)
+            line.rstrip()
+            lines.append(line)
+    return lines
 
 
 def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
@@ -121,22 +139,18 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
     return lines
 
 
-def own_words(items: Sequence[str], page: Page) -> list[str]:
-    """`flow` for our own words: in ASCII where the page asks for it, long ones cut at spaces."""
+def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
+    """gptx's own texts as lines that fit: in ASCII if the page asks for it, broken at spaces."""
     if page.ascii_only:
         items = [in_ascii(item) for item in items]
     if page.width is not None:
         items = [part for item in items for part in flow(item.split(" "), page.width, " ")]
-    return flow(items, page.width, " | " if page.ascii_only else " · ")
-
-
-def styled(items: Sequence[str], page: Page, style: Style) -> list[Text]:
-    """`own_words` in one style."""
-    return [Text(line, style) for line in own_words(items, page)]
+    separator = " | " if page.ascii_only else " · "
+    return [Text(line, style) for line in flow(items, page.width, separator)]
 
 
 def in_ascii(text: str) -> str:
-    """Our own words and formulas without signs that ASCII lacks."""
+    """gptx's own texts and formulas, with ASCII for the signs that ASCII lacks."""
     return text.translate(_IN_ASCII)
 
 
@@ -148,7 +162,7 @@ _IN_ASCII = str.maketrans(
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """The checks of the numbers above with their errors; a group's title comes first."""
+    """The checks of the numbers above, with their errors; a group's title before its checks."""
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     items = [
@@ -159,6 +173,6 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
         for check, before in zip(results, ["", *(each.group for each in results[:-1])], strict=True)
     ]
     items[-1] = f"{items[-1]} {good if passed else bad}"
-    items[0] = f"checks: {items[0]}"  # set after the last item: it may be the same one
+    items[0] = f"checks: {items[0]}"  # after items[-1], because it may be the same item
     style = DIM if passed else Style(color="red", bold=True)
     return styled(items, page, style)

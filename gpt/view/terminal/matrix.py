@@ -6,33 +6,31 @@ of the text are shown as labels, never as markup.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from gpt.config.show import Scale
-from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Array
 from gpt.view.characters import label, pad, quoted
 from gpt.view.selection import Panel, Selection
-from gpt.view.terminal.lines import DIM, Page, blocks, flow, number, painted, ruler
+from gpt.view.terminal.lines import DIM, Page, Row, blocks, flow, grid, number, painted, ruler
 
 FAINT = 0.15  # a weight up to which the fixed scale shows little
 ROW_SCALE = "scale: each row's largest = full"
 
 
-def title_of(
-    attention: AttentionMap, selection: Selection, panel: Panel, view: str, page: Page
-) -> list[str]:
-    """What is drawn: which head, stage, axes, T, head_size, scale."""
-    size = attention.layers[panel.layer].q.shape[-1]
+def title_of(panel: Panel, view: str, page: Page) -> list[str]:
+    """The title's parts: head, stage, axes, T, head_size, scale."""
+    selection = panel.selection
+    size = selection.attention.layers[panel.layer].q.shape[-1]
     parts = [panel.where(), selection.stage, axes(selection)]
-    parts += [f"T={len(attention.text)}", f"head_size={size}"]
+    parts += [f"T={len(selection.attention.text)}", f"head_size={size}"]
     if view == "heat":
         if page.scale == "row":
             parts.append(ROW_SCALE)
@@ -40,107 +38,92 @@ def title_of(
             faint = np.median(panel.values.max(axis=1)) < FAINT
             parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
         else:
-            low, high = _extent(panel.values)
+            low, high = _extent(panel.visible)
             parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
 
 
 def axes(selection: Selection) -> str:
     """What the rows and columns of the selected stage are."""
-    columns = "key" if selection.square else "dimension"
-    return f"rows = query, columns = {columns}"
+    return f"rows = query, columns = {'key' if selection.square else 'dimension'}"
 
 
-def fitting(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> Literal["numbers", "heat", "top"]:
+def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
     """Numbers if they fit, else heat, else the strongest keys."""
-    if page.width is None:
+    rows = row_labels(panel.selection, page)
+    if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
         return "numbers"
-    lines = numbers(attention, selection, panel, page)
-    if len(lines) == 2 + len(selection.queries) - (not selection.square):
-        return "numbers"
-    gutter = cell_len(row_labels(attention, selection, page)[0])
-    return "heat" if gutter + panel.values.shape[1] <= page.width else "top"
+    return "heat" if cell_len(rows[0]) + len(panel.columns) <= page.width else "top"
 
 
-def numbers(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
-    """Every value in digits; what the mask forbids is blank (−inf in the masked stage)."""
-    rows = row_labels(attention, selection, page)
-    positions = selection.keys if selection.square else range(panel.values.shape[1])
-    columns = [[str(at) for at in positions]]
-    columns += [_key_labels(attention, selection, page)] if selection.square else []
-    cells = [
-        [number(value, page) if shown else "" for value, shown in zip(values, seen, strict=True)]
-        for values, seen in zip(panel.values.tolist(), _shown(selection, panel), strict=True)
+def cells_of(panel: Panel, page: Page) -> list[list[str]]:
+    """Every value in digits; in weights, what the mask forbids is blank."""
+    shown = panel.visible if panel.selection.stage == "weights" else panel.values
+    return [
+        ["" if math.isnan(value) else number(value, page) for value in row]
+        for row in shown.tolist()
     ]
-    widest = max((cell_len(text) for texts in (*cells, *columns) for text in texts), default=1)
-    gutter, width = cell_len(rows[0]), widest + 1
-    strongest = _strongest(attention, selection, panel, page)
-    lines: list[Text] = []
-    for first, last in blocks(len(columns[0]), width, gutter, page.width):
-        if first:
-            lines.append(Text())
-        for heading in columns:
-            cell_texts = (pad(text, width, right=True) for text in heading[first:last])
-            lines.append(Text(" " * gutter + "".join(cell_texts), DIM))
-        final = last == len(columns[0])
-        for row, texts, note in zip(rows, cells, strongest, strict=True):
-            line = Text(row, DIM)
-            line.append("".join(pad(text, width, right=True) for text in texts[first:last]))
-            room = page.width is None or line.cell_len + cell_len(note) <= page.width
-            lines.append(line.append(note, DIM) if final and room else line)
-            lines[-1].rstrip()
+
+
+def numbers(panel: Panel, page: Page) -> list[Text]:
+    """Every value in digits, and each row's strongest key where it has room."""
+    headings, cells = _headings(panel, page), cells_of(panel, page)
+    labels = row_labels(panel.selection, page)
+    widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
+    rows: list[Row] = [("", heading, "") for heading in headings]
+    rows += [(name, texts, "") for name, texts in zip(labels, cells, strict=True)]
+    lines = grid(rows, [widest + 1] * len(panel.columns), page)
+    full = lines[-len(rows)].cell_len
+    for line, note in zip(lines[-len(labels) :], _strongest(panel, page), strict=True):
+        if note and (page.width is None or full + cell_len(note) <= page.width):
+            line.pad_right(full - line.cell_len)
+            line.append(note, DIM)
     return lines
 
 
-def heat(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
+def heat(panel: Panel, page: Page) -> list[Text]:
     """A coloured glyph for every value; a larger value is brighter and denser."""
-    rows = row_labels(attention, selection, page)
-    gutter, count = cell_len(rows[0]), panel.values.shape[1]
-    doubled = page.width is None or gutter + 2 * count <= page.width
-    width = 2 if doubled else 1
-    shades = shades_of(selection, panel, page.scale)
-    characters = _key_labels(attention, selection, page)
+    rows = row_labels(panel.selection, page)
+    gutter, count = cell_len(rows[0]), len(panel.columns)
+    width = 2 if page.width is None or gutter + 2 * count <= page.width else 1
+    shades = shades_of(panel, page.scale)
     lines: list[Text] = []
-    for first, last in blocks(count, width, gutter, page.width):
-        if first:
-            lines.append(Text())
-        positions = range(first, last)
-        offset = selection.keys.start if selection.square else 0
-        lines.append(Text(" " * gutter + ruler(positions, offset, width), DIM))
-        if characters:
-            fitting = [text if cell_len(text) <= width else "?" for text in characters[first:last]]
-            lines.append(Text(" " * gutter + "".join(pad(text, width) for text in fitting), DIM))
-        for row, values in zip(rows, shades, strict=True):
-            lines.append(Text(row, DIM).append_text(painted(values[first:last], width)))
+    for part in blocks([width] * count, gutter, page.width):
+        lines += [Text()] if lines else []
+        headings = [ruler(panel.columns[part], width)]
+        for names in _headings(panel, page)[1:]:
+            fitting = [text if cell_len(text) <= width else "?" for text in names[part]]
+            headings.append("".join(pad(text, width) for text in fitting))
+        lines += [Text(" " * gutter + heading, DIM) for heading in headings]
+        for row, values in zip(rows, shades[:, part], strict=True):
+            lines.append(Text(row, DIM).append_text(painted(values, width)))
     return lines
 
 
-def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page) -> list[Text]:
+def top(panel: Panel, page: Page) -> list[Text]:
     """A line for each query: its strongest keys, and what is left for the rest.
 
     Dimensions by their size, whatever the sign; keys by their value.
     """
+    selection, text = panel.selection, panel.selection.attention.text
     arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
     digits = len(str(selection.queries.stop - 1))
+    masked = selection.stage in ("masked", "weights")
     lines = []
-    first = selection.keys.start if selection.square else 0
     for query, values in zip(selection.queries, panel.values, strict=True):
-        allowed = query + 1 - first if selection.stage in ("masked", "weights") else len(values)
-        values = values[: max(0, allowed)]
+        if masked:
+            values = values[: max(0, query + 1 - selection.keys.start)]
         strength = values if selection.square else np.abs(values)
         order = np.argsort(-strength, kind="stable")[: page.top].tolist()
         items = []
         for column in order:
-            key = first + column
-            name = f" {quoted(attention.text[key], page.ascii_only)}" if selection.square else ""
+            key = panel.columns[column]
+            name = f" {quoted(text[key], page.ascii_only)}" if selection.square else ""
             items.append(f"{key}{name} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             rest = max(0.0, float(values.sum() - values[order].sum()))
             items.append(f"rest {number(rest, page)}")
-        head = f"{query:>{digits}} {quoted(attention.text[query], page.ascii_only)}"
-        start = f"{head} {arrow} "
+        start = f"{query:>{digits}} {quoted(text[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
         flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
@@ -149,15 +132,9 @@ def top(attention: AttentionMap, selection: Selection, panel: Panel, page: Page)
     return lines
 
 
-def _shown(selection: Selection, panel: Panel) -> npt.NDArray[np.bool_]:
-    """(rows, columns) False where the mask forbids."""
-    everywhere = np.ones(panel.values.shape, dtype=np.bool_)
-    return selection.allowed if selection.stage == "weights" else everywhere
-
-
-def row_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
+def row_labels(selection: Selection, page: Page) -> list[str]:
     """ "   3 t ": position and character of every row, all of one width."""
-    names = [label(attention.text[query], page.ascii_only) for query in selection.queries]
+    names = [label(selection.attention.text[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
     return [
         f"{query:>{digits + 2}} {pad(name, width)} "
@@ -165,33 +142,32 @@ def row_labels(attention: AttentionMap, selection: Selection, page: Page) -> lis
     ]
 
 
-def _key_labels(attention: AttentionMap, selection: Selection, page: Page) -> list[str]:
-    """The characters of the columns, if the columns are characters."""
-    keys = selection.keys if selection.square else ()
-    return [label(attention.text[key], page.ascii_only) for key in keys]
+def _headings(panel: Panel, page: Page) -> list[list[str]]:
+    """Two lines above the columns: positions and characters; above dimensions only the first."""
+    headings = [[str(at) for at in panel.columns]]
+    if panel.selection.square:
+        text = panel.selection.attention.text
+        headings.append([label(text[key], page.ascii_only) for key in panel.columns])
+    return headings
 
 
-def _strongest(
-    attention: AttentionMap, selection: Selection, panel: Panel, page: Page
-) -> list[str]:
+def _strongest(panel: Panel, page: Page) -> list[str]:
     """For each row of weights: "  → 3 't'", the key with the largest."""
+    selection = panel.selection
     if selection.stage != "weights":
         return [""] * len(selection.queries)
     arrow, notes = "->" if page.ascii_only else "→", []
     for query, values in zip(selection.queries, panel.values, strict=True):
-        key = selection.keys.start + int(values.argmax())
-        name = quoted(attention.text[key], page.ascii_only)
+        key = selection.keys[int(values.argmax())]
+        name = quoted(selection.attention.text[key], page.ascii_only)
         notes.append(f"  {arrow} {key} {name}" if key <= query else "")
     return notes
 
 
-def shades_of(selection: Selection, panel: Panel, scale: Scale) -> Array:
+def shades_of(panel: Panel, scale: Scale) -> Array:
     """(rows, columns) in 0 … 1, NaN where the mask forbids."""
-    shown = _shown(selection, panel) & np.isfinite(panel.values)
-    values = np.where(shown, panel.values, np.nan).astype(np.float64)
-    low, high = 0.0, 1.0
-    if selection.stage != "weights":
-        low, high = _extent(values)
+    values = panel.visible
+    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(values)
     shades: Array = (values - low) / (high - low if high > low else 1.0)
     if scale == "row":
         largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
@@ -199,14 +175,15 @@ def shades_of(selection: Selection, panel: Panel, scale: Scale) -> Array:
     return np.clip(shades, 0.0, 1.0)
 
 
-def _extent(values: Array) -> tuple[float, float]:
-    """The smallest and the largest finite value; 0 and 0 where all are masked."""
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+def _extent(visible: Array) -> tuple[float, float]:
+    """The smallest and the largest value; 0 and 0 where all are masked."""
+    if np.isnan(visible).all():
+        return 0.0, 0.0
+    return float(np.nanmin(visible)), float(np.nanmax(visible))
 
 
 #: View -> what draws one matrix in it.
-VIEWS: dict[str, Callable[[AttentionMap, Selection, Panel, Page], list[Text]]] = {
+VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
     "numbers": numbers,
     "heat": heat,
     "top": top,

@@ -17,10 +17,10 @@ from gpt.config.sample import SHAPING
 from gpt.heads.logit_lens import Lens
 from gpt.heads.next_character import Following
 from gpt.view.characters import label, pad
-from gpt.view.records import rounded
-from gpt.view.selection import Look
+from gpt.view.records import picked, rounded
+from gpt.view.selection import Selection
 from gpt.view.terminal.attention import meanings
-from gpt.view.terminal.lines import BOLD, DIM, Page, blocks, checks, number, styled
+from gpt.view.terminal.lines import BOLD, DIM, Page, Row, checks, grid, number, styled
 from gpt.view.terminal.matrix import row_labels
 from gpt.view.words import counted
 
@@ -39,18 +39,18 @@ def bars(
     """
     order = np.argsort(-found.expected, kind="stable")
     shown = order[:most].tolist()
-    names = [label(characters[token], page.ascii_only) for token in shown]
-    widest = max(map(cell_len, names))
     changed = found.changed
+    names = [label(characters[token], page.ascii_only) for token in shown]
     notes = [_note(found, token, page) if changed else "" for token in shown]
-    aside = max(map(len, [*notes, "after" * changed]))
+    second = "after" if changed else ""
+    widest = max(map(cell_len, names))
+    aside = max(map(len, [*notes, second]))
     longest = LONGEST
     digits = page.precision + 2
     if page.width is not None:
         longest = max(4, min(LONGEST, page.width - widest - digits - aside - 5))
     lines = styled(_settings(config, changed), page, BOLD)
-    second = "after" if changed else ""
-    heading = pad("", widest + 2) + pad("expected", longest + digits + 2) + second
+    heading = f"{'':{widest + 2}}{'expected':{longest + digits + 2}}{second}"
     lines.append(Text(heading.rstrip(), DIM))
     largest = float(found.expected[order[0]])
     for token, name, note in zip(shown, names, notes, strict=True):
@@ -58,18 +58,20 @@ def bars(
         gone = found.removed[token] >= 0
         line = Text(f"{pad(name, widest)}  {number(chance, page)} ")
         line.append(_bar(chance / largest, longest, page), _GONE if gone else _LEFT)
-        lines.append(line.append(f" {note}" if note else "", DIM if gone else ""))
-        lines[-1].rstrip()
+        line.append(f" {note}", DIM if gone else "")
+        line.rstrip()
+        lines.append(line)
     rest = order[most:]
     if rest.size:
         left_over = number(float(found.expected[rest].sum()), page)
-        text = f"rest: {counted(rest.size, 'character')} {left_over} expected"
-        kept = f"{number(float(found.filtered[rest].sum()), page)} after"
-        lines += styled([text, *([kept] if changed else [])], page, DIM)
+        texts = [f"rest: {counted(rest.size, 'character')} {left_over} expected"]
+        if changed:
+            texts.append(f"{number(float(found.filtered[rest].sum()), page)} after")
+        lines += styled(texts, page, DIM)
     before, after = found.entropies
-    left = int((found.filtered > 0).sum())
     facts = [f"the longest bar is {number(largest, page)}", f"{before:.2f} bits expected"]
     if changed:
+        left = int((found.filtered > 0).sum())
         facts += [f"{after:.2f} bits after", f"{left} of {len(characters)} characters left"]
     return lines + styled(facts, page, DIM)
 
@@ -82,7 +84,7 @@ def following_record(
     return {
         "schema": SCHEMA,
         **origin,
-        **{name: getattr(config, name) for name in SHAPING},
+        **picked(config, *SHAPING),
         "bits": {"expected": before, "after_filters": after},
         "characters": [
             {
@@ -119,37 +121,26 @@ def _bar(share: float, longest: int, page: Page) -> str:
     return pad("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), longest)
 
 
-def lens_lines(look: Look, lens: Lens, characters: str, page: Page) -> list[Text]:
+def lens_lines(selection: Selection, lens: Lens, characters: str, page: Page) -> list[Text]:
     """A row for each position, a column for each depth: the likeliest next character there.
 
     Bold where the text does continue with it.
     """
-    attention, queries = look.attention, look.selection.queries
+    attention, depths = selection.attention, range(len(lens.ids))
     title = ["logit lens", "rows = position, columns = depth", "each its likeliest next character"]
-    words = [*title, "a heuristic; the last column is the model"]
-    lines = [*styled(words, page, BOLD), Text()]
-    rows = row_labels(attention, look.selection, page)
-    depths, following = len(lens.ids), [*attention.ids[1:], -1]
-    headings = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
-    cells = [
-        [_cell(lens, depth, query, characters, page) for depth in range(depths)]
-        for query in queries
-    ]
-    width = max(cell_len(text) for texts in (headings, *cells) for text in texts) + 2
-    gutter = cell_len(rows[0])
-    for first, last in blocks(depths, width, gutter, page.width):
-        if first:
-            lines.append(Text())
-        heading = "".join(pad(text, width, right=True) for text in headings[first:last])
-        lines.append(Text(" " * gutter + heading, DIM))
-        for row, query, texts in zip(rows, queries, cells, strict=True):
-            line = Text(row, DIM)
-            for depth in range(first, last):
-                comes = lens.ids[depth, query, 0] == following[query]
-                line.append(pad(texts[depth], width, right=True), BOLD if comes else DIM)
-            lines.append(line)
-    signs = meanings(attention.text, page)
-    return [*lines, Text(), *signs, *checks(attention.checks, page)]
+    lines = styled([*title, "a heuristic; the last column is the model"], page, BOLD)
+    following = [*attention.ids[1:], -1]
+    rows: list[Row] = [("", ["embedded", *(f"layer {layer}" for layer in depths[:-1])], "")]
+    for row, query in zip(row_labels(selection, page), selection.queries, strict=True):
+        cells = []
+        for depth in depths:
+            token, chance = lens.ids[depth, query, 0], float(lens.probabilities[depth, query, 0])
+            text = f"{label(characters[token], page.ascii_only)} {number(chance, page)}"
+            cells.append(Text(text, BOLD if token == following[query] else DIM))
+        rows.append((row, cells, ""))
+    width = max(cell_len(str(cell)) for _, cells, _ in rows for cell in cells) + 2
+    lines += [Text(), *grid(rows, [width] * len(depths), page), Text()]
+    return [*lines, *meanings(attention.text, page), *checks(attention.checks, page)]
 
 
 def lens_record(lens: Lens, characters: str) -> list[list[list[dict[str, Any]]]]:
@@ -164,8 +155,3 @@ def lens_record(lens: Lens, characters: str) -> list[list[list[dict[str, Any]]]]
         ]
         for ids, chances in zip(lens.ids.tolist(), lens.probabilities.tolist(), strict=True)
     ]
-
-
-def _cell(lens: Lens, depth: int, query: int, characters: str, page: Page) -> str:
-    name = label(characters[lens.ids[depth, query, 0]], page.ascii_only)
-    return f"{name} {number(float(lens.probabilities[depth, query, 0]), page)}"

@@ -8,6 +8,7 @@ from typing import Any
 from gpt.reading.paired import Paired
 from gpt.reading.score import Score
 from gpt.storage.manifest import Baseline, Manifest
+from gpt.view.records import picked
 from gpt.view.words import counted, losses
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
@@ -32,7 +33,7 @@ def score_line(score: Score, in_context: Score | None = None) -> str:
 
 def score_record(score: Score) -> dict[str, float]:
     """A score's numbers, for programs."""
-    return {name: getattr(score, name) for name in ("nats", "bits", "perplexity", "characters")}
+    return picked(score, "nats", "bits", "perplexity", "characters")
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
@@ -53,16 +54,10 @@ def paired_line(name: str, against: str, found: Paired) -> str:
 
 def paired_record(found: Paired) -> dict[str, Any]:
     """For programs. interval: 95 %; error and interval are null if the text is too short."""
-    return {
-        "first": found.first,
-        "second": found.second,
-        "difference": found.difference,
-        "error": found.error if found.freedom else None,
-        "freedom": found.freedom,
-        "interval": found.interval and list(found.interval),
-        "sure": found.sure,
-        "characters": found.characters,
-    }
+    record = picked(
+        found, "first", "second", "difference", "error", "freedom", "interval", "sure", "characters"
+    )
+    return record if found.freedom else record | {"error": None}
 
 
 def comparison(
@@ -119,11 +114,7 @@ def comparison_record(
     if baseline is None:
         return None
     return {
-        "order": baseline.order,
-        "nats": baseline.nats,
-        "losses": list(baseline.losses),
-        "counted": baseline.counted,
-        "scored": baseline.scored,
+        **picked(baseline, "order", "nats", "losses", "counted", "scored"),
         "difference": None if nats is None else nats - baseline.nats,
         "same_characters": characters == baseline.scored,
     }

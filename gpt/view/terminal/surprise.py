@@ -1,4 +1,4 @@
-"""Texts beside the model: how much each character surprised it, and what a sample copied."""
+"""How much each character of a text surprised the model, and what a sample copied."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from gpt.reading.novelty import Novelty
 from gpt.reading.score import Surprises
 from gpt.view.characters import cut, escape, label, pad, quoted
 from gpt.view.records import rounded
-from gpt.view.terminal.lines import BOLD, DIM, Page, number, own_words, shade, styled
+from gpt.view.terminal.lines import BOLD, DIM, Page, number, shade, styled
 from gpt.view.words import bits
 
-FULL = 8.0  # bits from which on all have the ramp's last colour
+FULL = 8.0  # bits at and above which characters have the ramp's last colour
 BEFORE, AFTER = 20, 8  # characters of context beside a surprise
 LONGEST = 60  # cells of a copied piece that are shown
-PLAIN = {" ": " "}  # shown as it is, without a label
 
 
 def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text]:
@@ -29,22 +28,21 @@ def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text
     The model does not predict the first character. A newline is shown and ends the line; 9 means
     nine bits or more.
     """
-    surprises = [math.nan, *bits(found.nats).tolist()]
     width = math.inf if page.width is None else max(2, page.width)
-    lines: list[Text] = []
-    line, below = Text(), ""
-    for character, surprise in zip(text, surprises, strict=True):
-        shown = PLAIN.get(character) or label(character, page.ascii_only)
-        if line.cell_len + cell_len(shown) > width:
-            lines += _finished(line, below, digits)
-            line, below = Text(), ""
-        known = not math.isnan(surprise)
+    rows: list[tuple[Text, Text]] = []  # characters, and the digits below them
+    before = "\n"
+    for character, surprise in zip(text, [math.nan, *bits(found.nats).tolist()], strict=True):
+        shown, known = _flat(character, page), not math.isnan(surprise)
+        size = cell_len(shown)
+        if before == "\n" or rows[-1][0].cell_len + size > width:
+            rows.append((Text(), Text(style=DIM)))
+        line, below = rows[-1]
         line.append(shown, shade(surprise / FULL) if known else DIM)
-        below += pad(str(min(9, round(surprise))) if known else "", cell_len(shown))
-        if character == "\n":
-            lines += _finished(line, below, digits)
-            line, below = Text(), ""
-    return lines + (_finished(line, below, digits) if line else [])
+        below.append(pad(str(min(9, round(surprise))) if known else "", size))
+        before = character
+    for _, below in rows:
+        below.rstrip()
+    return [line for row in rows for line in row[: 1 + digits]]
 
 
 def scale(page: Page, digits: bool) -> list[Text]:
@@ -81,7 +79,7 @@ def worst(
             f"expected {expected} {number(float(found.chances[place]), page)}",
             f"{_flat(before, page)}[{label(text[at], page.ascii_only)}]{_flat(after, page)}",
         ]
-        lines += [Text(line) for line in own_words(facts, page)]
+        lines += styled(facts, page)
     return lines
 
 
@@ -104,13 +102,9 @@ def surprise_record(
     ]
 
 
-def _finished(line: Text, below: str, digits: bool) -> list[Text]:
-    return [line, Text(below.rstrip(), DIM)] if digits else [line]
-
-
 def _flat(text: str, page: Page) -> str:
-    """A piece of the text on one line."""
-    return "".join(PLAIN.get(each) or label(each, page.ascii_only) for each in text)
+    """A piece of the text on one line; a space stays a space."""
+    return "".join(each if each == " " else label(each, page.ascii_only) for each in text)
 
 
 def novelty_line(found: Novelty) -> str:

@@ -18,7 +18,7 @@ from gpt.reading.gpt import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import record, to_csv, to_json, to_npz
-from gpt.view.selection import SQUARE_STAGES, Look, Selection, select
+from gpt.view.selection import SQUARE_STAGES, Selection, select
 
 STAGES = get_args(Stage)
 AWKWARD = '\n",[é\t '  # as many characters as the text that was attended to
@@ -54,8 +54,8 @@ def test_json_holds_every_number_to_the_bit_and_null_where_masked(
     attention: AttentionMap, stage: str, query: str, key: str
 ) -> None:
     selection = selected(attention, stage, query, key)
-    document = strict(to_json([record(attention, selection, {})]))
-    panels = selection.panels(attention)
+    document = strict(to_json([record(selection, {})]))
+    panels = selection.panels()
     assert document["panels"] == [{"layer": panel.layer, "head": panel.head} for panel in panels]
     assert len(document["values"]) == len(panels)
     for values, panel in zip(document["values"], panels, strict=True):
@@ -78,9 +78,7 @@ def test_json_holds_every_number_to_the_bit_and_null_where_masked(
 
 def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
     origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
-    document = strict(
-        to_json([record(attention, selected(attention, "weights", "3:5", "1:"), origin)])
-    )
+    document = strict(to_json([record(selected(attention, "weights", "3:5", "1:"), origin)]))
     assert {name: document[name] for name in origin} == origin
     assert document["schema"] == 1
     assert document["text"] == AWKWARD
@@ -89,7 +87,7 @@ def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
     assert (document["queries"], document["keys"]) == ([3, 4], [1, 2, 3, 4, 5, 6])
     assert [check["name"] for check in document["checks"]] == [c.name for c in attention.checks]
     assert all(check["error"] <= check["bound"] and check["passed"] for check in document["checks"])
-    context = strict(to_json([record(attention, selected(attention, "context"), origin)]))
+    context = strict(to_json([record(selected(attention, "context"), origin)]))
     assert (context["axes"][2], context["keys"]) == ("dimension", None)
 
 
@@ -98,15 +96,13 @@ def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
     attention: AttentionMap, stage: str
 ) -> None:
     selection = selected(attention, stage, "1:6", "2:")
-    lines = list(
-        csv.reader(io.StringIO(to_csv([Look("", attention, selection)]), newline=""), strict=True)
-    )
+    lines = list(csv.reader(io.StringIO(to_csv([selection]), newline=""), strict=True))
     square = stage in SQUARE_STAGES
     name = "weight" if stage == "weights" else stage
     columns = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
     assert lines[0] == ["layer", "head", *columns, name]
     expected = []
-    for panel in selection.panels(attention):
+    for panel in selection.panels():
         for query, row in zip(selection.queries, panel.values, strict=True):
             for column, value in enumerate(row):
                 key = column + 2 if square else column
@@ -134,7 +130,7 @@ def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
 
 def test_a_check_whose_error_is_not_finite_is_null(attention: AttentionMap) -> None:
     failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
-    document = strict(to_json([record(failed, selected(failed, "scores"), {})]))
+    document = strict(to_json([record(selected(failed, "scores"), {})]))
     expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
     assert document["checks"] == [expected]
 
@@ -144,18 +140,16 @@ def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMa
     values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
     layer = replace(attention.layers[0], scores=values)
     odd = replace(attention, layers=(layer,))
-    read = np.array(
-        strict(to_json([record(odd, selected(odd, "scores"), {})]))["values"], np.float32
-    )
+    read = np.array(strict(to_json([record(selected(odd, "scores"), {})]))["values"], np.float32)
     assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
-    lines = csv.reader(io.StringIO(to_csv([Look("", odd, selected(odd, "scores"))]), newline=""))
+    lines = csv.reader(io.StringIO(to_csv([selected(odd, "scores")]), newline=""))
     column = np.array([line[-1] for line in lines][1:], np.float32)
     assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())
 
 
 def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
     returned = replace(attention, text="a\r" + attention.text[2:])
-    written = to_csv([Look("", returned, selected(returned, "weights"))])
+    written = to_csv([selected(returned, "weights")])
     assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"
 
 
@@ -163,10 +157,10 @@ def test_two_checkpoints_are_told_apart_in_every_form(attention: AttentionMap) -
     changed = replace(attention.layers[0], weights=attention.layers[0].weights * 0.5)
     other = replace(attention, layers=(changed, *attention.layers[1:]))
     looks = [
-        Look(name, each, selected(each, "weights"))
+        replace(selected(each, "weights"), name=name)
         for name, each in (("step 1", attention), ("step 2", other))
     ]
-    document = strict(to_json([record(each.attention, each.selection, {}) for each in looks]))
+    document = strict(to_json([record(each, {}) for each in looks]))
     first, second = (np.array(each["values"]) for each in document["compared"])
     np.testing.assert_allclose(second[0], first[0] / 2)
     lines = list(csv.reader(io.StringIO(to_csv(looks), newline="")))

@@ -68,7 +68,7 @@ def known() -> AttentionMap:
 
 
 def drawn(attention: AttentionMap, view: Drawing, page: Page, **options: Any) -> list[str]:
-    lines = render(attention, chosen(attention, **options), view, page)
+    lines = render(chosen(attention, **options), view, page)
     return [line.plain for line in lines]
 
 
@@ -154,7 +154,6 @@ def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view:
         for width in (40, 80, None):
             for ascii_only in (False, True):
                 for line in render(
-                    attention,
                     chosen(attention, layer="1", head="all", stage=stage),
                     view,
                     Page(width, ascii_only, scale="row" if width == 80 else "fixed"),
@@ -170,7 +169,7 @@ def test_a_long_text_fits_the_page_too(view: Drawing) -> None:
     for stage in ("scores", "weights", "context"):
         for width in (40, 80):
             selection = chosen(attention, layer="all", head="all", stage=stage)
-            for line in render(attention, selection, view, Page(width)):
+            for line in render(selection, view, Page(width)):
                 assert line.cell_len <= width
 
 
@@ -210,9 +209,9 @@ def test_numbers_too_wide_for_the_page_go_on_below_with_their_row_labels() -> No
 def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
     attention = map_of(PLAIN[:30])
     selection = chosen(attention)
-    (panel,) = selection.panels(attention)
+    (panel,) = selection.panels()
     fixed, by_row = (
-        [line.plain[7:] for line in heat(attention, selection, panel, Page(80, scale=scale))[2:]]
+        [line.plain[7:] for line in heat(panel, Page(80, scale=scale))[2:]]
         for scale in ("fixed", "row")
     )
     for query, values in enumerate(panel.values):
@@ -227,8 +226,8 @@ def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
 def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
     attention = map_of(PLAIN)
     selection = chosen(attention, query="5:", key="2:30")
-    (panel,) = selection.panels(attention)
-    lines = top(attention, selection, panel, Page(precision=9))
+    (panel,) = selection.panels()
+    lines = top(panel, Page(precision=9))
     for query, line in zip(selection.queries, lines, strict=True):
         head, *items = re.split(" ← | · ", line.plain)
         assert head == f"{query:>2} '{PLAIN[query]}'"
@@ -244,8 +243,8 @@ def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
 def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -> None:
     attention = map_of(PLAIN)
     selection = chosen(attention, layer="all", head="all")
-    panels = selection.panels(attention)
-    lines = [line.plain for line in overview(attention, selection, panels, Page())]
+    panels = selection.panels()
+    lines = [line.plain for line in overview(selection, Page())]
     titles = [title for line in lines for title in re.findall(r"layer \d head \d", line)]
     assert titles == ["layer 0 head 0", "layer 0 head 1", "layer 1 head 0", "layer 1 head 1"]
     picture = [line[:20].ljust(20) for line in lines[3:23]]
@@ -276,9 +275,7 @@ def test_auto_shows_numbers_if_they_fit_else_heat_else_the_strongest(
 def test_labels_are_never_markup() -> None:
     attention, shown = map_of("[red]x[/]"), io.StringIO()
     console = Console(file=shown, width=200, force_terminal=False)
-    for line in numbers(
-        attention, chosen(attention), chosen(attention).panels(attention)[0], Page()
-    ):
+    for line in numbers(chosen(attention).panels()[0], Page()):
         console.print(line)
     assert shown.getvalue().splitlines()[1].split() == list("[red]x[/]")
 
@@ -298,7 +295,7 @@ def test_a_failed_check_is_told_with_its_bound() -> None:
 @pytest.mark.parametrize("width", [40, 42, 80])
 def test_a_long_heat_map_fits_with_its_ruler(view: Drawing, width: int) -> None:
     attention = map_of(PLAIN)
-    for line in render(attention, chosen(attention, key="3:"), view, Page(width)):
+    for line in render(chosen(attention, key="3:"), view, Page(width)):
         assert line.cell_len <= width, line.plain
 
 
@@ -318,7 +315,7 @@ def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
 @pytest.mark.parametrize("view", ["heat", "heads"])
 def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
     attention = map_of("abcdefgh")
-    lines = render(attention, chosen(attention), view, Page(80))
+    lines = render(chosen(attention), view, Page(80))
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
     assert [count for count in cells if count] == list(range(1, 9))
 

@@ -14,7 +14,7 @@ from gpt.config.show import Drawing
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
-from gpt.view.selection import Look, select
+from gpt.view.selection import Selection, select
 from gpt.view.terminal.attention import compare
 from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
@@ -34,15 +34,15 @@ def map_of(seed: int, heads: int = 2) -> AttentionMap:
     return inspect(Reader(config, tensors), TEXT, vocabulary.encode(TEXT))
 
 
-def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Look]:
+def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Selection]:
     given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
     return [
-        Look("step 5", first, select(first, **given)),
-        Look("step 1,000", second, select(second, **given)),
+        select(first, **given, name="step 5"),
+        select(second, **given, name="step 1,000"),
     ]
 
 
-def drawn(sides: list[Look], page: Page, view: Drawing = "auto") -> list[str]:
+def drawn(sides: list[Selection], page: Page, view: Drawing = "auto") -> list[str]:
     return [line.plain for line in compare(sides, view, page)]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
-from gpt.view.selection import Look, select
+from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.next_character import lens_lines, lens_record
 
@@ -16,9 +16,8 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     return TrainedGPT(tiny.model())
 
 
-def look(trained: TrainedGPT, text: str, query: str | None = None) -> Look:
-    attention = trained.attention(text)
-    return Look("", attention, select(attention, "0", "0", "weights", query, None))
+def look(trained: TrainedGPT, text: str, query: str | None = None) -> Selection:
+    return select(trained.attention(text), "0", "0", "weights", query, None)
 
 
 def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) -> None:

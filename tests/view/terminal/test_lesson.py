@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from gpt.checks import Check
 from gpt.explain.lesson import Lesson, Step, Table
-from gpt.view.files.lessons import lesson_markdown, lesson_record, page_of
+from gpt.view.files.lessons import lesson_record, lessons_markdown
 from gpt.view.terminal.lesson import digits_of, lesson_lines, list_lines, name_of, table_lines
 from gpt.view.terminal.lines import Page
 
@@ -184,11 +184,11 @@ def test_a_failed_check_is_told() -> None:
     lesson = Lesson("n", "a", (failing,))
     assert lesson.failed == ["sum = 1"]
     assert "✗ FAILED" in "".join(each.plain for each in lesson_lines(lesson, Page()))
-    assert "- ✗ sum = 1 (error nan, allowed 1e-07)" in lesson_markdown(lesson)
+    assert "- ✗ sum = 1 (error nan, allowed 1e-07)" in lessons_markdown([lesson])
 
 
 def test_markdown_has_a_row_a_row_and_nothing_that_it_takes_for_a_sign() -> None:
-    text = lesson_markdown(lesson_of(table_of()))
+    text = lessons_markdown([lesson_of(table_of())])
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 2 * (1 + len(WORDS))
     for row in rows:
@@ -196,7 +196,7 @@ def test_markdown_has_a_row_a_row_and_nothing_that_it_takes_for_a_sign() -> None
     assert "a\\|b\\*c" in text
     assert "\x1b" not in text
     assert "weights = softmax(scores), and more" in text
-    page = page_of([lesson_of(table_of())])
+    page = lessons_markdown([lesson_of(table_of()), lesson_of()])
     assert page.startswith("# Attention")
     assert "- [name](#name): What it is about" in page
 

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpt.checks import Check
-from gpt.view.terminal.lines import Page, checks, flow, in_ascii, own_words
+from gpt.view.terminal.lines import Page, checks, flow, in_ascii, styled
 
 WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the model", "x"]
 
@@ -16,11 +16,12 @@ WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the m
 def test_a_sentence_too_long_for_the_page_goes_on_in_the_next_line(
     width: int, ascii_only: bool
 ) -> None:
-    lines = own_words(WORDS, Page(width, ascii_only))
+    lines = [line.plain for line in styled(WORDS, Page(width, ascii_only))]
     assert max(map(cell_len, lines)) <= width
     separator = " | " if ascii_only else " · "
     assert " ".join(lines).replace(separator, " ").split() == " ".join(WORDS).split()
-    assert own_words(WORDS, Page(None, ascii_only)) == [separator.join(WORDS)]
+    (whole,) = styled(WORDS, Page(None, ascii_only))
+    assert whole.plain == separator.join(WORDS)
 
 
 def test_data_that_is_too_wide_is_cut_with_a_mark() -> None:

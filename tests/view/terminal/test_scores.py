@@ -42,7 +42,7 @@ def test_a_loss_is_compared_with_counting_in_the_same_words_everywhere() -> None
     assert comparison_record(1.0, 46_504, baseline) == {
         "order": 3,
         "nats": 1.121,
-        "losses": [2.0, 1.4, 1.121],
+        "losses": (2.0, 1.4, 1.121),
         "counted": 418_543,
         "scored": 46_504,
         "difference": pytest.approx(-0.121),
