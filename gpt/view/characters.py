@@ -1,4 +1,4 @@
-"""How single characters are shown: visible, one cell wide where possible, and harmless."""
+"""Labels of single characters: visible, one cell wide where possible, safe on a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Attention maps as one HTML file that needs no network: the page's source, and its data beside it.
 
-The page's look and behaviour are in assets/; packing.py encodes its arrays. Knows no checkpoint, no
-command and no browser.
+The page's style and scripts are in assets/; packing.py encodes its arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of all runs, and the story of one: its options, loss curve and samples."""
+"""The table of all runs; and one run's facts, options, loss curve and samples."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
     """How a training ended, for programs; and which characters were folded, if any were."""
     corpus, budget = manifest.corpus, manifest.budget
     best, characters, of = manifest.shown_loss
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "run": name,
         "step": manifest.step,
         "reason": reason,
@@ -107,7 +107,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
     if not corpus.folded:
-        return told
+        return record
     folded = {
         "characters": corpus.folded,
         "kinds": len(corpus.folded),
@@ -115,4 +115,4 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "share": corpus.folded_count / corpus.characters,
         "replacement": manifest.train.replacement,
     }
-    return {**told, "folded": folded}
+    return {**record, "folded": folded}
