@@ -93,11 +93,11 @@ class Panel:
 
 def select(
     attention: AttentionMap,
-    layer: str,
-    head: str,
-    stage: Stage,
-    query: str | None,
-    key: str | None,
+    layer: str = "0",
+    head: str = "0",
+    stage: Stage = "weights",
+    query: str | None = None,
+    key: str | None = None,
     name: str = "",
 ) -> Selection:
     """From the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises ConfigError."""

@@ -137,7 +137,7 @@ def test_a_saved_csv_is_the_commands_and_has_the_maps_numbers(
     for number_, stage in enumerate(get_args(Stage), start=1):
         page.keyboard.press(str(number_))
         lines = lines_of(saved(page, "csv"))
-        selection = select(subject.attention, "1", "1", stage, None, None)
+        selection = select(subject.attention, "1", "1", stage)
         written = to_csv([selection])
         expected = list(csv.reader(io.StringIO(written, newline="")))
         assert [line[:-1] for line in lines] == [line[:-1] for line in expected]

@@ -15,20 +15,13 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
-from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, Selection, select
+from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, select
 
 
 @pytest.fixture(scope="module")
 def attention(tiny: Checkpoint) -> AttentionMap:
     """7 characters, 2 layers, 2 heads of 8."""
     return TrainedGPT(tiny.model()).attention("the cat")
-
-
-def chosen(attention: AttentionMap, **options: Any) -> Selection:
-    return select(
-        attention,
-        **{"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options},
-    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +36,7 @@ def chosen(attention: AttentionMap, **options: Any) -> Selection:
 def test_layers_and_heads(
     attention: AttentionMap, options: dict[str, str], layers: Any, heads: Any
 ) -> None:
-    selection = chosen(attention, **options)
+    selection = select(attention, **options)
     assert (selection.layers, selection.heads) == (layers, heads)
     assert [(panel.layer, panel.head) for panel in selection.panels()] == [
         (layer, head) for layer in layers for head in heads
@@ -63,8 +56,8 @@ def test_layers_and_heads(
     ],
 )
 def test_ranges_are_pythons(attention: AttentionMap, text: str | None, expected: range) -> None:
-    assert chosen(attention, query=text).queries == expected
-    assert chosen(attention, key=text).keys == expected
+    assert select(attention, query=text).queries == expected
+    assert select(attention, key=text).keys == expected
 
 
 @settings(deadline=None, max_examples=60)
@@ -75,7 +68,7 @@ def test_a_range_selects_what_a_slice_selects(
     stop = min(7, start + length)
     weights = attention.layers[0].weights[0]
     rows, columns = (
-        chosen(attention, **{option: f"{start}:{stop}"}).panels()[0].values
+        select(attention, **{option: f"{start}:{stop}"}).panels()[0].values
         for option in ("query", "key")
     )
     assert np.array_equal(rows, weights[start:stop])
@@ -85,7 +78,7 @@ def test_a_range_selects_what_a_slice_selects(
 @pytest.mark.parametrize("head", ["0", "1", "all", "mean"])
 @pytest.mark.parametrize("stage", [*SQUARE_STAGES, *LAYER_STAGES, "context"])
 def test_panels_are_the_maps_own_numbers(attention: AttentionMap, stage: Any, head: str) -> None:
-    selection = chosen(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
+    selection = select(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
     panels = selection.panels()
     assert len(panels) == (2 if head == "all" and stage not in LAYER_STAGES else 1)
     for panel in panels:
@@ -137,7 +130,7 @@ def test_what_does_not_exist_is_refused_by_the_options_name(
     attention: AttentionMap, wrong: Wrong
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        chosen(attention, **{wrong.option: wrong.value})
+        select(attention, **{wrong.option: wrong.value})
     assert str(error.value) == f"{wrong.option}: {wrong.problem}"
 
 
@@ -145,5 +138,5 @@ def test_what_does_not_exist_is_refused_by_the_options_name(
 @given(text=st.text("0123456789:-+ a", max_size=6))
 def test_a_range_is_understood_or_refused_never_empty(attention: AttentionMap, text: str) -> None:
     with suppress(ConfigError):
-        queries = chosen(attention, query=text).queries
+        queries = select(attention, query=text).queries
         assert 0 <= queries.start < queries.stop <= 7

@@ -75,7 +75,7 @@ def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
     """
     names, headings, stack = texts_of(table, page.precision, page.ascii_only, full)
     texts = (text for part in (*stack, headings) for line in part for text in line)
-    width = max(map(cell_len, texts), default=1) + 2
+    width = max(map(cell_len, texts)) + 2
     gutter = max(map(cell_len, names)) + 2
     count = table.values.shape[-1]
     fitting = count if page.width is None else max(3, (page.width - gutter - GAP) // width)

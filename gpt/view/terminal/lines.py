@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,13 +57,11 @@ def card(rows: Mapping[str, str]) -> Table:
 def painted(values: Array, width: int) -> Text:
     """A cell for each value: denser and brighter for larger ones, blank for NaN."""
     line = Text()
-    seen = np.flatnonzero(~np.isnan(values))
-    for value in values[: seen[-1] + 1 if seen.size else 0].tolist():
-        if math.isnan(value):
-            line.append(" " * width)
-        else:
-            glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
-            line.append(glyph * width, shade(value))
+    for column in np.flatnonzero(~np.isnan(values)).tolist():
+        value = float(values[column])
+        glyph = GLYPHS[min(len(GLYPHS) - 1, int(value * len(GLYPHS)))]
+        line.pad_right(column * width - len(line))
+        line.append(glyph * width, shade(value))
     return line
 
 

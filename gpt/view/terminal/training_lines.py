@@ -106,13 +106,12 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "minutes": None if budget is None else budget.seconds / 60,
         "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
-    if not corpus.folded:
-        return record
-    folded = {
-        "characters": corpus.folded,
-        "kinds": len(corpus.folded),
-        "count": corpus.folded_count,
-        "share": corpus.folded_count / corpus.characters,
-        "replacement": manifest.train.replacement,
-    }
-    return {**record, "folded": folded}
+    if corpus.folded:
+        record["folded"] = {
+            "characters": corpus.folded,
+            "kinds": len(corpus.folded),
+            "count": corpus.folded_count,
+            "share": corpus.folded_count / corpus.characters,
+            "replacement": manifest.train.replacement,
+        }
+    return record

@@ -32,7 +32,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
 from gpt.view.figure.figure import DPI, Form, draw, to_figure
-from gpt.view.selection import Selection, select
+from gpt.view.selection import select
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.matrix import numbers
 
@@ -67,16 +67,11 @@ def map_of(text: str, layers: int = 1, heads: int = 1, size: int = 4) -> Attenti
     return AttentionMap(text, np.arange(T), tuple(layer() for _ in range(layers)), ())
 
 
-def chosen(attention: AttentionMap, **options: Any) -> Selection:
-    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
-    return select(attention, **given)
-
-
 def made(
     text: str, form: Form = "png", scale: Any = "fixed", ascii_only: bool = False, **options: Any
 ) -> bytes:
     attention = map_of(text)
-    return to_figure(chosen(attention, **options), form, scale, ascii_only)[0]
+    return to_figure(select(attention, **options), form, scale, ascii_only)[0]
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
@@ -145,7 +140,7 @@ def test_every_pixel_of_every_cell_has_the_colour_of_its_value(
     length: int, options: dict[str, Any]
 ) -> None:
     attention = map_of("abcdefghij" * (length // 10), layers=2, heads=2)
-    selection = chosen(attention, **options)
+    selection = select(attention, **options)
     figure, _ = draw(selection)
     pixels = imread(io.BytesIO(to_figure(selection, "png")[0]))[..., :3]
     assert pixels.shape[:2] == tuple(round(side * DPI) for side in figure.get_size_inches()[::-1])
@@ -168,16 +163,16 @@ def test_every_pixel_of_every_cell_has_the_colour_of_its_value(
 
 
 def test_the_future_is_blank_and_a_weight_of_nothing_is_not() -> None:
-    figure, _ = draw(chosen(attention := map_of("abcdef")))
+    figure, _ = draw(select(attention := map_of("abcdef")))
     image = figure.axes[0].images[0]
     assert np.array_equal(np.ma.getmaskarray(image.get_array()), ~np.tri(6, dtype=bool))
     colours = image.to_rgba(image.get_array())[..., :3]
     assert (colours[~np.tri(6, dtype=bool)] == 1).all()
     assert np.linalg.norm(image.cmap(0.0)[:3] - np.ones(3)) > 0.1
-    figure, _ = draw(chosen(attention, query="2:4", key="3:6"))
+    figure, _ = draw(select(attention, query="2:4", key="3:6"))
     shown = ~np.ma.getmaskarray(figure.axes[0].images[0].get_array())
     assert shown.tolist() == [[False, False, False], [True, False, False]]
-    figure, _ = draw(chosen(attention, stage="masked"))
+    figure, _ = draw(select(attention, stage="masked"))
     image = figure.axes[0].images[0]
     assert image.to_rgba(image.get_array())[0, 1, :3] == pytest.approx(to_rgb("#d0d0d0"))
 
@@ -185,7 +180,7 @@ def test_the_future_is_blank_and_a_weight_of_nothing_is_not() -> None:
 @pytest.mark.parametrize("stage", get_args(Stage))
 def test_colours_mean_the_same_in_all_panels_and_the_bar_says_what(stage: Stage) -> None:
     attention = map_of("abcdefgh", layers=2, heads=2)
-    selection = chosen(attention, stage=stage, layer="all", head="all")
+    selection = select(attention, stage=stage, layer="all", head="all")
     figure, _ = draw(selection)
     values = [panel.values for panel in selection.panels()]
     largest = max(np.abs(part[np.isfinite(part)]).max() for part in values)
@@ -202,19 +197,19 @@ def test_colours_mean_the_same_in_all_panels_and_the_bar_says_what(stage: Stage)
 def test_by_row_the_largest_is_full() -> None:
     attention = map_of("abcdefgh")
     for stage in ("weights", "scores", "masked"):
-        figure, _ = draw(chosen(attention, stage=stage), "row")
+        figure, _ = draw(select(attention, stage=stage), "row")
         drawn = np.ma.filled(np.abs(figure.axes[0].images[0].get_array()), 0.0)
         assert drawn.max(axis=1) == pytest.approx(np.ones(8))
         assert figure.axes[0].images[0].get_clim() == (0 if stage == "weights" else -1, 1)
         assert "÷ the row's largest" in figure.axes[-1].get_ylabel()
-    hidden, _ = draw(chosen(attention, query="0:2", key="5:8"), "row")
+    hidden, _ = draw(select(attention, query="0:2", key="5:8"), "row")
     assert np.ma.getmaskarray(hidden.axes[0].images[0].get_array()).all()
 
 
 @pytest.mark.parametrize("stage", ["weights", "masked", "context"])
 def test_small_matrices_carry_the_terminals_numbers(stage: str) -> None:
     attention = map_of("abcdefghijkl", size=5)
-    selection = chosen(attention, stage=stage, query="4:12")
+    selection = select(attention, stage=stage, query="4:12")
     figure, _ = draw(selection)
     panel = selection.panels()[0]
     lines = numbers(panel, Page())[-8:]
@@ -226,9 +221,9 @@ def test_small_matrices_carry_the_terminals_numbers(stage: str) -> None:
     for text in texts:
         assert text.get_window_extent().width < pitch
         assert text.get_fontsize() >= 4.9
-    assert not draw(chosen(map_of("a" * 13)))[0].axes[0].texts
+    assert not draw(select(map_of("a" * 13)))[0].axes[0].texts
     several = map_of("abc", heads=2)
-    assert not draw(chosen(several, head="all"))[0].axes[0].texts
+    assert not draw(select(several, head="all"))[0].axes[0].texts
 
 
 def test_numbers_stand_out_from_their_cells() -> None:
@@ -238,7 +233,7 @@ def test_numbers_stand_out_from_their_cells() -> None:
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
     for stage in ("weights", "scores"):
-        axes = draw(chosen(map_of("abcdefgh"), stage=stage))[0].axes[0]
+        axes = draw(select(map_of("abcdefgh"), stage=stage))[0].axes[0]
         colours = axes.images[0].to_rgba(axes.images[0].get_array())
         for text in filter(lambda text: text.get_text(), axes.texts):
             column, row = map(int, text.get_position())
@@ -248,23 +243,23 @@ def test_numbers_stand_out_from_their_cells() -> None:
 
 def test_characters_while_they_are_legible_else_positions() -> None:
     text = "the cat\nsat on\tthe mat"
-    figure, _ = draw(chosen(attention := map_of(text), query="3:9"))
+    figure, _ = draw(select(attention := map_of(text), query="3:9"))
     rows, columns = labels(figure.axes[0])
     assert rows == list("␣cat⏎s")
     assert columns == list("the␣cat⏎sat␣on⇥the␣mat")
     assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("query", "key")
     assert "␣ space · ⏎ newline · ⇥ tab" in [text.get_text() for text in figure.texts]
-    figure, _ = draw(chosen(attention), ascii_only=True)
+    figure, _ = draw(select(attention), ascii_only=True)
     assert labels(figure.axes[0])[1][3:8] == ["\\s", "c", "a", "t", "\\n"]
     for length, step in ((100, 5), (250, 20)):
         long = map_of("ab" * (length // 2))
-        axes = draw(chosen(long, query="7:"))[0].axes[0]
+        axes = draw(select(long, query="7:"))[0].axes[0]
         expected = range(7 + -7 % step, length, step)
         assert labels(axes)[0] == [str(at) for at in expected]
         assert list(axes.get_yticks()) == [at - 7 for at in expected]
         assert axes.get_ylabel() == "query position"
     wide = map_of("abcdef", size=64)
-    axes = draw(chosen(wide, stage="concat"))[0].axes[0]
+    axes = draw(select(wide, stage="concat"))[0].axes[0]
     assert labels(axes) == (list("abcdef"), [str(at) for at in range(0, 64, 5)])
     assert axes.get_xlabel() == "dimension"
 
@@ -274,7 +269,7 @@ def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
     for text in ("m" * length, ("W\u200d \n" * length)[:length]):
         attention = map_of(text)
         for options in ({}, {"query": ":1"}, {"stage": "proj"}):
-            figure, _ = draw(chosen(attention, **options, name="a run"))
+            figure, _ = draw(select(attention, **options, name="a run"))
             whole = figure.bbox
             for axes in figure.axes:
                 boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
@@ -289,7 +284,7 @@ def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
 def test_a_head_is_a_column_wide_and_grows_to_the_page() -> None:
     def width(length: int, **options: Any) -> float:
         attention = map_of("a" * length, layers=4, heads=4)
-        return float(draw(chosen(attention, **options))[0].get_size_inches()[0])
+        return float(draw(select(attention, **options))[0].get_size_inches()[0])
 
     assert [width(length) for length in (1, 12)] == pytest.approx([3.4] * 2, abs=0.1)
     assert 3.4 < width(32) < width(64) == pytest.approx(7, abs=0.3)
@@ -298,7 +293,7 @@ def test_a_head_is_a_column_wide_and_grows_to_the_page() -> None:
 
 def test_panels_form_a_grid_of_layers_and_heads() -> None:
     attention = map_of("abcdefgh", layers=2, heads=3)
-    figure, _ = draw(chosen(attention, layer="all", head="all", name="a-run"))
+    figure, _ = draw(select(attention, layer="all", head="all", name="a-run"))
     corners = [
         (round(box.x0, 4), round(box.y0, 4)) for box in (a.get_position() for a in figure.axes)
     ]
@@ -311,15 +306,15 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
     assert "a-run · T=8 · head_size=4" in [text.get_text() for text in figure.texts]
     assert ["".join(labels(axes)[0]) for axes in figure.axes[:6]] == ["abcdefgh", "", ""] * 2
     assert ["".join(labels(axes)[1]) for axes in figure.axes[:6]] == [""] * 3 + ["abcdefgh"] * 3
-    one, _ = draw(chosen(attention, head="mean"))
+    one, _ = draw(select(attention, head="mean"))
     assert one.get_suptitle() == "layer 0 · mean of heads · weights"
-    rolled, _ = draw(chosen(attention, head="rollout", layer="all"))
+    rolled, _ = draw(select(attention, head="rollout", layer="all"))
     assert rolled.get_suptitle() == "layers 0–1 · rollout, a heuristic · weights"
     assert rolled.axes[1].get_title() == "rollout through layer 1, a heuristic"
-    residual, _ = draw(chosen(attention, stage="residual", layer="all"))
+    residual, _ = draw(select(attention, stage="residual", layer="all"))
     assert residual.get_suptitle() == "layers 0–1 · all heads · residual"
     many = map_of("ab", heads=12)
-    folded, _ = draw(chosen(many, head="all"))
+    folded, _ = draw(select(many, head="all"))
     assert len({round(axes.get_position().y0, 4) for axes in folded.axes[:12]}) == 3
 
 
@@ -330,16 +325,16 @@ def test_any_text_gives_a_figure_and_nothing_else(
     starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
     attention = map_of(text)
     for form in get_args(Form) if text == TEXTS["others"] else ("svg",):
-        data, warnings = to_figure(chosen(attention), form)
+        data, warnings = to_figure(select(attention), form)
         assert data.startswith(starts[form])
         assert len(warnings) <= 1
-    assert draw(chosen(attention), ascii_only=True)[1] == []
+    assert draw(select(attention), ascii_only=True)[1] == []
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
 
 
 def test_mathematics_is_text() -> None:
-    figure, _ = draw(chosen(map_of("$x^2$"), name="$a_b$"))
+    figure, _ = draw(select(map_of("$x^2$"), name="$a_b$"))
     ticks = figure.axes[0].get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["$", "x", "^", "2", "$"]
     assert not any(text.get_parse_math() for text in [*ticks, *figure.texts])
@@ -348,7 +343,7 @@ def test_mathematics_is_text() -> None:
 
 def test_characters_that_no_font_has_are_named_in_one_warning(few_fonts: Path) -> None:
     attention = map_of("aあ東a👍क\ue000")
-    figure, warnings = draw(chosen(attention))
+    figure, warnings = draw(select(attention))
     shown = ["a", "U+3042", "U+6771", "a", "U+1F44D", "U+0915", "U+E000"]
     assert labels(figure.axes[0]) == (shown, shown)
     assert [tick.get_rotation() for tick in figure.axes[0].get_xticklabels()] == [
@@ -364,12 +359,12 @@ def test_characters_that_no_font_has_are_named_in_one_warning(few_fonts: Path) -
     assert "あ, 東, 👍, क" in warning
     for remedy in ("Noto Sans CJK", "Noto Emoji", "Devanagari"):
         assert warning.count(remedy) == 1
-    assert draw(chosen(attention), ascii_only=True)[1] == []
+    assert draw(select(attention), ascii_only=True)[1] == []
     long = map_of("あ" * 100)  # only positions are written
-    assert draw(chosen(long))[1] == []
+    assert draw(select(long))[1] == []
     many = map_of("".join(map(chr, range(0x4E00, 0x4E14))))
-    assert "and 12 more" in draw(chosen(many))[1][0]
-    assert "\\u6771\\u4eac" in draw(chosen(many, name="東京"))[0].texts[1].get_text()
+    assert "and 12 more" in draw(select(many))[1][0]
+    assert "\\u6771\\u4eac" in draw(select(many, name="東京"))[0].texts[1].get_text()
 
 
 def test_fonts_that_have_the_characters_are_found(few_fonts: Path) -> None:
@@ -380,13 +375,13 @@ def test_fonts_that_have_the_characters_are_found(few_fonts: Path) -> None:
     make_font(few_fonts / "LastResort.ttf", "あ東京क")
     (few_fonts / "broken.ttf").write_bytes(b"\0\1\0\0 nothing")
     attention = map_of("aあ東京क\u093f")
-    figure, warnings = draw(chosen(attention))
+    figure, warnings = draw(select(attention))
     assert warnings == []
     files = [tick.get_fontproperties().get_file() for tick in figure.axes[0].get_yticklabels()]
     ours = font_manager.findfont("DejaVu Sans")
     assert files == [ours, most, most, most, rest, rest]
     for form in get_args(Form):  # a glyph that is missing would be a warning, which is an error
-        assert to_figure(chosen(attention), form)[1] == []
+        assert to_figure(select(attention), form)[1] == []
 
 
 def test_fonts_are_only_looked_for_when_ours_lacks_a_character(
@@ -394,10 +389,10 @@ def test_fonts_are_only_looked_for_when_ours_lacks_a_character(
 ) -> None:
     looked: list[None] = []
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda _: looked.append(None) or [])
-    draw(chosen(map_of("Árvíz \t\nկ\x1b\x00")))
+    draw(select(map_of("Árvíz \t\nկ\x1b\x00")))
     assert looked == []
     for _ in range(3):
-        draw(chosen(map_of("あい")))
+        draw(select(map_of("あい")))
     assert len(looked) == 1
 
 
@@ -475,24 +470,24 @@ def test_what_would_be_too_large_is_refused_before_it_is_drawn() -> None:
     attention = map_of("a" * 1000)
     huge = AttentionMap(attention.text, attention.ids, attention.layers * 120, ())
     with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
-        to_figure(chosen(huge, layer="all"), "png")
+        to_figure(select(huge, layer="all"), "png")
 
 
 def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     attention = map_of("abc")
     with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
-        to_figure(chosen(attention), "svg")
+        to_figure(select(attention), "svg")
 
 
 def test_where_positions_are_written_the_text_stands_below() -> None:
     text = "To be,\nor not to be: that is the question. " * 3
     attention = map_of(text[:120], heads=4)
-    figure, _ = draw(chosen(attention, head="all"))
+    figure, _ = draw(select(attention, head="all"))
     below = [each.get_text() for each in figure.texts]
     assert any(each.startswith('"To be,⏎or not to be: that is') for each in below)
     small = map_of("To be")
-    figure, _ = draw(chosen(small))
+    figure, _ = draw(select(small))
     assert not any('"' in each.get_text() for each in figure.texts)
 
 
@@ -500,7 +495,7 @@ def test_the_label_of_masked_scores_names_the_bias_that_positions_add() -> None:
     attention = map_of("abc")
     biased = replace(attention, bias=np.zeros((1, 3, 3), np.float32))
     meanings = [
-        draw(chosen(each, stage="masked"))[0].axes[-1].get_ylabel() for each in (attention, biased)
+        draw(select(each, stage="masked"))[0].axes[-1].get_ylabel() for each in (attention, biased)
     ]
     assert meanings == ["q·k / √d; grey: masked", "q·k / √d + bias of positions; grey: masked"]
 
@@ -508,7 +503,7 @@ def test_the_label_of_masked_scores_names_the_bias_that_positions_add() -> None:
 @pytest.mark.parametrize("stage", get_args(Stage))
 def test_what_the_colours_mean_fits_beside_them(stage: Stage) -> None:
     attention = map_of("To be or not to")
-    figure, _ = draw(chosen(attention, stage=stage, query="3:5"), "row")
+    figure, _ = draw(select(attention, stage=stage, query="3:5"), "row")
     figure.draw_without_rendering()
     words = figure.axes[-1].yaxis.label.get_window_extent()
     assert words.y0 >= 0

@@ -19,7 +19,7 @@ from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader, Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
-from gpt.view.selection import Selection, select
+from gpt.view.selection import select
 from gpt.view.terminal.attention import overview, render
 from gpt.view.terminal.lines import GLYPHS, Page, checks
 from gpt.view.terminal.matrix import heat, numbers, top
@@ -68,13 +68,8 @@ def known() -> AttentionMap:
 
 
 def drawn(attention: AttentionMap, view: Drawing, page: Page, **options: Any) -> list[str]:
-    lines = render(chosen(attention, **options), view, page)
+    lines = render(select(attention, **options), view, page)
     return [line.plain for line in lines]
-
-
-def chosen(attention: AttentionMap, **options: Any) -> Selection:
-    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
-    return select(attention, **given)
 
 
 BODIES: dict[Drawing, str] = {
@@ -154,7 +149,7 @@ def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view:
         for width in (40, 80, None):
             for ascii_only in (False, True):
                 for line in render(
-                    chosen(attention, layer="1", head="all", stage=stage),
+                    select(attention, layer="1", head="all", stage=stage),
                     view,
                     Page(width, ascii_only, scale="row" if width == 80 else "fixed"),
                 ):
@@ -168,7 +163,7 @@ def test_a_long_text_fits_the_page_too(view: Drawing) -> None:
     attention = map_of(PLAIN)
     for stage in ("scores", "weights", "context"):
         for width in (40, 80):
-            selection = chosen(attention, layer="all", head="all", stage=stage)
+            selection = select(attention, layer="all", head="all", stage=stage)
             for line in render(selection, view, Page(width)):
                 assert line.cell_len <= width
 
@@ -208,7 +203,7 @@ def test_numbers_too_wide_for_the_page_go_on_below_with_their_row_labels() -> No
 
 def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
     attention = map_of(PLAIN[:30])
-    selection = chosen(attention)
+    selection = select(attention)
     (panel,) = selection.panels()
     fixed, by_row = (
         [line.plain[7:] for line in heat(panel, Page(80, scale=scale))[2:]]
@@ -225,7 +220,7 @@ def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
 
 def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
     attention = map_of(PLAIN)
-    selection = chosen(attention, query="5:", key="2:30")
+    selection = select(attention, query="5:", key="2:30")
     (panel,) = selection.panels()
     lines = top(panel, Page(precision=9))
     for query, line in zip(selection.queries, lines, strict=True):
@@ -242,7 +237,7 @@ def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
 
 def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -> None:
     attention = map_of(PLAIN)
-    selection = chosen(attention, layer="all", head="all")
+    selection = select(attention, layer="all", head="all")
     panels = selection.panels()
     lines = [line.plain for line in overview(selection, Page())]
     titles = [title for line in lines for title in re.findall(r"layer \d head \d", line)]
@@ -275,7 +270,7 @@ def test_auto_shows_numbers_if_they_fit_else_heat_else_the_strongest(
 def test_labels_are_never_markup() -> None:
     attention, shown = map_of("[red]x[/]"), io.StringIO()
     console = Console(file=shown, width=200, force_terminal=False)
-    for line in numbers(chosen(attention).panels()[0], Page()):
+    for line in numbers(select(attention).panels()[0], Page()):
         console.print(line)
     assert shown.getvalue().splitlines()[1].split() == list("[red]x[/]")
 
@@ -295,7 +290,7 @@ def test_a_failed_check_is_told_with_its_bound() -> None:
 @pytest.mark.parametrize("width", [40, 42, 80])
 def test_a_long_heat_map_fits_with_its_ruler(view: Drawing, width: int) -> None:
     attention = map_of(PLAIN)
-    for line in render(chosen(attention, key="3:"), view, Page(width)):
+    for line in render(select(attention, key="3:"), view, Page(width)):
         assert line.cell_len <= width, line.plain
 
 
@@ -315,7 +310,7 @@ def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
 @pytest.mark.parametrize("view", ["heat", "heads"])
 def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
     attention = map_of("abcdefgh")
-    lines = render(chosen(attention), view, Page(80))
+    lines = render(select(attention), view, Page(80))
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
     assert [count for count in cells if count] == list(range(1, 9))
 

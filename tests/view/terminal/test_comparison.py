@@ -35,10 +35,9 @@ def map_of(seed: int, heads: int = 2) -> AttentionMap:
 
 
 def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Selection]:
-    given = {"layer": "0", "head": "0", "stage": "weights", "query": None, "key": None, **options}
     return [
-        select(first, **given, name="step 5"),
-        select(second, **given, name="step 1,000"),
+        select(first, **options, name="step 5"),
+        select(second, **options, name="step 1,000"),
     ]
 
 

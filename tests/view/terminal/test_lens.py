@@ -17,7 +17,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 def look(trained: TrainedGPT, text: str, query: str | None = None) -> Selection:
-    return select(trained.attention(text), "0", "0", "weights", query, None)
+    return select(trained.attention(text), query=query)
 
 
 def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) -> None:
