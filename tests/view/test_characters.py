@@ -71,7 +71,7 @@ def test_an_ascii_label_is_printable_ascii_and_says_which_character(character: s
     )
 
 
-def test_what_moves_a_cursor_or_reorders_is_escaped_and_nothing_else() -> None:
+def test_only_characters_that_move_the_cursor_or_reorder_text_are_escaped() -> None:
     escaped = {
         character for character in map(chr, range(0x110000)) if escape(character) != character
     }
@@ -118,5 +118,5 @@ def test_padding_fills_and_cutting_fits(text: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("point", [0x180B, 0x180F, 0xE0100, 0x34F, 0x115F, 0x2800, 0x1F1ED])
-def test_what_has_no_ink_or_joins_its_neighbour_is_a_code_point(point: int) -> None:
+def test_characters_without_ink_or_joined_to_others_are_shown_as_code_points(point: int) -> None:
     assert label(chr(point)) == f"U+{point:04X}"

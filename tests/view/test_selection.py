@@ -55,7 +55,9 @@ def test_layers_and_heads(
         (":", range(7)),
     ],
 )
-def test_ranges_are_pythons(attention: AttentionMap, text: str | None, expected: range) -> None:
+def test_ranges_are_as_in_python(
+    attention: AttentionMap, text: str | None, expected: range
+) -> None:
     assert select(attention, query=text).queries == expected
     assert select(attention, key=text).keys == expected
 
@@ -126,7 +128,7 @@ class Wrong:
     ],
     ids=str,
 )
-def test_what_does_not_exist_is_refused_by_the_options_name(
+def test_an_invalid_value_is_refused_by_the_name_of_its_option(
     attention: AttentionMap, wrong: Wrong
 ) -> None:
     with pytest.raises(ConfigError) as error:

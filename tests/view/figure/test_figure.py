@@ -162,7 +162,7 @@ def test_every_pixel_of_every_cell_has_the_colour_of_its_value(
         assert np.abs(inner - expected).max() < 1 / 255
 
 
-def test_the_future_is_blank_and_a_weight_of_nothing_is_not() -> None:
+def test_masked_weights_are_blank_and_a_weight_of_zero_is_not() -> None:
     figure, _ = draw(select(attention := map_of("abcdef")))
     image = figure.axes[0].images[0]
     assert np.array_equal(np.ma.getmaskarray(image.get_array()), ~np.tri(6, dtype=bool))
@@ -333,7 +333,7 @@ def test_any_text_gives_a_figure_and_nothing_else(
     assert not caplog.records
 
 
-def test_mathematics_is_text() -> None:
+def test_dollar_signs_and_carets_are_drawn_as_text() -> None:
     figure, _ = draw(select(map_of("$x^2$"), name="$a_b$"))
     ticks = figure.axes[0].get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["$", "x", "^", "2", "$"]
@@ -466,14 +466,14 @@ def test_pdf_has_no_date_and_no_type_3_font() -> None:
     assert b"/CIDFontType2" in data
 
 
-def test_what_would_be_too_large_is_refused_before_it_is_drawn() -> None:
+def test_a_figure_that_would_be_too_large_is_refused_before_it_is_drawn() -> None:
     attention = map_of("a" * 1000)
     huge = AttentionMap(attention.text, attention.ids, attention.layers * 120, ())
     with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
         to_figure(select(huge, layer="all"), "png")
 
 
-def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     attention = map_of("abc")
     with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):

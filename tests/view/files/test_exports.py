@@ -92,7 +92,7 @@ def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_csv_has_a_line_a_number_and_loses_no_bit_and_no_character(
+def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
     attention: AttentionMap, stage: str
 ) -> None:
     selection = selected(attention, stage, "1:6", "2:")
@@ -153,7 +153,7 @@ def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
     assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"
 
 
-def test_two_checkpoints_are_told_apart_in_every_form(attention: AttentionMap) -> None:
+def test_every_format_distinguishes_two_checkpoints(attention: AttentionMap) -> None:
     changed = replace(attention.layers[0], weights=attention.layers[0].weights * 0.5)
     other = replace(attention, layers=(changed, *attention.layers[1:]))
     looks = [

@@ -37,7 +37,7 @@ def read_npz(subject: Subject) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(("limit", "bits"), [(5_000_000, 32), (0, 16)])
-def test_the_payload_is_the_npz_to_the_bit_it_promises(
+def test_the_payload_equals_the_npz_at_its_precision(
     subject: Subject, limit: int, bits: int
 ) -> None:
     document = payload_of(build_page([subject], Start(layer=1), TEXT, limit))
@@ -55,7 +55,7 @@ def test_the_payload_is_the_npz_to_the_bit_it_promises(
             assert np.array_equal(unpack(packed), expected.ravel())
 
 
-def test_what_the_page_leaves_out_follows_from_what_it_carries(subject: Subject) -> None:
+def test_stages_that_the_page_leaves_out_follow_from_those_in_it(subject: Subject) -> None:
     npz = read_npz(subject)
     details = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["details"]
     for layer in range(3):
@@ -91,7 +91,7 @@ def test_the_lens_comes_back(subject: Subject) -> None:
         assert lens["labels"][read] == label(subject.characters[expected])
 
 
-def test_measures_and_checks_that_are_no_numbers_are_null(subject: Subject) -> None:
+def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> None:
     failed = replace(subject.attention, checks=(Check("odd", float("nan"), 1e-6),))
     (read,) = payload_of(build_page([replace(subject, attention=failed)], Start(), TEXT))[
         "subjects"
@@ -129,7 +129,7 @@ def test_six_layers_of_six_heads_and_256_characters_fit_five_megabytes() -> None
     assert list(document["subjects"][0]["details"]) == ["4"]
 
 
-def test_what_float16_has_no_number_for_stays_float32(subject: Subject) -> None:
+def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
     first, *others = subject.attention.layers
     large = replace(first, stream=first.stream * np.float32(1e6))
     attention = replace(subject.attention, layers=(large, *others))

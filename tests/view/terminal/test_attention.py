@@ -111,7 +111,7 @@ checks: rows sum to 1 ±1e-07 · above the diagonal exactly 0 ✓"""
 
 
 @pytest.mark.parametrize("view", BODIES)
-def test_a_known_head_is_drawn_so(known: AttentionMap, view: Drawing) -> None:
+def test_each_view_of_a_known_head(known: AttentionMap, view: Drawing) -> None:
     lines = drawn(known, view, Page(top=2), head="all" if view == "heads" else "0")
     body = "\n".join(line.rstrip() for line in lines[1:])
     assert body.partition("\n\n")[0] == BODIES[view]
@@ -168,7 +168,7 @@ def test_a_long_text_fits_the_page_too(view: Drawing) -> None:
                 assert line.cell_len <= width
 
 
-def test_the_future_is_blank_in_weights_infinite_in_masked_and_there_in_scores() -> None:
+def test_later_keys_are_blank_in_weights_infinite_in_masked_and_shown_in_scores() -> None:
     attention = map_of("abcdefgh")
     values = attention.stage("weights", 0, 0)
     for stage, finite, infinite in (("weights", 0, 0), ("masked", 0, 1), ("scores", 1, 0)):
@@ -201,7 +201,7 @@ def test_numbers_too_wide_for_the_page_go_on_below_with_their_row_labels() -> No
         assert sum(len(row.split()) - 2 for row in rows) == query + 1
 
 
-def test_heat_deepens_with_the_value_and_is_blank_in_the_future() -> None:
+def test_heat_grows_with_the_value_and_is_blank_for_later_keys() -> None:
     attention = map_of(PLAIN[:30])
     selection = select(attention)
     (panel,) = selection.panels()
@@ -275,7 +275,7 @@ def test_labels_are_never_markup() -> None:
     assert shown.getvalue().splitlines()[1].split() == list("[red]x[/]")
 
 
-def test_a_failed_check_is_told_with_its_bound() -> None:
+def test_a_failed_check_shows_its_error_and_bound() -> None:
     results = (Check("a", 2e-5, 1e-6), Check("b", 0.0, 0.0), Check("c", 1e-7, 1e-6))
     (line,) = checks(results, Page())
     assert line.plain == "checks: a (error 2e-05, allowed 1e-06) · b · c ±1e-07 ✗ FAILED"

@@ -179,7 +179,7 @@ def test_the_list_wraps_beside_the_names() -> None:
     ]
 
 
-def test_a_failed_check_is_told() -> None:
+def test_a_failed_check_is_shown() -> None:
     failing = Step("t", "x", checks=(Check("sum = 1", float("nan"), 1e-7),))
     lesson = Lesson("n", "a", (failing,))
     assert lesson.failed == ["sum = 1"]
@@ -187,7 +187,7 @@ def test_a_failed_check_is_told() -> None:
     assert "- ✗ sum = 1 (error nan, allowed 1e-07)" in lessons_markdown([lesson])
 
 
-def test_markdown_has_a_row_a_row_and_nothing_that_it_takes_for_a_sign() -> None:
+def test_markdown_has_a_line_per_row_and_escapes_its_signs() -> None:
     text = lessons_markdown([lesson_of(table_of())])
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 2 * (1 + len(WORDS))
