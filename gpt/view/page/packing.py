@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -62,8 +61,8 @@ def pack(values: Array, bits: Bits) -> dict[str, Any]:
 
 def lower(weights: Array) -> Array:
     """(H, T, T) -> (H, T(T+1)/2): each row up to the diagonal, one after the other."""
-    T = weights.shape[-1]
-    lower: Array = weights.reshape(len(weights), T * T).take(_triangle(T), axis=1)
+    allowed = np.flatnonzero(np.tri(weights.shape[-1], dtype=bool))
+    lower: Array = weights.reshape(len(weights), -1).take(allowed, axis=1)
     return lower
 
 
@@ -75,9 +74,3 @@ def in_base64(array: npt.NDArray[Any]) -> str:
 def _size(count: int, bits: Bits) -> int:
     """Characters that `count` numbers take in the document."""
     return 4 * math.ceil(count * bits / 24) + _KEYS
-
-
-@cache
-def _triangle(T: int) -> npt.NDArray[np.intp]:
-    """Where the lower triangle lies in a flattened (T, T)."""
-    return np.flatnonzero(np.tri(T, dtype=bool))

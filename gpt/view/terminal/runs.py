@@ -23,9 +23,9 @@ from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
 from gpt.view.terminal.training_lines import time_of
 from gpt.view.words import millions
 
-COLUMNS = ("run", "step", "of", "best nats", "than counting", "parameters", "corpus")
-NARROW = ("run", "best nats", "than counting")  # what `runs` shows in fewer than MEDIUM cells
-MEDIUM, WIDE = 60, 80  # cells; from WIDE on, `runs` shows all columns
+#: Columns of `runs` -> the least width of a terminal that shows them.
+COLUMNS = {"run": 0, "step": 60, "of": 60, "best nats": 0, "than counting": 0}
+COLUMNS |= {"parameters": 80, "corpus": 60}
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
@@ -45,10 +45,9 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
 
     Numbers are never broken into two lines.
     """
-    kept = set(NARROW) if width and width < MEDIUM else {*NARROW, "step", "of", "corpus"}
-    kept |= {"parameters"} if not width or width >= WIDE else set()
+    kept = [name for name, least in COLUMNS.items() if not width or width >= least]
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
-    for name in (name for name in COLUMNS if name in kept):
+    for name in kept:
         if name in ("run", "corpus"):
             table.add_column(name, overflow="fold")
         else:
@@ -65,7 +64,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
             "parameters": millions(manifest.model.parameters()),
             "corpus": Text(escape(", ".join(manifest.corpus.sources))),
         }
-        table.add_row(*(cell for name, cell in cells.items() if name in kept))
+        table.add_row(*(cells[name] for name in kept))
     return table
 
 
