@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.view.characters import cut, escape, label
-from gpt.view.terminal.lines import BOLD, DIM, Page, Row, checks, flow, grid, in_ascii
+from gpt.view.terminal.lines import BOLD, DIM, NORMAL, Page, Row, checks, flow, grid, in_ascii
 
 PROSE = 80  # most cells of a line of sentences
 LABEL = 10  # most cells of a word beside or above its numbers
@@ -23,7 +23,6 @@ MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
 SHOWN_ROWS = 7  # of a table with more than MOST rows: a third the first, the others the last
 GAP = 4  # cells of the column that marks omitted ones
 FULL = "--full shows all"
-LIT = Style(dim=False)
 
 
 def lesson_lines(lesson: Lesson, page: Page, full: bool = False) -> list[Text]:
@@ -98,7 +97,7 @@ def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
 
     widths = [GAP if at is None else width for at in columns]
     for nth, matrix in enumerate(stack):
-        rows = [row(f"  {name}", cells, LIT) for name, cells in zip(names, matrix, strict=True)]
+        rows = [row(f"  {name}", cells, NORMAL) for name, cells in zip(names, matrix, strict=True)]
         if not full and len(rows) > MOST:
             first, last = gap(len(rows), SHOWN_ROWS)
             words = f"{dots} rows {span(first, last)} left out; {FULL}"

@@ -22,6 +22,7 @@ GLYPHS = " .:-=+*#%@"
 RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
 DIM = Style(dim=True)
 BOLD = Style(bold=True)
+NORMAL = Style(dim=False)  # for a part of a dim line
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,24 @@ from typing import Literal
 
 import numpy as np
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
 
 from gpt.config.show import Scale
 from gpt.reading.gpt import Array
 from gpt.view.characters import label, pad, quoted
 from gpt.view.selection import Panel, Selection
-from gpt.view.terminal.lines import DIM, Page, Row, blocks, flow, grid, number, painted, ruler
+from gpt.view.terminal.lines import (
+    DIM,
+    NORMAL,
+    Page,
+    Row,
+    blocks,
+    flow,
+    grid,
+    number,
+    painted,
+    ruler,
+)
 
 FAINT = 0.15  # a weight up to which the fixed scale shows little
 ROW_SCALE = "scale: each row's largest = full"
@@ -128,7 +138,7 @@ def top(panel: Panel, page: Page) -> list[Text]:
         flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
             line = Text(" " * gutter if nth else start, DIM)
-            lines.append(line.append(part, Style(dim=False)))
+            lines.append(line.append(part, NORMAL))
     return lines
 
 
