@@ -24,11 +24,14 @@ THUMBNAIL = 24  # most cells a side of a head in the overview
 
 def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
     """The selected matrices, then a legend and the checks."""
-    lines = overview(selection, page) if view == "heads" else []
-    for panel in selection.panels() if view != "heads" else ():
-        drawn = view if view != "auto" else fitting(panel, page)
-        lines += [*styled(title_of(panel, drawn, page), page, BOLD), Text()]
-        lines += [*VIEWS[drawn](panel, page), Text()]
+    lines: list[Text] = []
+    if view == "heads":
+        lines += overview(selection, page)
+    else:
+        for panel in selection.panels():
+            drawn = view if view != "auto" else fitting(panel, page)
+            lines += [*styled(title_of(panel, drawn, page), page, BOLD), Text()]
+            lines += [*VIEWS[drawn](panel, page), Text()]
     attention = selection.attention
     return [*lines, *meanings(attention.text, page), *checks(attention.checks, page)]
 

@@ -51,7 +51,7 @@ def heads_table(
         shown = [each for measure in shown for each in (measure, *measure.parts)]
     named = kinds(survey.measures)
     narrow = page.width is not None and page.width < 100
-    names = [f"{at[0]}.{at[1]}" if narrow else "layer {} head {}".format(*at) for at in order]
+    names = [("{}.{}" if narrow else "layer {} head {}").format(*place) for place in order]
     widest = max(map(len, names))
     labels = [
         f"{name:<{widest}}  {named[layer][head] or '-'} "
