@@ -71,11 +71,15 @@ class Panel:
         return self.selection.keys if self.selection.square else range(self.values.shape[1])
 
     @property
+    def hidden(self) -> npt.NDArray[np.bool_]:
+        """True for the weights that the mask forbids, which are all 0."""
+        weights = self.selection.stage == "weights"
+        return ~self.selection.allowed if weights else np.zeros(self.values.shape, np.bool_)
+
+    @property
     def visible(self) -> Array:
-        """The values in float64, NaN where the mask forbids."""
-        shown = np.isfinite(self.values)
-        if self.selection.stage == "weights":
-            shown &= self.selection.allowed
+        """The values in float64, NaN where the mask forbids and where they are not finite."""
+        shown = np.isfinite(self.values) & ~self.hidden
         return np.where(shown, self.values, np.nan).astype(np.float64)
 
     @property

@@ -6,7 +6,6 @@ of the text are shown as labels, never as markup.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -68,10 +67,9 @@ def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
 
 def cells_of(panel: Panel, page: Page) -> list[list[str]]:
     """Every value in digits; in weights, what the mask forbids is blank."""
-    shown = panel.visible if panel.selection.stage == "weights" else panel.values
     return [
-        ["" if math.isnan(value) else number(value, page) for value in row]
-        for row in shown.tolist()
+        ["" if hidden else number(value, page) for value, hidden in zip(*row, strict=True)]
+        for row in zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     ]
 
 

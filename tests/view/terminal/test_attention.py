@@ -110,6 +110,12 @@ checks: rows sum to 1 ±1e-07 · above the diagonal exactly 0 ✓"""
     assert "\n".join(drawn(known, "numbers", Page())) == expected
 
 
+def test_a_weight_that_is_not_a_number_is_shown_as_nan(known: AttentionMap) -> None:
+    weights = np.where(np.eye(4, dtype=bool), np.nan, known.layers[0].weights)
+    broken = replace(known, layers=(replace(known.layers[0], weights=weights),))
+    assert " nan" in drawn(broken, "numbers", Page())[4]
+
+
 @pytest.mark.parametrize("view", BODIES)
 def test_each_view_of_a_known_head(known: AttentionMap, view: Drawing) -> None:
     lines = drawn(known, view, Page(top=2), head="all" if view == "heads" else "0")
