@@ -79,7 +79,7 @@ def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
         ("mine --embeddings two.csv", 2, "--embeddings: does not change the lesson mine"),
         ("--text x", 2, "--text: name a lesson with it"),
         ("-o page.md", 2, "--output: a page holds lessons"),
-        ("simple -o simple.csv", 2, "told as .txt, .json or .md, not as .csv"),
+        ("simple -o simple.csv", 2, "--output: .csv is not one of .txt, .json, .md"),
         ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
         ("mine --head 9", 2, "--head: 9 is not in 0 … 1"),
         ("mine --text -", 3, "no text: there is nothing to explain"),

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from gpt.commands.console import ReaderLeft, say_error, writing
-from gpt.commands.shared import RENAMED, plain
+from gpt.commands.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
 from gpt.errors import ConfigError, GptxError
 
@@ -120,7 +120,8 @@ def explained(error: Exception) -> tuple[int, str]:
         spelling = getattr(error, "option_name", None)
         if spelling and context and (new := _new_name(spelling, context.command)):
             message = f"No such option: {spelling}; use {new} instead"
-        if message.startswith("Got unexpected extra") and _takes_text(context):
+        takes_text = context and any(each.name == "text" for each in context.command.params)
+        if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
         return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
     if isinstance(error, MemoryError):
@@ -134,21 +135,14 @@ def _new_name(spelling: str, command: Any) -> str:
     return new if any(new in each.opts for each in command.params) else ""
 
 
-def _takes_text(context: Any) -> bool:
-    """Whether the command's argument is a text."""
-    return context is not None and any(each.name == "text" for each in context.command.params)
-
-
 @contextmanager
-def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
-    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` with its name.
+def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
+    """While inside, the first of these signals calls `stop` with its name; a second one ends all.
 
-    The signal's number appears in the yielded list. A second one ends the program at once.
+    signals: their names; those that the system lacks, and those ignored so far (nohup), are not
+    handled.
     """
-    received: list[int] = []
-    numbers = [
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-    ]
+    numbers = [getattr(signal, name) for name in signals if hasattr(signal, name)]
     previous = {number: signal.getsignal(number) for number in numbers}
 
     def restore() -> None:
@@ -156,14 +150,13 @@ def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
     def on_signal(number: int, _: object) -> None:
-        received.append(number)
         restore()
         stop(signal.Signals(number).name)
 
-    for number in numbers:
-        if previous[number] is not signal.SIG_IGN:  # nohup's choice stands
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
             signal.signal(number, on_signal)
     try:
-        yield received
+        yield
     finally:
         restore()

@@ -108,7 +108,7 @@ def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
         ("--top x", "(see gptx attn --help)"),
     ],
 )
-def test_what_attn_would_have_to_ignore_is_refused(
+def test_options_that_contradict_each_other_are_refused(
     gptx: Gptx, home: Path, arguments: str, problem: str
 ) -> None:
     answer = gptx("attn", "the cat", *arguments.split())
@@ -125,10 +125,10 @@ def test_what_attn_would_have_to_ignore_is_refused(
             "--key 1 --query 2 -o whole.html",
             "html has all rows, columns and heads, whatever --quer",
         ),
-        ("--view heat -o whole.json", "--view heat is how a terminal shows it; json knows no"),
+        ("--view heat -o whole.json", "--view heat only affects text output, not json"),
     ],
 )
-def test_what_a_form_makes_nothing_of_is_said(
+def test_an_option_without_effect_on_the_format_is_noted(
     gptx: Gptx, home: Path, arguments: str, note: str
 ) -> None:
     answer = gptx("attn", "the cat", *arguments.split())

@@ -199,7 +199,7 @@ def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: 
 
 
 #: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.shared as c; c.TORCH_PAYS = 0; "
+GPU = "import gpt.devices, gpt.commands.sample as c; c.TORCH_PAYS = 0; "
 GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 
