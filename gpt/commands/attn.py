@@ -37,7 +37,7 @@ class Attn(shared.DrawingCommand):
 
     text: Annotated[
         str | None,
-        typer.Argument(help="What to look at; - reads stdin.", show_default="from validation"),
+        typer.Argument(help="Text to show; - reads stdin.", show_default="from validation"),
     ] = None
     file: shared.TextFile = None
     step: Annotated[str, "best, last, a kept step's number; A:B compares two."] = "best"
@@ -49,10 +49,10 @@ class Attn(shared.DrawingCommand):
     stage: Annotated[Stage, "Which part of the computation."] = "weights"
     query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
     key: Annotated[str | None, "Columns A:B, or one.", "all"] = None
-    view: Annotated[View, "heads: all of them, small."] = "auto"
+    view: Annotated[View, "heads: all heads, drawn small."] = "auto"
     top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3
     digits: shared.Digits = 2
-    scale: Annotated[Scale, "row: each row's largest is full."] = "fixed"
+    scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         "What to write.",
@@ -62,7 +62,7 @@ class Attn(shared.DrawingCommand):
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
-    truncate: Annotated[bool, "Of a text longer than the context, use the end."] = False
+    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:
         from gpt.view.files.exports import FORMS
@@ -101,24 +101,26 @@ class Attn(shared.DrawingCommand):
 
         view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
         chosen = any((self.layer, head, self.key)) or stage != "weights"
-        of_all = "is of all heads together; leave out --head"
+        of_all = "combines all heads; leave out --head"
         refuse(
             (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
             (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
             (stage in LAYER_STAGES and head not in (None, "all"), f"--stage {stage}: {of_all}"),
             (
                 lens and form not in ("text", "json", "html"),
-                f"--view lens: goes into text, json and html, not into {form}",
+                f"--view lens: only for text, json and html, not for {form}",
             ),
             (
                 lens and form == "text" and chosen,
-                "--view lens: shows every layer, and no head; leave out --layer, --head, --stage, "
+                "--view lens: shows all layers and no head; leave out --layer, --head, --stage, "
                 "--key",
             ),
         )
         for name in NOT_FOR.get(form, ()):
             if getattr(self, name):
-                console.say(f"note: {form} has all rows, columns and heads, whatever --{name} says")
+                console.say(
+                    f"note: --{name} has no effect: {form} contains all rows, columns and heads"
+                )
                 break
         if view in ("numbers", "heat", "top") and form != "text":
             console.say(f"note: --view {view} only affects text output, not {form}")

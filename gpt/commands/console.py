@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 CHUNK = 2**16  # bytes of a text read at once
-WIDE = 200  # cells of a line that no terminal limits
+WIDE = 200  # cells of a line where there is no terminal
 
 
 class ReaderLeft(Exception):
-    """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
+    """The reader of stdout has closed it. Not an OSError: Typer has its own exit code for those."""
 
 
 def say_error(message: str) -> None:
@@ -47,7 +47,7 @@ def one_line(text: str) -> str:
     """The text with newlines and control characters escaped: a file's name may hold them."""
     if text.isprintable():
         return text
-    from gpt.view.characters import escape  # brings rich, which most commands can do without
+    from gpt.view.characters import escape  # imports rich, which most commands do not need
 
     return escape(text).replace("\n", "\\n")
 
@@ -83,11 +83,11 @@ def _wrapped(text: str, width: int) -> str:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Writing to stdout: a reader who left is quiet, a full disk is an error."""
+    """Turns errors of writing to stdout into ReaderLeft (a closed pipe) or StorageError."""
     try:
         yield
     except OSError as error:
-        # Drop what could not be written, or the interpreter tries it again on its way out.
+        # Drop what could not be written; else the interpreter tries to write it again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error
@@ -101,7 +101,7 @@ def write(text: str, output: Path | None = None) -> None:
 
 
 def speaks_utf8() -> bool:
-    """Whether stdout says that it takes UTF-8."""
+    """Whether the encoding of stdout is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
 
 
@@ -122,7 +122,7 @@ def _width(stream: TextIO) -> int | None:
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe.
+    """A text to stdout as it comes, then a newline; a terminal gets control characters escaped.
 
     The newline also comes after Ctrl-C.
     """
@@ -224,8 +224,8 @@ def _console(stream: TextIO, color: str = "auto", width: int | None = None) -> C
 def read_text(path: str) -> str:
     """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
 
-    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). These are found
-    while it is read, so that a device without an end is not read for ever.
+    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). It stops at
+    the first error, so that it does not read an endless device for ever.
     """
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from gpt.vocabulary import Ids
 
 SCHEMA = 2
-MOST_SHOWN = 10_000  # characters of the validation split that --chars shows unasked
+MOST_SHOWN = 10_000  # characters of the validation split that --chars shows
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 SHORTEST_PART, LONGEST_SEARCHED = 100, 50_000_000  # characters: --counting looks for the text
-WORST = 10  # surprises that --chars lists unasked
+WORST = 10  # surprises that --chars lists by default
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Scored:
 class Eval(shared.DrawingCommand):
     """How well a model predicts a text: nats and bits per character, perplexity.
 
-    By training's windows, side by side; --chars gives each character half a window or more.
+    Uses training's windows, one after the other; --chars gives each character at least half a
+    window of context.
     """
 
     files: Annotated[
@@ -57,9 +58,9 @@ class Eval(shared.DrawingCommand):
             help="Texts, or folders of them; - reads stdin.", show_default="the validation split"
         ),
     ] = None
-    chars: Annotated[bool, "Colour each character by its surprise after half a window or more."] = (
-        False
-    )
+    chars: Annotated[
+        bool, "Colour each character by its surprise, after half a window or more."
+    ] = False
     worst: Annotated[
         int | None,
         typer.Option(help="Surprises that --chars lists.", min=0, show_default=str(WORST)),
@@ -69,7 +70,7 @@ class Eval(shared.DrawingCommand):
         "Run, RUN:STEP or model file to compare with on this text. This compares two models; to "
         "compare recipes, train several seeds of each.",
     ] = None
-    counting: Annotated[bool, "Compare a FILE, too, with n-grams counted in the training text."] = (
+    counting: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
     data: shared.Data = Path("data")
@@ -79,7 +80,7 @@ class Eval(shared.DrawingCommand):
         shared.refuse(
             (self.chars and compares, "--chars and --against: give one of them"),
             (self.counting and compares, "--counting and --against: give one of them"),
-            (self.worst is not None and not self.chars, "--worst: goes with --chars"),
+            (self.worst is not None and not self.chars, "--worst: only with --chars"),
         )
         # Errors in these concern all texts, so they come before the first text.
         opened, other, _ = self.opened, self.other, self.counted

@@ -39,7 +39,7 @@ def chosen_lesson(name: str) -> Chosen:
 
 
 def offered_lessons(incomplete: str) -> list[str]:
-    """What a shell may complete."""
+    """The lessons whose names begin so, for the shell's completion."""
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
@@ -50,24 +50,25 @@ class Explain(shared.DrawingCommand):
     lesson: Annotated[
         str | None,  # not Chosen: Typer's error for a wrong name suggests no other name
         typer.Argument(
-            help=f"{', '.join(LESSONS)}; mine: your newest run; all: but mine.",
+            help=f"{', '.join(LESSONS)}; mine: your newest run; all: every lesson but mine.",
             show_default="their list",
             autocompletion=offered_lessons,
         ),
     ] = None
     text: Annotated[
         str | None,
-        "Your own words; a single one is taken by characters; - reads stdin.",
+        "Your own words; a single one is split into characters; - reads stdin.",
         "the lesson's",
     ] = None
     embeddings: Annotated[
         str | None,
-        "File with a row of numbers for each word: JSON, or a line a row with commas or spaces "
-        "between, its word first or not; - reads stdin.",
+        "File with a row of numbers for each word: JSON, or text with a line for each row, "
+        "separated by commas or spaces, with or without its word in front; - reads stdin.",
         "random for your own words",
     ] = None
     seed: Annotated[
-        int | None, typer.Option(help="Of random numbers.", min=0, show_default="the lesson's")
+        int | None,
+        typer.Option(help="Of the random numbers.", min=0, show_default="the lesson's"),
     ] = None
     layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0
     head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0
@@ -77,7 +78,7 @@ class Explain(shared.DrawingCommand):
         None
     )
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout: a lesson a line, each a document.")
+        bool, typer.Option("--json", help="JSON on stdout: a line for each lesson.")
     ] = False
 
     def execute(self) -> None:
@@ -94,7 +95,7 @@ class Explain(shared.DrawingCommand):
             lesson, made_by = self._own_model()
             lessons = [lesson]
         else:
-            lessons = self._played(LESSONS if name == "all" else (name,))
+            lessons = self._tutorials(LESSONS if name == "all" else (name,))
         self._write(lessons, made_by, form)
         shared.require_passed(check for each in lessons for check in each.failed)
 
@@ -113,7 +114,7 @@ class Explain(shared.DrawingCommand):
             *((name in given, f"--{name}: {advice}") for name in unused),
             (
                 lesson is None and form == "md",
-                "--output: a page holds lessons; name one, or all",
+                "--output: a Markdown page needs a lesson; name one, or all",
             ),
             (
                 lesson == "mistakes" and "embeddings" in given,
@@ -121,7 +122,7 @@ class Explain(shared.DrawingCommand):
             ),
             (
                 lesson in ("simple", "shiny") and "seed" in given and not drawn,
-                f"--seed: nothing is random in {lesson}, but words of --text alone",
+                f"--seed: {lesson} uses random numbers only for --text without --embeddings",
             ),
         )
 
@@ -142,7 +143,7 @@ class Explain(shared.DrawingCommand):
         place = {"layer": self.layer, "head": self.head}
         return lesson, {"text": text, **place, **opened.origin}
 
-    def _played(self, lessons: Sequence[LessonName]) -> list[Lesson]:
+    def _tutorials(self, lessons: Sequence[LessonName]) -> list[Lesson]:
         """The lessons. Raises ConfigError for words and numbers that do not fit."""
         from gpt.explain import catalogue
         from gpt.explain.embeddings import read_embeddings, words_of
@@ -161,7 +162,7 @@ class Explain(shared.DrawingCommand):
             source = "(standard input)" if self.embeddings == "-" else self.embeddings
             named, rows = read_embeddings(console.read_text(self.embeddings), source)
             if words and named:
-                raise ConfigError(f"--text: {source} names its words; leave one of them out")
+                raise ConfigError(f"--text: {source} contains words, too; leave one of them out")
             words = words or named
         materials = [catalogue.material(name, words, rows, self.seed) for name in lessons]
         return [catalogue.lesson(*each) for each in zip(lessons, materials, strict=True)]

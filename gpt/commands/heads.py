@@ -17,24 +17,25 @@ FORMS = {"": "text", ".txt": "text", ".json": "json", ".html": "html"}
 
 @dataclass(kw_only=True)
 class Heads(shared.DrawingCommand):
-    """Rank every head by what it does, beside a head that looks evenly."""
+    """Rank every head by what it does, compared with a head of uniform attention."""
 
     file: Annotated[
         str | None,
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
     ablate: Annotated[
-        Literal["no", "mean", "zero"], "How much worse it gets with a head's mean output, or none."
+        Literal["no", "mean", "zero"], "How much the loss rises with a head's mean output, or none."
     ] = "no"
-    windows: Annotated[int, typer.Option(help="Most pieces of text to measure on.", min=1)] = 32
+    windows: Annotated[int, typer.Option(help="Most windows of text to measure on.", min=1)] = 32
     sort: Annotated[
         str | None,
-        "By a measure, as --json names them: previous, sink_valued, ablation …",
+        "Sort by a measure, named as in --json: previous, sink_valued, ablation …",
         "ablation, else what stands out",
     ] = None
-    top: Annotated[int | None, typer.Option(help="Only the first heads.", min=1)] = None
+    top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
     every: Annotated[
-        bool, typer.Option("--all", help="All measures; the synthetic one for each period, too.")
+        bool,
+        typer.Option("--all", help="All measures; the synthetic one for each period, too."),
     ] = False
     digits: shared.Digits = 2
     output: Annotated[

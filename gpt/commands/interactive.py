@@ -63,7 +63,7 @@ class Talk:
         self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
-        """A line of the user's; False when it ends the talk. Raises GptxError: nothing changed."""
+        """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
         if line.startswith("/") and not line.startswith("//"):
             return self._command(*line[1:].partition(" ")[::2])
         added = shared.known_text(
@@ -75,7 +75,7 @@ class Talk:
         return True
 
     def _go_on(self, added: str) -> None:
-        """The model's turn, shown as it comes."""
+        """Lets the model write, and shows its text as it comes."""
         settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
         self.drawn += 1
         past, self.stopped = None if added else self.stopped, None
@@ -127,7 +127,7 @@ class Talk:
         return True
 
     def _save(self, name: str, value: str) -> None:
-        """Writes the text into a file that is new, or its own, or may be replaced."""
+        """Writes the text into a file. /save replaces only a file that it wrote before."""
         if not value:
             raise ConfigError(f"/{name}: name a file")
         if not self.text:
@@ -149,7 +149,7 @@ class Talk:
         console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
 
     def _set_stop(self, raw: str) -> None:
-        """One stop text, exactly as typed; "none" takes all away; nothing shows them."""
+        """Sets one stop text, exactly as typed; "none" removes all; without a text, shows them."""
         if raw:
             none = raw.strip() == "none"
             self.stops = () if none else shared.checked_stops(self.model, (raw,), "/stop")
@@ -180,14 +180,14 @@ class Talk:
         console.say(self.described())
 
     def described(self) -> str:
-        """The settings that are set."""
+        """The settings that have a value, on one line."""
         values = {name: getattr(self.settings, name) for name in SETTINGS}
         told = [_setting(name, value) for name, value in values.items() if value is not None]
         return " · ".join([*told, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
 
 
 def talk(talk: Talk, title: str) -> None:
-    """Takes lines from the terminal until the user ends it; no error ends it."""
+    """Reads lines from the terminal until the user ends the session; no error ends it."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.key_binding import KeyBindings

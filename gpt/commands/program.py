@@ -1,4 +1,4 @@
-"""The program's edges: standard streams, exit codes, errors as one line, signals.
+"""How the program runs a command: standard streams, exit codes, errors as one line, signals.
 
 Importing this imports neither numpy nor torch.
 """
@@ -32,7 +32,7 @@ def run(app: typer.Typer) -> None:
 
     GPTX_DEBUG=1 shows the traceback instead.
     """
-    _open_what_is_closed()
+    _reopen_closed_streams()
     _allow_for_narrow_terminals()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
@@ -78,7 +78,7 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals() -> None:
-    """COLUMNS=0 counts as unknown, a width below NARROWEST as NARROWEST: tables need that much."""
+    """Ignores COLUMNS=0, and makes the width at least NARROWEST, which tables need."""
     if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
     if shutil.get_terminal_size().columns < NARROWEST:
@@ -90,11 +90,11 @@ def is_follower() -> bool:
     return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
 
-def _open_what_is_closed() -> None:
-    """A standard stream that the shell has closed (`>&-`) becomes one that can be asked.
+def _reopen_closed_streams() -> None:
+    """Opens devnull in place of each standard stream that the shell has closed (`>&-`).
 
-    Writing to stdout then fails as to any output that cannot be written; what would go to stderr
-    is dropped, and stdin is at its end.
+    Writing to stdout then fails with an OSError, writing to stderr has no effect, and stdin is
+    empty.
     """
     for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:

@@ -1,6 +1,6 @@
-"""What is shown while work is done, on stderr: a bar on a terminal, plain lines anywhere else.
+"""Shows the progress of work on stderr: a bar on a terminal, plain lines elsewhere.
 
-Of a training: its plan as a card, a line for each evaluation, and its result at the end.
+For a training: its plan as a card, a line for each evaluation, and the result at the end.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """What the card says, for programs: every option, and what was counted and measured."""
+    """The plan as JSON: every option, and what was counted and measured."""
     from gpt.view.terminal import scores
 
     return {

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Runs(Command):
-    """The runs; or one run's options, loss curve and samples."""
+    """List the runs, or show one run's options, loss curve and samples."""
 
-    name: Annotated[str | None, typer.Argument(help="One run's story.", show_default=False)] = None
-    verify: Annotated[bool, "Read every byte, prove every model's numbers."] = False
+    name: Annotated[str | None, typer.Argument(help="A run to show.", show_default=False)] = None
+    verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
 
     def execute(self) -> None:
         from gpt.storage.runs import all_runs, find_run

@@ -31,7 +31,7 @@ class Sample(shared.ModelCommand):
     text: Annotated[
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
     ] = None
-    prompt: Annotated[str | None, "The same as an option."] = None
+    prompt: Annotated[str | None, "The prompt, as an option."] = None
     file: shared.TextFile = None
     stop: Annotated[
         list[str] | None,
@@ -40,7 +40,7 @@ class Sample(shared.ModelCommand):
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False
-    novelty: Annotated[bool, "Tell the longest run copied from the corpus."] = False
+    novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
     drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
@@ -50,9 +50,9 @@ class Sample(shared.ModelCommand):
         if self.interactive:
             has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
             shared.refuse(
-                (settings.n > 1, "-i: goes without -n"),
-                (self.as_json, "-i: goes without --json"),
-                (self.novelty, "-i: goes without --novelty"),
+                (settings.n > 1, "-i: cannot be combined with -n"),
+                (self.as_json, "-i: cannot be combined with --json"),
+                (self.novelty, "-i: cannot be combined with --novelty"),
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
@@ -139,7 +139,7 @@ class Sample(shared.ModelCommand):
 
         train, val = self._corpus(opened)
         if len(train) > MOST:
-            console.say(f"note: copies are looked for in the first {MOST:,} characters")
+            console.say(f"note: searching for copies only in the first {MOST:,} characters")
         decode = opened.model.vocabulary.decode
         found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
         return [(novelty_line(each), novelty_record(each, start)) for each in found]

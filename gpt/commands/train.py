@@ -1,4 +1,4 @@
-"""`gptx train`: a new run, or one that goes on; alone, or as one of several ranks."""
+"""`gptx train`: a new run or a resumed one, in one process or as one of several ranks."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Train(Command):
         "model's shape and the steps to it.",
         "2 for --preset default without --steps",
     ] = None
-    resume: Annotated[bool, "Go on with a run."] = False
-    changed_corpus: Annotated[bool, "Go on although the text is another one."] = False
-    dry_run: Annotated[bool, "Stop after the card."] = False
+    resume: Annotated[bool, "Train a run further."] = False
+    changed_corpus: Annotated[bool, "With --resume: go on although the text has changed."] = False
+    dry_run: Annotated[bool, "Show the plan, and train nothing."] = False
     run: Annotated[str | None, "The run's name.", "the corpus's and a number"] = None
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
@@ -176,7 +176,7 @@ class Train(Command):
             self._train(ranks, plan, trainer)
 
     def _resume(self, ranks: Ranks, run: Run, preset: str | None) -> None:
-        """Goes on with a run. preset: the one that the user typed."""
+        """Trains a run further. preset: the one that the user typed."""
         from gpt.corpus.corpus import find_corpus
         from gpt.heads.proof import prove_tensors
         from gpt.training.launch import shared_checkpoint

@@ -99,11 +99,11 @@ def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--view rollout --head 1", "--view rollout: is of all heads together"),
-        ("--stage proj --head 1", "--stage proj: is of all heads together"),
-        ("--view lens -o lens.csv", "--view lens: goes into text, json and html, not into csv"),
-        ("--view lens --layer 1", "--view lens: shows every layer, and no head"),
-        ("--view lens --stage scores", "--view lens: shows every layer, and no head"),
+        ("--view rollout --head 1", "--view rollout: combines all heads"),
+        ("--stage proj --head 1", "--stage proj: combines all heads"),
+        ("--view lens -o lens.csv", "--view lens: only for text, json and html, not for csv"),
+        ("--view lens --layer 1", "--view lens: shows all layers and no head"),
+        ("--view lens --stage scores", "--view lens: shows all layers and no head"),
         ("--query 3:1", "--query: '3:1' is empty"),
         ("--top x", "(see gptx attn --help)"),
     ],
@@ -120,10 +120,13 @@ def test_options_that_contradict_each_other_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "note"),
     [
-        ("--layer 1 -o whole.npz", "npz has all rows, columns and heads, whatever --layer says"),
+        (
+            "--layer 1 -o whole.npz",
+            "--layer has no effect: npz contains all rows, columns",
+        ),
         (
             "--key 1 --query 2 -o whole.html",
-            "html has all rows, columns and heads, whatever --quer",
+            "--query has no effect: html contains all rows",
         ),
         ("--view heat -o whole.json", "--view heat only affects text output, not json"),
     ],

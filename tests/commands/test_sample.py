@@ -93,9 +93,9 @@ def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
     ("arguments", "problem"),
     [
         ("", "-i: needs a terminal; without one, give the text as --prompt"),
-        ("-n 2", "-i: goes without -n"),
-        ("--json", "-i: goes without --json"),
-        ("--novelty", "-i: goes without --novelty"),
+        ("-n 2", "-i: cannot be combined with -n"),
+        ("--json", "-i: cannot be combined with --json"),
+        ("--novelty", "-i: cannot be combined with --novelty"),
     ],
 )
 def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: str) -> None:
