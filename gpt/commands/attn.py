@@ -116,12 +116,9 @@ class Attn(shared.DrawingCommand):
                 "--key",
             ),
         )
-        for name in NOT_FOR.get(form, ()):
-            if getattr(self, name):
-                console.say(
-                    f"note: --{name} has no effect: {form} contains all rows, columns and heads"
-                )
-                break
+        unused = ", ".join(f"--{name}" for name in NOT_FOR.get(form, ()) if getattr(self, name))
+        if unused:
+            console.say(f"note: {form} ignores {unused}: it has all rows, columns and heads")
         if view in ("numbers", "heat", "top") and form != "text":
             console.say(f"note: --view {view} only affects text output, not {form}")
 

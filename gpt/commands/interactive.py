@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt.commands import console, shared
 from gpt.commands.program import explained, graceful
+from gpt.commands.shared import refuse
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
@@ -65,7 +66,11 @@ class Talk:
     def take(self, line: str) -> bool:
         """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
         if line.startswith("/") and not line.startswith("//"):
-            return self._command(*line[1:].partition(" ")[::2])
+            name, _, raw = line[1:].partition(" ")
+            try:
+                return self._command(name.strip(), raw, raw.strip())
+            except ConfigError as error:
+                raise ConfigError(f"/{name.strip()}: {error.reason}") from None
         added = shared.known_text(
             self.model, line[1:] if line.startswith("//") else line, self.unknown
         )
@@ -95,16 +100,13 @@ class Talk:
         if self.stopped is not None:
             console.say(f"stopped at {_shown(self.stopped)}")
 
-    def _command(self, name: str, raw: str) -> bool:
-        name, value = name.strip(), raw.strip()
-        if name in BARE and value:
-            hint = f"; /{value} changes one" if name == "set" else ""
-            raise ConfigError(f"/{name}: takes nothing after it{hint}")
+    def _command(self, name: str, raw: str, value: str) -> bool:
+        hint = f"; /{value} changes one" if name == "set" else ""
+        refuse((name in BARE and bool(value), f"takes nothing after it{hint}"))
         if name == "quit":
             return False
         if name == "undo":
-            if not self.before:
-                raise ConfigError("/undo: there is nothing to take back")
+            refuse((not self.before, "there is nothing to take back"))
             self.text, self.stopped = self.before.pop(), None
             console.stream("\n".join(self.text.split("\n")[-3:]))
         elif name == "new":
@@ -123,28 +125,28 @@ class Talk:
         elif name == "set":
             console.say(self.described())
         else:
-            self._set(name, value)
+            self._set(name.replace("-", "_"), value)
         return True
 
     def _save(self, name: str, value: str) -> None:
         """Writes the text into a file. /save replaces only a file that it wrote before."""
-        if not value:
-            raise ConfigError(f"/{name}: name a file")
-        if not self.text:
-            raise ConfigError(f"/{name}: the text is empty; nothing was written")
         from gpt.view.words import counted
+
+        refuse(
+            (not value, "name a file"),
+            (not self.text, "the text is empty; nothing was written"),
+        )
 
         try:
             path = Path(value).expanduser()
         except RuntimeError:
             user = Path(value).parts[0]
-            raise ConfigError(
-                f"/{name}: {user} is not the home of a user; give another name"
-            ) from None
+            raise ConfigError(f"{user} is not the home of a user; give another name") from None
         with storage_errors(f"write {value}"):
-            if name == "save" and os.path.isfile(path) and path.resolve() not in self.saved:
-                raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
-            console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
+            foreign = os.path.isfile(path) and path.resolve() not in self.saved
+            advice = f"{value} is there already; /save! {value} replaces it"
+            refuse((name == "save" and foreign, advice))
+            console.write(self.text, path)
             self.saved.add(path.resolve())
         console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
 
@@ -156,11 +158,9 @@ class Talk:
             self.stopped = None
         console.say(self.described() if raw else f"stop {_listed(self.stops)}")
 
-    def _set(self, typed: str, value: str) -> None:
-        """Changes a setting, or shows it. Raises ConfigError for what is unknown or wrong."""
-        name = typed.replace("-", "_")
-        if name not in SETTINGS:
-            raise ConfigError(f"/{typed}: no such command; /help lists them")
+    def _set(self, name: str, value: str) -> None:
+        """Changes a setting, or shows it. Raises ConfigError for an unknown name or wrong value."""
+        refuse((name not in SETTINGS, "no such command; /help lists them"))
         if not value:
             console.say(_setting(name, getattr(self.settings, name)))
             return
@@ -170,13 +170,10 @@ class Talk:
             try:
                 number = int(value) if kind in (int, int | None) else float(value)
             except ValueError:
-                raise ConfigError(f"/{typed}: {value!r} is not a number") from None
-        if name == "length" and number > LONGEST_TURN:
-            raise ConfigError(f"/{typed}: at most {LONGEST_TURN:,} characters a turn")
-        try:
-            self.settings = replace(self.settings, **{name: number})
-        except ConfigError as error:
-            raise ConfigError(f"/{typed}: {error.reason}") from None
+                raise ConfigError(f"{value!r} is not a number") from None
+        too_long = name == "length" and number > LONGEST_TURN
+        refuse((too_long, f"at most {LONGEST_TURN:,} characters a turn"))
+        self.settings = replace(self.settings, **{name: number})
         console.say(self.described())
 
     def described(self) -> str:

@@ -122,11 +122,11 @@ def test_options_that_contradict_each_other_are_refused(
     [
         (
             "--layer 1 -o whole.npz",
-            "--layer has no effect: npz contains all rows, columns",
+            "npz ignores --layer: it has all rows, columns and heads",
         ),
         (
             "--key 1 --query 2 -o whole.html",
-            "--query has no effect: html contains all rows",
+            "html ignores --query, --key: it has all rows",
         ),
         ("--view heat -o whole.json", "--view heat only affects text output, not json"),
     ],
