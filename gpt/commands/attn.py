@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
 
-@dataclass(kw_only=True)
 class Attn(shared.DrawingCommand):
     """Show what attention heads do with a text: every stage, every number checked."""
 
@@ -74,16 +73,15 @@ class Attn(shared.DrawingCommand):
         refuse((other_form, f"--json and --format {self.format}: give one of them"))
         form = self.format or self.form(FORMS, "; choose one, or name the `format`")
         self._check_options(form)
-        opened = self.opened
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        text = self.text_for(opened[0].model, given)
+        text = self.text_for(self.sides[0].model, given)
         if "rollout" in (self.view, self.head):
             self.head = "rollout"
-            self.layer = self.layer or str(opened[0].model.config.n_layer - 1)
+            self.layer = self.layer or str(self.sides[0].model.config.n_layer - 1)
         default = "all" if self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         looks = []
-        for name, each in zip(_names(opened), opened, strict=True):
+        for name, each in zip(_names(self.sides), self.sides, strict=True):
             found = each.model.attention(text, unknown=self.unknown, truncate=self.truncate)
             looks.append(Look(name, found, select(found, *chosen)))
         self._write(looks, form)
@@ -123,7 +121,7 @@ class Attn(shared.DrawingCommand):
             console.say(f"note: --view {view} only affects text output, not {form}")
 
     @cached_property
-    def opened(self) -> list[Saved]:
+    def sides(self) -> list[Saved]:
         """One checkpoint, or the two to compare."""
         first, colon, second = self.step.partition(":")
         if not colon and self.diff is None:
@@ -173,7 +171,7 @@ class Attn(shared.DrawingCommand):
         page = self.page(precision=self.digits, scale=self.scale, top=self.top)
         if self.view == "lens":
             lines = []
-            for each, look in zip(self.opened, looks, strict=True):
+            for each, look in zip(self.sides, looks, strict=True):
                 lens, characters = each.model.lens(look.attention), each.model.vocabulary.characters
                 lines += [Text(look.name)] if len(looks) > 1 else []
                 lines += lens_lines(look, lens, characters, page)
@@ -189,7 +187,7 @@ class Attn(shared.DrawingCommand):
         from gpt.view.terminal.next_character import lens_record
 
         records = []
-        for each, look in zip(self.opened, looks, strict=True):
+        for each, look in zip(self.sides, looks, strict=True):
             records.append(record(look.attention, look.selection, each.origin))
             if self.view == "lens":
                 lens = each.model.lens(look.attention)
@@ -202,7 +200,7 @@ class Attn(shared.DrawingCommand):
 
         subjects = [
             subject(each, look.attention, look.name, each.model.measures(look.attention))
-            for each, look in zip(self.opened, looks, strict=True)
+            for each, look in zip(self.sides, looks, strict=True)
         ]
         chosen = looks[0].selection
         first = chosen.heads[0]
@@ -221,7 +219,7 @@ class Attn(shared.DrawingCommand):
             if start.why and len(subjects) > 1:
                 start = replace(start, why=f"in {fewest.name}, {start.why}")
         title = " and ".join(look.name for look in looks)
-        run = self.opened[0].name
+        run = self.sides[0].name
         return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
 
 

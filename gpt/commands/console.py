@@ -40,7 +40,7 @@ def say_error(message: str) -> None:
 def say(line: str) -> None:
     """A line on stderr, on a terminal broken between words; a closed stderr is ignored."""
     line = one_line(line)
-    _print_aside(_wrapped(line, stderr_width()) if sys.stderr.isatty() else line)
+    _print_aside(_wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line)
 
 
 def one_line(text: str) -> str:
@@ -59,7 +59,7 @@ def _print_aside(text: str) -> None:
 
 def tell(message: str) -> None:
     """A line to stdout, on a terminal broken between words. Raises StorageError."""
-    stream(_wrapped(message, stdout_width() or WIDE) if sys.stdout.isatty() else message)
+    stream(_wrapped(message, width(sys.stdout) or WIDE) if sys.stdout.isatty() else message)
 
 
 def _wrapped(text: str, width: int) -> str:
@@ -105,17 +105,8 @@ def speaks_utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
 
 
-def stdout_width() -> int | None:
-    """Cells that a line of stdout may have; None in a pipe, unless COLUMNS says otherwise."""
-    return _width(sys.stdout)
-
-
-def stderr_width() -> int:
-    """Cells that a line of stderr may have; WIDE when it is not a terminal."""
-    return _width(sys.stderr) or WIDE
-
-
-def _width(stream: TextIO) -> int | None:
+def width(stream: TextIO) -> int | None:
+    """Cells that a line of stdout or stderr may have; None in a pipe if COLUMNS is not set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
@@ -180,13 +171,13 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
 
 def show(renderable: RenderableType) -> None:
     """A rich table to stdout; in a pipe as wide as it needs."""
-    text = _drawn([renderable], _console(sys.stdout, width=stdout_width() or WIDE))
+    text = _drawn([renderable], _console(sys.stdout, cells=width(sys.stdout) or WIDE))
     write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
 def show_aside(renderable: RenderableType) -> None:
     """A rich renderable to stderr."""
-    text = _drawn([renderable], _console(sys.stderr, width=stderr_width()))
+    text = _drawn([renderable], _console(sys.stderr, cells=width(sys.stderr) or WIDE))
     for line in text.splitlines():
         _print_aside(line.rstrip())
 
@@ -204,13 +195,13 @@ def colours(color: str) -> bool:
     return console.color_system is not None and not console.no_color
 
 
-def _console(stream: TextIO, color: str = "auto", width: int | None = None) -> Console:
+def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> Console:
     """A rich console with the colours of the stream; NO_COLOR is honoured."""
     from rich.console import Console
 
     return Console(
         file=StringIO(),  # not the stream: its encoding does not change what is drawn
-        width=width,
+        width=cells,
         force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
         color_system="truecolor" if color == "always" else "auto",
         no_color=False if color == "always" else None,

@@ -44,7 +44,6 @@ class Scored:
     baseline: Baseline | None = None
 
 
-@dataclass(kw_only=True)
 class Eval(shared.DrawingCommand):
     """How well a model predicts a text: nats and bits per character, perplexity.
 
@@ -97,11 +96,6 @@ class Eval(shared.DrawingCommand):
                 console.say(f"warning: {may_have_seen}")
         if failed:
             raise typer.Exit(failed[0])
-
-    @cached_property
-    def opened(self) -> Saved:
-        """The checkpoint to evaluate."""
-        return self.open(self.run, self.step)
 
     @cached_property
     def other(self) -> Saved | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,7 +42,6 @@ def offered_lessons(incomplete: str) -> list[str]:
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
-@dataclass(kw_only=True)
 class Explain(shared.DrawingCommand):
     """Attention one idea at a time: worked examples, every number shown and checked."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +14,6 @@ PAGE_TEXT = 64  # characters of the measured text that the page shows
 FORMS = {"": "text", ".txt": "text", ".json": "json", ".html": "html"}
 
 
-@dataclass(kw_only=True)
 class Heads(shared.DrawingCommand):
     """Rank every head by what it does, compared with a head of uniform attention."""
 
@@ -51,7 +49,7 @@ class Heads(shared.DrawingCommand):
         from gpt.view.terminal import heads as view
 
         form = self.form(FORMS)
-        opened = self.open(self.run, self.step)
+        opened = self.opened
         model = opened.model
         if self.file is not None:
             source = "standard input" if self.file == "-" else self.file

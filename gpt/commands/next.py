@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,6 @@ from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 
 
-@dataclass(kw_only=True)
 class Next(shared.DrawingCommand):
     """Show what the model expects next, and what temperature and filters change."""
 
@@ -30,13 +28,13 @@ class Next(shared.DrawingCommand):
         from gpt.view.terminal.next_character import bars, following_record
 
         settings = SampleConfig(**self.shaping)
-        opened = self.open(self.run, self.step)
-        model, characters = opened.model, opened.model.vocabulary.characters
+        model = self.opened.model
+        characters = model.vocabulary.characters
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(model, given)
         found = model.following(text, **self.shaping)
         if self.as_json:
-            made_by = {"text": text, **opened.origin}
+            made_by = {"text": text, **self.opened.origin}
             self.write_json(following_record(found, characters, settings, made_by))
         else:
             page = self.page(precision=self.digits)

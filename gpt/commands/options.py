@@ -1,4 +1,4 @@
-"""Commands as dataclasses whose fields are options, and the --config files that set options.
+"""Commands as classes whose annotations are options, and the --config files that set options.
 
 Importing this imports neither numpy nor torch.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -93,14 +93,12 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
     return value
 
 
-@dataclass(kw_only=True)
 class Command:
-    """A command: its fields are the options, its docstring is the help, `execute` does the work.
+    """A command: its annotations are options, its docstring is the help, `execute` does the work.
 
-    A field of type `Annotated[kind, about]` is an option. about: the help of an option that has
-    the field's name, with the default that the help shows as a third argument; or what
-    typer.Option or typer.Argument return; or options_of(…), and the field then holds those of its
-    options that the user has set.
+    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of
+    that name, with the default that the help shows as a third argument; or what typer.Option or
+    typer.Argument return; or options_of(…), and the attribute holds those that the user has set.
     """
 
     context: typer.Context
@@ -164,13 +162,16 @@ def callback(command: type[Command]) -> Callable[..., None]:
         for name, options in groups.items():
             taken = {option: values.pop(option) for option in options}
             values[name] = {name: value for name, value in taken.items() if value is not None}
-        command(**values).execute()
+        made = command()
+        vars(made).update(values)
+        made.execute()
 
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, dict[str, inspect.Parameter]] = {}
-    for field in sorted(fields(command), key=lambda field: _classes_with(command, field.name)):
-        name, kind = field.name, hints[field.name]
+    names = (name for each in command.__mro__ for name in inspect.get_annotations(each))
+    for name in dict.fromkeys(names):
+        kind = hints[name]
         if get_origin(kind) is Annotated:
             kind, about, *shown = get_args(kind)
             if isinstance(about, dict):
@@ -180,18 +181,13 @@ def callback(command: type[Command]) -> Callable[..., None]:
             if isinstance(about, str):
                 default = shown[0] if shown else True
                 about = typer.Option(flag_of(name), help=about, show_default=default)
-            parameters.append(_parameter(name, kind, about, field.default))
+            parameters.append(_parameter(name, kind, about, getattr(command, name)))
     context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
     # Typer reads the signature of some functions and the annotations of others.
     call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}
     call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     call.__doc__ = command.__doc__
     return call
-
-
-def _classes_with(command: type, name: str) -> int:
-    """How many classes, from Command to this one, have the field."""
-    return sum(name in vars(each).get("__dataclass_fields__", ()) for each in command.__mro__)
 
 
 def _parameter(name: str, kind: Any, about: Any, default: Any) -> inspect.Parameter:

@@ -147,7 +147,9 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
                     recorded = trainer.config
                     _record_plan(run, recorded)
                 text = _short_sample(run, event.checkpoint)
-                _say(bar, training_lines.sample_line(text, console.stderr_width()))
+                _say(
+                    bar, training_lines.sample_line(text, console.width(sys.stderr) or console.WIDE)
+                )
             yield event
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpt.storage.run import Run
 
 
-@dataclass(kw_only=True)
 class Runs(Command):
     """List the runs, or show one run's options, loss curve and samples."""
 
@@ -42,7 +41,7 @@ class Runs(Command):
             if self.as_json:
                 console.write_json(*(result(run.name, manifest, "") for run, manifest in rows))
             else:
-                console.show(view.runs_table(rows, console.stdout_width()))
+                console.show(view.runs_table(rows, console.width(sys.stdout)))
             return
         (run,) = found
         manifest = run.last().manifest

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +25,6 @@ SCHEMA = 1
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 
-@dataclass(kw_only=True)
 class Sample(shared.ModelCommand):
     """Continue a prompt, character by character."""
 
@@ -46,7 +46,7 @@ class Sample(shared.ModelCommand):
     drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
 
     def execute(self) -> None:
-        settings = SampleConfig(**self.drawing)
+        settings = self.settings
         if self.interactive:
             has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
             shared.refuse(
@@ -57,10 +57,9 @@ class Sample(shared.ModelCommand):
             )
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
-        opened = self._opened(settings)
-        if self.novelty and opened.manifest is None:
-            self._corpus(opened)  # raises: without a run, there is no corpus
-        model = opened.model
+        if self.novelty and self.opened.manifest is None:
+            self._corpus()  # raises: without a run, there is no corpus
+        model = self.opened.model
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
         if len(prompt) > model.config.block_size:
@@ -71,11 +70,28 @@ class Sample(shared.ModelCommand):
         if self.interactive:
             from gpt.commands.interactive import Talk, talk
 
-            talk(Talk(model, settings, stops, prompt, self.unknown), opened.title)
-            return
-        samples = model.stream(prompt, settings, stops)
-        streaming = settings.n == 1 and not self.as_json
-        texts = [StringIO() for _ in range(settings.n)]
+            talk(Talk(model, settings, stops, prompt, self.unknown), self.opened.title)
+        else:
+            self._write(prompt, stops)
+
+    @cached_property
+    def settings(self) -> SampleConfig:
+        """How to sample. Raises ConfigError."""
+        return SampleConfig(**self.drawing)
+
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint. "auto" takes a GPU only for work longer than importing torch."""
+        opened, device = self.open(self.run, self.step), self.device
+        work = opened.stored.config.parameters() * self.settings.length * self.settings.n
+        return replace(opened, device="cpu" if device == "auto" and work < TORCH_PAYS else device)
+
+    def _write(self, prompt: str, stops: Sequence[str]) -> None:
+        """Writes the samples; after Ctrl-C or without the corpus, what there is of them."""
+        count = self.settings.n
+        samples = self.opened.model.stream(prompt, self.settings, stops)
+        streaming = count == 1 and not self.as_json
+        texts = [StringIO() for _ in range(count)]
 
         def written() -> Iterator[str]:
             """New text of the first sample; all texts are collected if they are needed later."""
@@ -85,61 +101,52 @@ class Sample(shared.ModelCommand):
                         text.write(new)
                 yield gained[0]
 
-        interrupted: KeyboardInterrupt | None = None
-        problem: GptxError | None = None
+        failure: KeyboardInterrupt | GptxError | None = None
         try:
             if streaming:
                 console.stream(prompt, written())
             else:
                 for _ in written():
                     pass
-        except KeyboardInterrupt as error:  # the text so far is still written
-            interrupted = error
+        except KeyboardInterrupt as error:
+            failure = error
         found = [text.getvalue() for text in texts]
         if not (streaming or self.as_json):
             console.stream("\n---\n".join(prompt + text for text in found))
         copied: list[tuple[str, dict[str, Any]]] = []
-        if self.novelty and not interrupted:
+        ended = "interrupted" if failure else "length"
+        if self.novelty and not failure:
             try:
-                copied = self._copied(opened, found, len(prompt))
-            except GptxError as error:  # the samples need no corpus
-                problem = error
+                copied = self._copied(found, len(prompt))
+            except GptxError as error:
+                failure = error
         if self.as_json:
-            otherwise = "interrupted" if interrupted else "length"
-            used = {name: value for name, value in vars(settings).items() if name != "n"}
-            made_by = {"prompt": prompt, **used, "stop": list(stops), **opened.origin}
+            used = {name: value for name, value in vars(self.settings).items() if name != "n"}
+            made_by = {"prompt": prompt, **used, "stop": list(stops), **self.opened.origin}
             for number, (text, stopped) in enumerate(zip(found, samples.stopped, strict=True)):
                 record = {"schema": SCHEMA, "sample": number, "text": prompt + text, **made_by}
-                record["ended"] = "stop" if stopped else otherwise
+                record["ended"] = "stop" if stopped else ended
                 if copied:
                     record["novelty"] = copied[number][1]
                 console.write_json(record)
         else:
             for number, (line, _) in enumerate(copied):
-                console.say(f"sample {number}: {line}" if settings.n > 1 else line)
-        if failed := interrupted or problem:
-            raise failed
+                console.say(f"sample {number}: {line}" if count > 1 else line)
+        if failure:
+            raise failure
 
-    def _opened(self, settings: SampleConfig) -> Saved:
-        """The checkpoint. "auto" takes a GPU only for work longer than importing torch."""
-        opened, device = self.open(self.run, self.step), self.device
-        work = opened.stored.config.parameters() * settings.length * settings.n
-        return replace(opened, device="cpu" if device == "auto" and work < TORCH_PAYS else device)
-
-    def _corpus(self, opened: Saved) -> tuple[Ids, Ids]:
+    def _corpus(self) -> tuple[Ids, Ids]:
         """What --novelty searches. Raises TextError."""
-        return opened.splits(self.data, "--novelty", no_run="; give its run with --run")
+        return self.opened.splits(self.data, "--novelty", no_run="; give its run with --run")
 
-    def _copied(
-        self, opened: Saved, texts: list[str], start: int
-    ) -> list[tuple[str, dict[str, Any]]]:
+    def _copied(self, texts: list[str], start: int) -> list[tuple[str, dict[str, Any]]]:
         """How new each text is, as a line and for programs. start: characters before the texts."""
         from gpt.reading.novelty import MOST, MOST_USUAL, novelty
         from gpt.view.terminal.surprise import novelty_line, novelty_record
 
-        train, val = self._corpus(opened)
+        train, val = self._corpus()
         if len(train) > MOST:
             console.say(f"note: searching for copies only in the first {MOST:,} characters")
-        decode = opened.model.vocabulary.decode
+        decode = self.opened.model.vocabulary.decode
         found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
         return [(novelty_line(each), novelty_record(each, start)) for each in found]

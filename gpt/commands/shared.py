@@ -5,8 +5,9 @@ Importing this imports neither numpy nor torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -33,7 +34,6 @@ TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
 
-@dataclass(kw_only=True)
 class ModelCommand(Command):
     """A command that works with a saved checkpoint."""
 
@@ -44,6 +44,11 @@ class ModelCommand(Command):
     unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
         "error"
     )
+
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint of --run and --step. Raises CheckpointError, ConfigError."""
+        return self.open(self.run, self.step)
 
     def open(self, run: str | None, step: str) -> Saved:
         """A step of a run, announced. Raises CheckpointError, ConfigError."""
@@ -71,7 +76,6 @@ class ModelCommand(Command):
         return known_text(model, text, "skip") if self.unknown == "skip" else text
 
 
-@dataclass(kw_only=True)
 class DrawingCommand(ModelCommand):
     """A command that draws its answer as text, or writes it into a file."""
 
@@ -94,7 +98,7 @@ class DrawingCommand(ModelCommand):
         from gpt.view.terminal.lines import Page
 
         signs = self.ascii_only or not (self.output or console.speaks_utf8())
-        width = None if self.output else console.stdout_width()
+        width = None if self.output else console.width(sys.stdout)
         return Page(width, signs, **drawing)
 
     def write_lines(self, lines: Iterable[Text]) -> None:

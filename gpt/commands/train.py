@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +31,6 @@ TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
 READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
 
 
-@dataclass(kw_only=True)
 class Train(Command):
     """Train a model on a text, and keep its best and last checkpoints.
 
