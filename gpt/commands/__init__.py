@@ -11,18 +11,16 @@ from typing import Annotated
 try:
     import typer
 
-    from gpt.commands import (
-        attn,
-        console,
-        evaluate,
-        explain,
-        heads,
-        next,
-        program,
-        runs,
-        sample,
-        train,
-    )
+    from gpt.commands import console, program
+    from gpt.commands.attn import Attn
+    from gpt.commands.evaluate import Eval
+    from gpt.commands.explain import Explain
+    from gpt.commands.heads import Heads
+    from gpt.commands.next import Next
+    from gpt.commands.options import callback
+    from gpt.commands.runs import Runs
+    from gpt.commands.sample import Sample
+    from gpt.commands.train import Train
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     raise SystemExit(130) from None
@@ -50,14 +48,8 @@ def gptx(
         raise typer.Exit  # with several ranks, only the first one answers
 
 
-app.command()(train.train)
-app.command()(sample.sample)
-app.command()(attn.attn)
-app.command()(heads.heads)
-app.command("next")(next.following)
-app.command("eval")(evaluate.evaluate)
-app.command()(runs.runs)
-app.command()(explain.explain)
+for command in (Train, Sample, Attn, Heads, Next, Eval, Runs, Explain):
+    app.command(command.__name__.lower())(callback(command))
 
 
 def main() -> None:

@@ -4,133 +4,242 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gpt.commands import console, shared
-from gpt.config.show import Drawing, Scale, Stage, View
-from gpt.errors import ConfigError, NumericsError
+from gpt.commands.shared import refuse
+from gpt.config.show import Scale, Stage, View
+from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gpt.heads.attention_map import AttentionMap
+    from gpt.heads.measures import Measure
     from gpt.loading import Saved
-    from gpt.view.files.exports import Figure
+    from gpt.view.files.exports import Form
     from gpt.view.page.page import Subject
     from gpt.view.selection import Selection
-    from gpt.view.terminal.lines import Page
-
 
 #: Options that have no effect for these formats, which contain everything.
-_NOT_FOR = {"npz": ("--layer", "--head", "--query", "--key"), "html": ("--query", "--key")}
+NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
 
-def attn(
+class Attn(shared.DrawingCommand):
+    """Show what attention heads do with a text: every stage, every number checked."""
+
     text: Annotated[
         str | None,
-        typer.Argument(help="What to look at; - reads stdin.", show_default="from validation"),
-    ] = None,
-    file: shared.TextFile = None,
-    run: shared.RunName = None,
-    step: Annotated[
-        str, typer.Option(help="best, last, a kept step's number; A:B compares two.")
-    ] = "best",
-    diff: Annotated[
-        str | None,
-        typer.Option(help="Compare with this run or model file.", show_default=False),
-    ] = None,
-    layer: Annotated[
-        str | None, typer.Option(help="A number, or all.", show_default="0; all with heads, html")
-    ] = None,
+        typer.Argument(help="Text to show; - reads stdin.", show_default="from validation"),
+    ] = None
+    file: shared.TextFile = None
+    step: Annotated[str, "best, last, a kept step's number; A:B compares two."] = "best"
+    diff: Annotated[str | None, "Compare with this run or model file."] = None
+    layer: Annotated[str | None, "A number, or all.", "0; all with heads, html"] = None
     head: Annotated[
-        str | None,
-        typer.Option(
-            help="A number, all, mean or rollout.",
-            show_default="0; html: the one nearest to a named kind",
-        ),
-    ] = None,
-    stage: Annotated[Stage, typer.Option(help="Which part of the computation.")] = "weights",
-    query: Annotated[str | None, typer.Option(help="Rows A:B, or one.", show_default="all")] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Columns A:B, or one.", show_default="all")
-    ] = None,
-    view: Annotated[View, typer.Option(help="heads: all of them, small.")] = "auto",
-    top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3,
-    digits: shared.Digits = 2,
-    scale: Annotated[Scale, typer.Option(help="row: each row's largest is full.")] = "fixed",
+        str | None, "A number, all, mean or rollout.", "0; html: the one nearest to a named kind"
+    ] = None
+    stage: Annotated[Stage, "Which part of the computation."] = "weights"
+    query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
+    key: Annotated[str | None, "Columns A:B, or one.", "all"] = None
+    view: Annotated[View, "heads: all heads, drawn small."] = "auto"
+    top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3
+    digits: shared.Digits = 2
+    scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
-        typer.Option(
-            help="What to write.",
-            metavar="[text|csv|npz|html|svg|png|pdf]",  # json, too; --json is its documented name
-            show_default="by the ending of -o, else text",
-        ),
-    ] = None,
-    output: Annotated[Path | None, shared.output_option("A file.")] = None,
+        "What to write.",
+        "by the ending of -o, else text",
+    ] = None
+    output: Annotated[Path | None, shared.output_option("A file.")] = None
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
-    ] = False,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Of a text longer than the context, use the end.")
-    ] = False,
-    unknown: shared.Unknown = "error",
-    ascii_only: shared.Ascii = False,
-    color: shared.Color = "auto",
-    checkpoints: shared.Checkpoints = Path("checkpoints"),
-    config: shared.ConfigFile = None,
-    as_json: shared.Json = False,
-) -> None:
-    """Show what attention heads do with a text: every stage, every number checked."""
-    from gpt.view.files import exports
-    from gpt.view.selection import select
+    ] = False
+    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
-    if show and output is None:
-        output = _own_page()
-    if as_json and format not in (None, "json"):
-        raise ConfigError(f"--json and --format {format}: give one of them")
-    form = "json" if as_json else format or exports.form_of(output)
-    if show and form != "html":
-        raise ConfigError(f"--open: opens the HTML page, not {form}")
-    _refuse_what_would_be_ignored(view, form, layer, head, stage, key)
-    _say_what_is_ignored(
-        view, form, {"--layer": layer, "--head": head, "--query": query, "--key": key}
-    )
-    opened = _opened(checkpoints, run, diff, step)
-    first = opened[0].model
-    chosen = shared.text_or_example(first, {"TEXT": text, "--file": file})
-    if unknown == "skip":
-        chosen = shared.known_text(first, chosen, unknown)
-    drawing: Drawing | Literal["lens"] = "auto" if view == "rollout" else view
-    if "rollout" in (view, head):
-        head, layer = "rollout", layer or str(first.config.n_layer - 1)
-    default = "all" if view == "heads" else "0"
-    looks = []
-    for name, each in zip(_names(opened), opened, strict=True):
-        attention = each.model.attention(chosen, unknown=unknown, truncate=truncate)
-        places = (layer or default, head or default, stage, query, key)
-        looks.append(select(attention, *places, name))
-    if form == "text":
-        answer = console.Output(output, ascii_only, color)
-        page = answer.page(precision=digits, scale=scale, top=top)
-        answer.lines(_lines(opened, looks, drawing, page))
-    else:
-        asked = (layer, head)
-        console.deliver(_written(opened, looks, form, asked, view, scale, ascii_only), output)
-    if show and output:
-        shown = webbrowser.open(output.resolve().as_uri())
-        console.say(f"page: {output}" + ("" if shown else " (no browser found to open it)"))
-    failed = {check.name for look in looks for check in look.attention.checks if not check.passed}
-    if failed:
-        raise NumericsError(
-            f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
+    def execute(self) -> None:
+        from gpt.view.files.exports import FORMS
+        from gpt.view.selection import select
+
+        if self.show and self.output is None:
+            self.output = _own_page()
+        other_form = self.as_json and self.format not in (None, "json")
+        refuse((other_form, f"--json and --format {self.format}: give one of them"))
+        form = self.format or self.form(FORMS, "; choose one, or name the `format`")
+        self._check_options(form)
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        text = self.text_for(self.sides[0].model, given)
+        if "rollout" in (self.view, self.head):
+            self.head = "rollout"
+            self.layer = self.layer or str(self.sides[0].model.config.n_layer - 1)
+        default = "all" if self.view == "heads" else "0"
+        chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
+        selections = []
+        for name, each in zip(_names(self.sides), self.sides, strict=True):
+            found = each.model.attention(text, unknown=self.unknown, truncate=self.truncate)
+            selections.append(select(found, *chosen, name))
+        self._write(selections, form)
+        if self.show and self.output:
+            shown = webbrowser.open(self.output.resolve().as_uri())
+            console.say(
+                f"page: {self.output}" + ("" if shown else " (no browser found to open it)")
+            )
+        checks = [check for selection in selections for check in selection.attention.checks]
+        shared.require_passed(check.name for check in checks if not check.passed)
+
+    def _check_options(self, form: Form) -> None:
+        """Raises ConfigError for options that contradict each other, and notes unused ones."""
+        from gpt.heads.attention_map import LAYER_STAGES
+
+        view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
+        chosen = any((self.layer, head, self.key)) or stage != "weights"
+        of_all = "combines all heads; leave out --head"
+        refuse(
+            (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
+            (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
+            (stage in LAYER_STAGES and head not in (None, "all"), f"--stage {stage}: {of_all}"),
+            (
+                lens and form not in ("text", "json", "html"),
+                f"--view lens: only for text, json and html, not for {form}",
+            ),
+            (
+                lens and form == "text" and chosen,
+                "--view lens: shows all layers and no head; leave out --layer, --head, --stage, "
+                "--key",
+            ),
         )
+        unused = ", ".join(f"--{name}" for name in NOT_FOR.get(form, ()) if getattr(self, name))
+        if unused:
+            console.say(f"note: {form} ignores {unused}: it has all rows, columns and heads")
+        if view in ("numbers", "heat", "top") and form != "text":
+            console.say(f"note: --view {view} only affects text output, not {form}")
+
+    @cached_property
+    def sides(self) -> list[Saved]:
+        """One checkpoint, or the two to compare."""
+        first, colon, second = self.step.partition(":")
+        if not colon and self.diff is None:
+            return [self.open(self.run, self.step)]
+        first = first or "best"
+        one = self.open(self.run, first)
+        against = self.diff or self.run or one.name  # the newest run may have changed since
+        other = self.open(against, (second or "best") if colon else first)
+        if one.stored.source.resolve() == other.stored.source.resolve():
+            option = "--step" if self.diff is None else "--diff"
+            raise ConfigError(f"{option}: both are step {one.stored.step:,} of the same run")
+        return [one, other]
+
+    def _write(self, selections: Sequence[Selection], form: Form) -> None:
+        """Writes the answer. Raises ConfigError if the form cannot hold two checkpoints."""
+        from gpt.view.files import exports
+
+        if form == "text":
+            self.write_lines(self._lines(selections))
+        elif form == "npz":
+            console.deliver(
+                exports.to_npz([selection.attention for selection in selections]), self.output
+            )
+        elif form == "csv":
+            self.write_text(exports.to_csv(selections))
+        elif form == "html":
+            self.write_text(self._page(selections))
+        elif form == "json":
+            self.write_text(exports.to_json(self._records(selections)))
+        else:
+            one = f"--format: {form} shows one checkpoint; compare with html, text or json"
+            refuse((len(selections) > 1, one))
+            from gpt.view.figure.figure import to_figure
+
+            drawn, warnings = to_figure(selections[0], form, self.scale, self.ascii_only)
+            for warning in warnings:
+                console.say(f"warning: {warning}")
+            console.deliver(drawn, self.output)
+
+    def _lines(self, selections: Sequence[Selection]) -> list[Text]:
+        """The lines of text output."""
+        from rich.text import Text
+
+        from gpt.view.terminal.attention import compare, render
+        from gpt.view.terminal.next_character import lens_lines
+
+        page = self.page(precision=self.digits, scale=self.scale, top=self.top)
+        if self.view == "lens":
+            lines = []
+            for each, selection in zip(self.sides, selections, strict=True):
+                lens, characters = (
+                    each.model.lens(selection.attention),
+                    each.model.vocabulary.characters,
+                )
+                lines += [Text(selection.name)] if len(selections) > 1 else []
+                lines += lens_lines(selection, lens, characters, page)
+            return lines
+        drawing = "auto" if self.view == "rollout" else self.view
+        if len(selections) > 1:
+            return compare(selections, drawing, page)
+        return render(selections[0], drawing, page)
+
+    def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
+        """The JSON of each checkpoint."""
+        from gpt.view.files.exports import record
+        from gpt.view.terminal.next_character import lens_record
+
+        records = []
+        for each, selection in zip(self.sides, selections, strict=True):
+            records.append(record(selection, each.origin))
+            if self.view == "lens":
+                lens = each.model.lens(selection.attention)
+                records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
+        return records
+
+    def _page(self, selections: Sequence[Selection]) -> str:
+        """The HTML page. Where the user chose no layer or head, `opening` chooses."""
+        from gpt.view.page.page import Start, build_page, opening
+
+        subjects = [
+            subject(
+                each, selection.attention, selection.name, each.model.measures(selection.attention)
+            )
+            for each, selection in zip(self.sides, selections, strict=True)
+        ]
+        chosen = selections[0]
+        first = chosen.heads[0]
+        if first == "mean" or first == "rollout":
+            start = Start(chosen.layers[0], first, chosen.stage)
+        else:
+            # Of two models, the one with fewer heads, as both need the head; if equal, the second.
+            fewest = min(
+                reversed(subjects),
+                key=lambda each: sum(len(layer.weights) for layer in each.attention.layers),
+            )
+            layer, head = (
+                int(each) if each and each.isdecimal() else None for each in (self.layer, self.head)
+            )
+            start = opening(fewest.measures, layer, head, chosen.stage)
+            if start.why and len(subjects) > 1:
+                start = replace(start, why=f"in {fewest.name}, {start.why}")
+        title = " and ".join(selection.name for selection in selections)
+        run = self.sides[0].name
+        return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
+
+
+def subject(
+    opened: Saved, attention: AttentionMap, name: str, measures: Sequence[Measure]
+) -> Subject:
+    """What the HTML page shows of one checkpoint."""
+    from gpt.view.page.page import Subject
+
+    lens, characters = opened.model.lens(attention), opened.model.vocabulary.characters
+    return Subject(name, attention, lens, characters, measures, opened.origin)
 
 
 def _own_page() -> Path:
-    """Where --open writes without -o: over nothing but a page of ours. Raises ConfigError."""
+    """Where --open writes without -o. Raises ConfigError rather than replace a foreign file."""
     page = Path("attention.html")
     ours = b"gptx attention</title>"
     if os.path.lexists(page) and not (os.path.isfile(page) and ours in page.read_bytes()[:4096]):
@@ -138,143 +247,8 @@ def _own_page() -> Path:
     return page
 
 
-def _refuse_what_would_be_ignored(
-    view: View, form: str, layer: str | None, head: str | None, stage: Stage, key: str | None
-) -> None:
-    """Raises ConfigError for options that contradict each other."""
-    from gpt.heads.attention_map import LAYER_STAGES
-
-    if view == "rollout" and head not in (None, "rollout"):
-        raise ConfigError("--view rollout: is of all heads together; leave out --head")
-    if stage in LAYER_STAGES and head not in (None, "all"):
-        raise ConfigError(f"--stage {stage}: is of all heads together; leave out --head")
-    if view == "lens" and form not in ("text", "json", "html"):
-        raise ConfigError(f"--view lens: goes into text, json and html, not into {form}")
-    narrowed = any((layer, head, key)) or stage != "weights"
-    if view == "lens" and form == "text" and narrowed:
-        raise ConfigError(
-            "--view lens: shows every layer, and no head; leave out --layer, --head, --stage, --key"
-        )
-
-
-def _say_what_is_ignored(view: View, form: str, given: dict[str, str | None]) -> None:
-    """Notes options that have no effect on the format."""
-    without = [option for option in _NOT_FOR.get(form, ()) if given[option]]
-    if without:
-        console.say(f"note: {form} has all rows, columns and heads, whatever {without[0]} says")
-    if view in ("numbers", "heat", "top") and form != "text":
-        console.say(f"note: --view {view} is how a terminal shows it; {form} knows no such thing")
-
-
-def _opened(checkpoints: Path, run: str | None, diff: str | None, step: str) -> list[Saved]:
-    """One checkpoint, or the two to compare."""
-    first, colon, second = step.partition(":")
-    if not colon and diff is None:
-        return [shared.open_run(checkpoints, run, step)]
-    first = first or "best"
-    opened = [shared.open_run(checkpoints, run, first)]
-    against = diff or run or opened[0].name  # the newest run may have changed since
-    opened.append(shared.open_run(checkpoints, against, (second or "best") if colon else first))
-    one, other = (each.stored for each in opened)
-    if one.source.resolve() == other.source.resolve():
-        option = "--step" if diff is None else "--diff"
-        raise ConfigError(f"{option}: both are step {one.step:,} of the same run")
-    return opened
-
-
-def _names(opened: list[Saved]) -> list[str]:
+def _names(opened: Sequence[Saved]) -> list[str]:
     """A name for each checkpoint: its step if all are of one run, else run and step."""
     if len({each.name for each in opened}) == 1 < len(opened):
         return [f"step {each.stored.step:,}" for each in opened]
     return [each.title for each in opened]
-
-
-def _lines(
-    opened: list[Saved], looks: list[Selection], view: Drawing | Literal["lens"], page: Page
-) -> list[Text]:
-    """What the terminal shows."""
-    from rich.text import Text
-
-    from gpt.view.terminal.attention import compare, render
-    from gpt.view.terminal.next_character import lens_lines
-
-    if view == "lens":
-        lines = []
-        for each, look in zip(opened, looks, strict=True):
-            lens, characters = each.model.lens(look.attention), each.model.vocabulary.characters
-            lines += [Text(look.name)] if len(looks) > 1 else []
-            lines += lens_lines(look, lens, characters, page)
-        return lines
-    if len(looks) > 1:
-        return compare(looks, view, page)
-    return render(looks[0], view, page)
-
-
-def _written(
-    opened: list[Saved],
-    looks: list[Selection],
-    form: Literal["json", "csv", "npz", "html"] | Figure,
-    asked: tuple[str | None, str | None],
-    view: View,
-    scale: Scale,
-    ascii_only: bool,
-) -> bytes:
-    """What a file gets. Raises ConfigError where two checkpoints do not go into the form."""
-    from gpt.view.files import exports
-    from gpt.view.terminal.next_character import lens_record
-
-    if form == "npz":
-        return exports.to_npz([look.attention for look in looks])
-    if form == "csv":
-        return exports.to_csv(looks).encode()
-    if form == "html":
-        return _page(opened, looks, *asked).encode()
-    if form == "json":
-        records = []
-        for each, look in zip(opened, looks, strict=True):
-            records.append(exports.record(look, each.origin))
-            if view == "lens":
-                lens = each.model.lens(look.attention)
-                records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
-        return exports.to_json(records).encode()
-    return _figure(looks, form, scale, ascii_only)
-
-
-def _page(opened: list[Saved], looks: list[Selection], layer: str | None, head: str | None) -> str:
-    """layer and head: as the user gave them; without them, `opening` chooses."""
-    from gpt.view.page.page import Start, Subject, build_page, opening
-
-    subjects = []
-    for each, look in zip(opened, looks, strict=True):
-        model, attention = each.model, look.attention
-        found = (attention, model.lens(attention), model.vocabulary.characters)
-        subjects.append(Subject(look.name, *found, model.measures(attention), each.origin))
-    chosen = looks[0]
-    first = chosen.heads[0]
-    if first == "mean" or first == "rollout":
-        start = Start(chosen.layers[0], first, chosen.stage)
-    else:
-        # Of two models, the one with fewer heads, as both need the head; if equal, the second.
-        fewest = min(reversed(subjects), key=_count_heads)
-        wanted = [int(each) if each and each.isdecimal() else None for each in (layer, head)]
-        start = opening(fewest.measures, wanted[0], wanted[1], chosen.stage)
-        if start.why and len(subjects) > 1:
-            start = replace(start, why=f"in {fewest.name}, {start.why}")
-    title = " and ".join(look.name for look in looks)
-    run = opened[0].name
-    return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
-
-
-def _count_heads(subject: Subject) -> int:
-    return sum(len(layer.weights) for layer in subject.attention.layers)
-
-
-def _figure(looks: list[Selection], form: Figure, scale: Scale, ascii_only: bool) -> bytes:
-    from gpt.view.figure.figure import to_figure
-
-    if len(looks) > 1:
-        raise ConfigError(f"--format: {form} shows one checkpoint; compare with html, text or json")
-    drawn, warnings = to_figure(looks[0], form, scale, ascii_only)
-    for warning in warnings:
-        console.say(f"warning: {warning}")
-    return drawn

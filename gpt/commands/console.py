@@ -12,11 +12,10 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
@@ -25,14 +24,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from gpt.view.terminal.lines import Page
-
 CHUNK = 2**16  # bytes of a text read at once
-WIDE = 200  # cells of a line that no terminal limits
+WIDE = 200  # cells of a line where there is no terminal
 
 
 class ReaderLeft(Exception):
-    """Nobody reads stdout any more. Not an OSError: Typer has an exit code of its own for those."""
+    """The reader of stdout has closed it. Not an OSError: Typer has its own exit code for those."""
 
 
 def say_error(message: str) -> None:
@@ -40,35 +37,29 @@ def say_error(message: str) -> None:
     say("gptx: error: " + "; ".join(part.strip() for part in message.splitlines() if part.strip()))
 
 
-def say(line: str = "") -> None:
+def say(line: str) -> None:
     """A line on stderr, on a terminal broken between words; a closed stderr is ignored."""
     line = one_line(line)
-    _print_aside(_wrapped(line, aside_width()) if sys.stderr.isatty() else line)
+    _print_aside(_wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line)
 
 
 def one_line(text: str) -> str:
     """The text with newlines and control characters escaped: a file's name may hold them."""
     if text.isprintable():
         return text
-    from gpt.view.characters import escape  # brings rich, which most commands can do without
+    from gpt.view.characters import escape  # imports rich, which most commands do not need
 
     return escape(text).replace("\n", "\\n")
 
 
 def _print_aside(text: str) -> None:
-    try:
+    with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
-    except OSError:
-        return
 
 
 def tell(message: str) -> None:
     """A line to stdout, on a terminal broken between words. Raises StorageError."""
-    if sys.stdout.isatty():
-        from gpt.view.characters import escape
-
-        message = _wrapped(escape(message), shutil.get_terminal_size().columns)
-    write(message + "\n")
+    stream(_wrapped(message, width(sys.stdout) or WIDE) if sys.stdout.isatty() else message)
 
 
 def _wrapped(text: str, width: int) -> str:
@@ -92,11 +83,11 @@ def _wrapped(text: str, width: int) -> str:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Writing to stdout: a reader who left is quiet, a full disk is an error."""
+    """Turns errors of writing to stdout into ReaderLeft (a closed pipe) or StorageError."""
     try:
         yield
     except OSError as error:
-        # Drop what could not be written, or the interpreter tries it again on its way out.
+        # Drop what could not be written; else the interpreter tries to write it again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error
@@ -104,32 +95,25 @@ def writing() -> Iterator[None]:
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def write(text: str) -> None:
-    """Raw UTF-8 text to stdout, at once. Raises StorageError."""
-    deliver(text.encode("utf-8", "surrogatepass"))
+def write(text: str, output: Path | None = None) -> None:
+    """UTF-8 text as it is to stdout or the file, at once. Raises StorageError, ConfigError."""
+    deliver(text.encode("utf-8", "surrogatepass"), output)
 
 
 def speaks_utf8() -> bool:
-    """Whether stdout says that it takes UTF-8."""
+    """Whether the encoding of stdout is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
 
 
-def page_width() -> int | None:
-    """Cells that a line of stdout may have; None in a pipe, unless COLUMNS says otherwise."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+def width(stream: TextIO) -> int | None:
+    """Cells that a line of stdout or stderr may have; None in a pipe if COLUMNS is not set."""
+    if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
 
 
-def aside_width() -> int:
-    """Cells that a line of stderr may have; plenty when it is not a terminal."""
-    if sys.stderr.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return shutil.get_terminal_size().columns
-    return WIDE
-
-
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """A text to stdout as it comes, and a newline: harmless on a terminal, raw in a pipe.
+    """A text to stdout as it comes, then a newline; a terminal gets control characters escaped.
 
     The newline also comes after Ctrl-C.
     """
@@ -171,87 +155,53 @@ def _is_stdout(path: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Output:
-    """Where a command's answer goes, and how text is drawn. path: a file; None is stdout."""
+def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
+    """A line of JSON for each record, to stdout or the file. Raises StorageError."""
+    import json
 
-    path: Path | None = None
-    ascii_only: bool = False
-    color: str = "auto"
-
-    def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, in ASCII if the terminal needs it; files need neither."""
-        from gpt.view.terminal.lines import Page
-
-        signs = self.ascii_only or not (self.path or speaks_utf8())
-        return Page(None if self.path else page_width(), signs, **drawing)
-
-    def lines(self, lines: Iterable[Text]) -> None:
-        deliver_lines(lines, self.path, self.color)
-
-    def json(self, *records: Mapping[str, Any]) -> None:
-        """A line of JSON for each record."""
-        import json
-
-        lines = (json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records)
-        self.text("".join(f"{line}\n" for line in lines))
-
-    def text(self, text: str) -> None:
-        deliver(text.encode("utf-8", "surrogatepass"), self.path)
+    lines = (json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records)
+    write("".join(f"{line}\n" for line in lines), output)
 
 
-def write_json(*records: Mapping[str, Any]) -> None:
-    """A line of JSON on stdout for each record. Raises StorageError."""
-    Output().json(*records)
-
-
-def deliver_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
+def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     """rich lines, never wrapped, to stdout or plain to a file; color: auto, always, never."""
     color = "never" if output and color == "auto" else color
-    deliver(_drawn(lines, sys.stdout, color, soft_wrap=True).encode(), output)
+    deliver(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
 
 
 def show(renderable: RenderableType) -> None:
     """A rich table to stdout; in a pipe as wide as it needs."""
-    text = _drawn([renderable], sys.stdout, "auto", width=page_width() or WIDE)
+    text = _drawn([renderable], _console(sys.stdout, cells=width(sys.stdout) or WIDE))
     write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
 def show_aside(renderable: RenderableType) -> None:
     """A rich renderable to stderr."""
-    text = _drawn([renderable], sys.stderr, "auto", width=aside_width())
+    text = _drawn([renderable], _console(sys.stderr, cells=width(sys.stderr) or WIDE))
     for line in text.splitlines():
         _print_aside(line.rstrip())
 
 
-def _drawn(
-    renderables: Iterable[RenderableType],
-    stream: Any,
-    color: str,
-    width: int | None = None,
-    soft_wrap: bool = False,
-) -> str:
-    """What rich would write to the stream, as text; NO_COLOR is honoured."""
-    canvas = StringIO()
-    console = _console(canvas, stream, color, width)
-    for renderable in renderables:
-        console.print(renderable, soft_wrap=soft_wrap)
-    return canvas.getvalue()
+def _drawn(lines: Iterable[RenderableType], console: Console, soft_wrap: bool = False) -> str:
+    with console.capture() as written:
+        for line in lines:
+            console.print(line, soft_wrap=soft_wrap)
+    return written.get()
 
 
 def colours(color: str) -> bool:
     """Whether what goes to stdout will have colours."""
-    console = _console(StringIO(), sys.stdout, color)
+    console = _console(sys.stdout, color)
     return console.color_system is not None and not console.no_color
 
 
-def _console(canvas: StringIO, stream: Any, color: str, width: int | None = None) -> Console:
-    """rich's, writing to `canvas` as it would to the stream."""
+def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> Console:
+    """A rich console with the colours of the stream; NO_COLOR is honoured."""
     from rich.console import Console
 
     return Console(
-        file=canvas,
-        width=width,
+        file=StringIO(),  # not the stream: its encoding does not change what is drawn
+        width=cells,
         force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
         color_system="truecolor" if color == "always" else "auto",
         no_color=False if color == "always" else None,
@@ -265,8 +215,8 @@ def _console(canvas: StringIO, stream: Any, color: str, width: int | None = None
 def read_text(path: str) -> str:
     """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
 
-    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). These are found
-    while it is read, so that a device without an end is not read for ever.
+    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). It stops at
+    the first error, so that it does not read an endless device for ever.
     """
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")

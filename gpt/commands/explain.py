@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console, shared
-from gpt.errors import ConfigError, NumericsError, TextError
+from gpt.errors import ConfigError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS
 
 if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson
-    from gpt.loading import Saved
-    from gpt.storage.model_file import StoredModel
 
 CHOICES = (*LESSONS, "mine", "all")
+FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
 
 LAST_SEED = 2**63 - 1
 
@@ -37,202 +36,158 @@ def chosen_lesson(name: str) -> str:
 
 
 def offered_lessons(incomplete: str) -> list[str]:
-    """What a shell may complete."""
+    """The lessons whose names begin so, for the shell's completion."""
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
-def explain(
-    context: typer.Context,
+class Explain(shared.DrawingCommand):
+    """Attention one idea at a time: worked examples, every number shown and checked."""
+
     lesson: Annotated[
         str | None,
         typer.Argument(
-            help=f"{', '.join(LESSONS)}; mine: your newest run; all: but mine.",
+            help=f"{', '.join(LESSONS)}; mine: your newest run; all: every lesson but mine.",
             show_default="their list",
             autocompletion=offered_lessons,
         ),
-    ] = None,
+    ] = None
     text: Annotated[
         str | None,
-        typer.Option(
-            help="Your own words; a single one is taken by characters; - reads stdin.",
-            show_default="the lesson's",
-        ),
-    ] = None,
+        "Your own words; a single one is split into characters; - reads stdin.",
+        "the lesson's",
+    ] = None
     embeddings: Annotated[
         str | None,
-        typer.Option(
-            help="File with a row of numbers for each word: JSON, or a line a row with commas or "
-            "spaces between, its word first or not; - reads stdin.",
-            show_default="random for your own words",
-        ),
-    ] = None,
+        "File with a row of numbers for each word: JSON, or text with a line for each row, "
+        "separated by commas or spaces, with or without its word in front; - reads stdin.",
+        "random for your own words",
+    ] = None
     seed: Annotated[
         int | None,
-        typer.Option(help="Of random numbers.", min=0, show_default="the lesson's"),
-    ] = None,
-    run: shared.RunName = None,
-    step: shared.Step = "best",
-    layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0,
-    head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0,
-    unknown: shared.Unknown = "error",
-    full: Annotated[
-        bool, typer.Option("--full", help="All rows and columns of long tables, as in JSON.")
-    ] = False,
-    digits: shared.Digits = 4,
-    output: Annotated[
-        Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")
-    ] = None,
-    ascii_only: shared.Ascii = False,
-    color: shared.Color = "auto",
-    checkpoints: shared.Checkpoints = Path("checkpoints"),
-    config: shared.ConfigFile = None,
+        typer.Option(help="Of the random numbers.", min=0, show_default="the lesson's"),
+    ] = None
+    layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0
+    head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0
+    full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
+    digits: shared.Digits = 4
+    output: Annotated[Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")] = (
+        None
+    )
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout: a lesson a line, each a document.")
-    ] = False,
-) -> None:
-    """Attention one idea at a time: worked examples, every number shown and checked."""
-    form = "json" if as_json else _form_of(output)
-    answer = console.Output(output, ascii_only, color)
-    if seed is not None and seed > LAST_SEED:
-        raise ConfigError(f"--seed: {seed} is not in [0, 2^63)")
-    name = None if lesson is None else chosen_lesson(lesson)
-    _refuse_what_would_be_ignored(shared.typed(context), name, text, form)
-    if name is None:
-        _list(form, answer)
-        if form == "text":
-            console.say("next   gptx explain simple")
-        return
-    made_by: dict[str, Any] = {}
-    if name == "mine":
-        opened, chosen = _opened(checkpoints, run, step, text, layer, head, unknown)
-        lessons = [opened.model.explain(chosen, layer, head)]
-        made_by = {"text": chosen, "layer": layer, "head": head, **opened.origin}
-    else:
-        lessons = list(_played(name, text, embeddings, seed))
-    _write(lessons, made_by, form, answer, digits, full)
-    if failed := {check for each in lessons for check in each.failed}:
-        raise NumericsError(
-            f"a check failed: {', '.join(sorted(failed))}; do not trust these numbers"
+        bool, typer.Option("--json", help="JSON on stdout: a line for each lesson.")
+    ] = False
+
+    def execute(self) -> None:
+        form = self.form(FORMS)
+        if self.seed is not None and self.seed > LAST_SEED:
+            raise ConfigError(f"--seed: {self.seed} is not in [0, 2^63)")
+        name = None if self.lesson is None else chosen_lesson(self.lesson)
+        self._check_options(name, form)
+        if name is None:
+            self._list(form)
+            return
+        made_by: dict[str, Any] = {}
+        if name == "mine":
+            lesson, made_by = self._own_model()
+            lessons = [lesson]
+        else:
+            lessons = self._tutorials(LESSONS if name == "all" else (name,))
+        self._write(lessons, made_by, form)
+        shared.require_passed(check for each in lessons for check in each.failed)
+
+    def _check_options(self, lesson: str | None, form: str) -> None:
+        """Raises ConfigError for options that have no effect on the lesson."""
+        given = self.typed()
+        unused: tuple[str, ...] = OF_MINE
+        advice = "only changes the lesson mine; leave it out"
+        if lesson is None:
+            unused = ("text", *OF_LESSONS, *OF_MINE, "digits", "full")
+            advice = "name a lesson with it, as in: gptx explain simple"
+        elif lesson == "mine":
+            unused, advice = OF_LESSONS, "does not change the lesson mine; leave it out"
+        drawn = self.text is not None and "embeddings" not in given
+        shared.refuse(
+            *((name in given, f"--{name}: {advice}") for name in unused),
+            (
+                lesson is None and form == "md",
+                "--output: a Markdown page needs a lesson; name one, or all",
+            ),
+            (
+                lesson == "mistakes" and "embeddings" in given,
+                "--embeddings: the lesson mistakes makes its own, 32 wide; leave it out",
+            ),
+            (
+                lesson in ("simple", "shiny") and "seed" in given and not drawn,
+                f"--seed: {lesson} uses random numbers only for --text without --embeddings",
+            ),
         )
 
+    def _own_model(self) -> tuple[Lesson, dict[str, Any]]:
+        """The lesson mine, and its origin. Raises GptxError before any note is printed."""
+        from gpt.explain.own_model import must_be_there, must_fit
+        from gpt.loading import find
 
-def _form_of(output: Path | None) -> str:
-    """text, json or md, by a file's ending. Raises ConfigError."""
-    ending = output.suffix.lower() if output else ""
-    forms = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
-    if ending not in forms:
-        raise ConfigError(f"--output: lessons are told as .txt, .json or .md, not as {ending}")
-    return forms[ending]
-
-
-def _refuse_what_would_be_ignored(
-    given: dict[str, Any], lesson: str | None, text: str | None, form: str
-) -> None:
-    """Raises ConfigError for options that have no effect on the lesson."""
-    if lesson is None:
-        for name in ("text", *OF_LESSONS, *OF_MINE, "digits", "full"):
-            if name in given:
-                raise ConfigError(f"--{name}: name a lesson with it, as in: gptx explain simple")
-        if form == "md":
-            raise ConfigError("--output: a page holds lessons; name one, or all")
-        return
-    for name in OF_LESSONS if lesson == "mine" else OF_MINE:
-        if name in given:
-            whose = "does not change" if lesson == "mine" else "only changes"
-            raise ConfigError(f"--{name}: {whose} the lesson mine; leave it out")
-    if "embeddings" in given and lesson == "mistakes":
-        raise ConfigError("--embeddings: the lesson mistakes makes its own, 32 wide; leave it out")
-    drawn = text is not None and "embeddings" not in given
-    if "seed" in given and lesson in ("simple", "shiny") and not drawn:
-        raise ConfigError(f"--seed: nothing is random in {lesson}, but words of --text alone")
-
-
-def _opened(
-    checkpoints: Path,
-    run: str | None,
-    step: str,
-    text: str | None,
-    layer: int,
-    head: int,
-    unknown: str,
-) -> tuple[Saved, str]:
-    """The checkpoint, and the text without unknown characters. Refuses before any note is printed.
-
-    Raises GptxError.
-    """
-    from gpt.explain.own_model import must_be_there, must_fit
-
-    def check(stored: StoredModel) -> None:
-        nonlocal text
-        must_be_there(stored.config, layer, head)
-        text = console.read_text("-") if text == "-" else text
+        opened = find(self.checkpoints, self.run, self.step)
+        stored = opened.stored
+        must_be_there(stored.config, self.layer, self.head)
+        text = shared.one_text({"--text": self.text})
         if text is not None:
-            must_fit(stored.config, len(stored.vocabulary.encode(text, unknown)))
+            must_fit(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
+        self.announced(opened, self.run)
+        text = self.text_for(opened.model, text)
+        lesson = opened.model.explain(text, self.layer, self.head)
+        place = {"layer": self.layer, "head": self.head}
+        return lesson, {"text": text, **place, **opened.origin}
 
-    opened = shared.open_run(checkpoints, run, step, check=check)
-    chosen = shared.text_or_example(opened.model, {"--text": text})
-    return opened, shared.known_text(opened.model, chosen, unknown)
+    def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
+        """The lessons. Raises ConfigError for words and numbers that do not fit."""
+        from gpt.explain import catalogue
+        from gpt.explain.embeddings import read_embeddings, words_of
 
+        if self.text == self.embeddings == "-":
+            raise ConfigError("--text and --embeddings: only one of them can read standard input")
+        words = rows = None
+        text = shared.one_text({"--text": self.text})
+        if text is not None:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:  # how Python holds a byte that is not UTF-8
+                raise TextError(f"--text: invalid UTF-8 at character {error.start}") from None
+            words = words_of(text)
+        if self.embeddings is not None:
+            source = "(standard input)" if self.embeddings == "-" else self.embeddings
+            named, rows = read_embeddings(console.read_text(self.embeddings), source)
+            if words and named:
+                raise ConfigError(f"--text: {source} contains words, too; leave one of them out")
+            words = words or named
+        materials = [catalogue.material(name, words, rows, self.seed) for name in lessons]
+        return [catalogue.lesson(*each) for each in zip(lessons, materials, strict=True)]
 
-def _played(
-    lesson: str, text: str | None, embeddings: str | None, seed: int | None
-) -> Iterator[Lesson]:
-    """The lesson, or all of them. Raises ConfigError for words and numbers that do not fit."""
-    from gpt.explain import catalogue
-    from gpt.explain.embeddings import read_embeddings, words_of
+    def _list(self, form: str) -> None:
+        """The lessons, a line each."""
+        about = ABOUT | {"mine": ABOUT_MINE}
+        if form == "json":
+            self.write_json(*({"lesson": name, "about": text} for name, text in about.items()))
+            return
+        from gpt.view.terminal.lesson import list_lines
 
-    if text == embeddings == "-":
-        raise ConfigError("--text and --embeddings: only one of them can read standard input")
-    words = rows = None
-    if text is not None:
-        text = console.read_text("-") if text == "-" else text
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # how Python holds a byte that is not UTF-8
-            raise TextError(f"--text: invalid UTF-8 at character {error.start}") from None
-        words = words_of(text)
-    if embeddings is not None:
-        source = "(standard input)" if embeddings == "-" else embeddings
-        named, rows = read_embeddings(console.read_text(embeddings), source)
-        if words and named:
-            raise ConfigError(f"--text: {source} names its words; leave one of them out")
-        words = words or named
-    for name in LESSONS if lesson == "all" else (lesson,):
-        yield catalogue.lesson(name, catalogue.material(name, words, rows, seed))
+        self.write_lines(list_lines(about, self.page()))
+        console.say("next   gptx explain simple")
 
+    def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
+        """Writes the lessons in a form; all of them in Markdown are one page with a title."""
+        if form == "text":
+            from rich.text import Text
 
-def _list(form: str, answer: console.Output) -> None:
-    """The lessons, a line each."""
-    about = ABOUT | {"mine": ABOUT_MINE}
-    if form == "json":
-        answer.json(*({"lesson": name, "about": text} for name, text in about.items()))
-        return
-    from gpt.view.terminal.lesson import list_lines
+            from gpt.view.terminal.lesson import lesson_lines
 
-    answer.lines(list_lines(about, answer.page()))
+            page = self.page(precision=self.digits)
+            lines = [(*lesson_lines(each, page, self.full), Text()) for each in lessons]
+            self.write_lines([line for each in lines for line in each][:-1])
+            return
+        from gpt.view.files.lessons import lesson_record, lessons_markdown
 
-
-def _write(
-    lessons: list[Lesson],
-    made_by: dict[str, Any],
-    form: str,
-    answer: console.Output,
-    digits: int,
-    full: bool,
-) -> None:
-    """The lessons in a form."""
-    if form == "text":
-        from rich.text import Text
-
-        from gpt.view.terminal.lesson import lesson_lines
-
-        page = answer.page(precision=digits)
-        lines = [line for each in lessons for line in (*lesson_lines(each, page, full), Text())]
-        answer.lines(lines[:-1])
-        return
-    from gpt.view.files.lessons import lesson_record, lessons_markdown
-
-    if form == "json":
-        answer.json(*(lesson_record(each, made_by) for each in lessons))
-    else:
-        answer.text(lessons_markdown(lessons, digits, full))
+        if form == "json":
+            self.write_json(*(lesson_record(each, made_by) for each in lessons))
+        else:
+            self.write_text(lessons_markdown(lessons, self.digits, self.full))

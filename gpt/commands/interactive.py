@@ -6,16 +6,15 @@ What is typed is added to the text, and the model goes on; a line that begins wi
 from __future__ import annotations
 
 import os
-import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt.commands import console, shared
-from gpt.commands.program import explained
+from gpt.commands.program import explained, graceful
+from gpt.commands.shared import refuse
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
@@ -24,7 +23,7 @@ from gpt.storage.files import storage_errors
 if TYPE_CHECKING:
     from gpt.trained import TrainedGPT
 
-SETTINGS = tuple(field.name for field in fields(SampleConfig) if field.name != "n")
+SETTINGS = tuple(each.name for each in fields(SampleConfig) if each.name != "n")
 OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]
 HELP = {
     "Enter": "the model goes on; Ctrl-C stops it there",
@@ -45,74 +44,74 @@ COMMANDS = (*BARE, "save", "save!", "stop")
 LONGEST_TURN = 10_000_000  # characters: they are held, and shown again
 
 
+@dataclass
 class Talk:
     """The text so far, how it goes on, and the turns that can be taken back."""
 
-    def __init__(
-        self,
-        model: TrainedGPT,
-        settings: SampleConfig,
-        stops: Sequence[str] = (),
-        begin: str = "",
-        unknown: str = "error",
-    ) -> None:
-        if settings.length > LONGEST_TURN:
+    model: TrainedGPT
+    settings: SampleConfig
+    stops: tuple[str, ...] = ()
+    text: str = ""
+    unknown: str = "error"
+    before: list[str] = field(default_factory=list)  # the text before each turn
+    drawn: int = 0  # turns of the model so far: each draws its own random numbers
+    stopped: str | None = None  # before which the text ends; Enter goes on past it
+    saved: set[Path] = field(default_factory=set)  # files that hold the text
+
+    def __post_init__(self) -> None:
+        if self.settings.length > LONGEST_TURN:
             raise ConfigError(f"--length: at most {LONGEST_TURN:,} characters a turn with -i")
-        self.model, self.settings, self.stops = model, replace(settings, n=1), tuple(stops)
-        self.text = begin
-        self._unknown = unknown
-        self._before: list[str] = []  # the text before each turn
-        self._drawn = 0  # turns of the model so far: each draws its own random numbers
-        self._stopped: str | None = None  # before which the text ends; Enter goes on past it
-        self._saved: set[Path] = set()
+        self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
-        """A line of the user's; False when it ends the talk. Raises GptxError: nothing changed."""
+        """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
         if line.startswith("/") and not line.startswith("//"):
-            return self._command(*line[1:].partition(" ")[::2])
+            name, _, raw = line[1:].partition(" ")
+            try:
+                return self._command(name.strip(), raw, raw.strip())
+            except ConfigError as error:
+                raise ConfigError(f"/{name.strip()}: {error.reason}") from None
         added = shared.known_text(
-            self.model, line[1:] if line.startswith("//") else line, self._unknown
+            self.model, line[1:] if line.startswith("//") else line, self.unknown
         )
-        self._before.append(self.text)
+        self.before.append(self.text)
         self.text += added
         self._go_on(added)
         return True
 
     def _go_on(self, added: str) -> None:
-        """The model's turn, shown as it comes."""
-        settings = replace(self.settings, seed=(self.settings.seed + self._drawn) % 2**63)
-        self._drawn += 1
-        past, self._stopped = None if added else self._stopped, None
-        with _interruptible() as interrupted:
+        """Lets the model write, and shows its text as it comes."""
+        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
+        self.drawn += 1
+        past, self.stopped = None if added else self.stopped, None
+        interrupted: list[str] = []
+        with graceful(interrupted.append, "SIGINT"):
             samples = self.model.stream(self.text, settings, self.stops, past=past)
 
             def gained() -> Iterator[str]:
                 for (piece,) in samples:
                     self.text += piece
                     yield piece
-                    if interrupted():
+                    if interrupted:
                         return
 
             console.stream(added, gained())
-        (self._stopped,) = samples.stopped
-        if self._stopped is not None:
-            console.say(f"stopped at {_shown(self._stopped)}")
+        (self.stopped,) = samples.stopped
+        if self.stopped is not None:
+            console.say(f"stopped at {_shown(self.stopped)}")
 
-    def _command(self, name: str, raw: str) -> bool:
-        name, value = name.strip(), raw.strip()
-        if name in BARE and value:
-            hint = f"; /{value} changes one" if name == "set" else ""
-            raise ConfigError(f"/{name}: takes nothing after it{hint}")
+    def _command(self, name: str, raw: str, value: str) -> bool:
+        hint = f"; /{value} changes one" if name == "set" else ""
+        refuse((name in BARE and bool(value), f"takes nothing after it{hint}"))
         if name == "quit":
             return False
         if name == "undo":
-            if not self._before:
-                raise ConfigError("/undo: there is nothing to take back")
-            self.text, self._stopped = self._before.pop(), None
-            console.stream(_end_of(self.text))
+            refuse((not self.before, "there is nothing to take back"))
+            self.text, self.stopped = self.before.pop(), None
+            console.stream("\n".join(self.text.split("\n")[-3:]))
         elif name == "new":
-            self._before.append(self.text)
-            self.text, self._stopped = "", None
+            self.before.append(self.text)
+            self.text, self.stopped = "", None
         elif name == "show":
             console.stream(self.text)
         elif name in ("save", "save!"):
@@ -126,44 +125,42 @@ class Talk:
         elif name == "set":
             console.say(self.described())
         else:
-            self._set(name, value)
+            self._set(name.replace("-", "_"), value)
         return True
 
     def _save(self, name: str, value: str) -> None:
-        """Writes the text into a file that is new, or its own, or may be replaced."""
-        if not value:
-            raise ConfigError(f"/{name}: name a file")
-        if not self.text:
-            raise ConfigError(f"/{name}: the text is empty; nothing was written")
+        """Writes the text into a file. /save replaces only a file that it wrote before."""
         from gpt.view.words import counted
+
+        refuse(
+            (not value, "name a file"),
+            (not self.text, "the text is empty; nothing was written"),
+        )
 
         try:
             path = Path(value).expanduser()
         except RuntimeError:
             user = Path(value).parts[0]
-            raise ConfigError(
-                f"/{name}: {user} is not the home of a user; give another name"
-            ) from None
+            raise ConfigError(f"{user} is not the home of a user; give another name") from None
         with storage_errors(f"write {value}"):
-            if name == "save" and os.path.isfile(path) and path.resolve() not in self._saved:
-                raise ConfigError(f"/save: {value} is there already; /save! {value} replaces it")
-            console.deliver(self.text.encode("utf-8", "surrogatepass"), path)
-            self._saved.add(path.resolve())
+            foreign = os.path.isfile(path) and path.resolve() not in self.saved
+            advice = f"{value} is there already; /save! {value} replaces it"
+            refuse((name == "save" and foreign, advice))
+            console.write(self.text, path)
+            self.saved.add(path.resolve())
         console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
 
     def _set_stop(self, raw: str) -> None:
-        """One stop text, exactly as typed; "none" takes all away; nothing shows them."""
+        """Sets one stop text, exactly as typed; "none" removes all; without a text, shows them."""
         if raw:
             none = raw.strip() == "none"
             self.stops = () if none else shared.checked_stops(self.model, (raw,), "/stop")
-            self._stopped = None
+            self.stopped = None
         console.say(self.described() if raw else f"stop {_listed(self.stops)}")
 
-    def _set(self, typed: str, value: str) -> None:
-        """Changes a setting, or shows it. Raises ConfigError for what is unknown or wrong."""
-        name = typed.replace("-", "_")
-        if name not in SETTINGS:
-            raise ConfigError(f"/{typed}: no such command; /help lists them")
+    def _set(self, name: str, value: str) -> None:
+        """Changes a setting, or shows it. Raises ConfigError for an unknown name or wrong value."""
+        refuse((name not in SETTINGS, "no such command; /help lists them"))
         if not value:
             console.say(_setting(name, getattr(self.settings, name)))
             return
@@ -173,24 +170,21 @@ class Talk:
             try:
                 number = int(value) if kind in (int, int | None) else float(value)
             except ValueError:
-                raise ConfigError(f"/{typed}: {value!r} is not a number") from None
-        if name == "length" and number > LONGEST_TURN:
-            raise ConfigError(f"/{typed}: at most {LONGEST_TURN:,} characters a turn")
-        try:
-            self.settings = replace(self.settings, **{name: number})
-        except ConfigError as error:
-            raise ConfigError(f"/{typed}: {error.reason}") from None
+                raise ConfigError(f"{value!r} is not a number") from None
+        too_long = name == "length" and number > LONGEST_TURN
+        refuse((too_long, f"at most {LONGEST_TURN:,} characters a turn"))
+        self.settings = replace(self.settings, **{name: number})
         console.say(self.described())
 
     def described(self) -> str:
-        """The settings that are set."""
+        """The settings that have a value, on one line."""
         values = {name: getattr(self.settings, name) for name in SETTINGS}
         told = [_setting(name, value) for name, value in values.items() if value is not None]
         return " · ".join([*told, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
 
 
 def talk(talk: Talk, title: str) -> None:
-    """Takes lines from the terminal until the user ends it; no error ends it."""
+    """Reads lines from the terminal until the user ends the session; no error ends it."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.key_binding import KeyBindings
@@ -228,17 +222,6 @@ def talk(talk: Talk, title: str) -> None:
             console.say_error(explained(error)[1] + kept)
 
 
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """While inside, Ctrl-C is only noted."""
-    noted: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
-    try:
-        yield lambda: bool(noted)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
 def _setting(name: str, value: float | None) -> str:
     shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return f"{flag_of(name)[2:]} {shown}"
@@ -253,8 +236,3 @@ def _shown(stop: str) -> str:
     from gpt.view.characters import label
 
     return f"'{''.join(map(label, stop))}'"
-
-
-def _end_of(text: str) -> str:
-    """The last lines, so that one sees where the text stands."""
-    return "\n".join(text.split("\n")[-3:])

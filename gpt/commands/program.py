@@ -1,4 +1,4 @@
-"""The program's edges: standard streams, exit codes, errors as one line, signals.
+"""How the program runs a command: standard streams, exit codes, errors as one line, signals.
 
 Importing this imports neither numpy nor torch.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from gpt.commands.console import ReaderLeft, say_error, writing
-from gpt.commands.shared import RENAMED, plain
+from gpt.commands.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
 from gpt.errors import ConfigError, GptxError
 
@@ -32,7 +32,7 @@ def run(app: typer.Typer) -> None:
 
     GPTX_DEBUG=1 shows the traceback instead.
     """
-    _open_what_is_closed()
+    _reopen_closed_streams()
     _allow_for_narrow_terminals()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
@@ -78,7 +78,7 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals() -> None:
-    """COLUMNS=0 counts as unknown, a width below NARROWEST as NARROWEST: tables need that much."""
+    """Ignores COLUMNS=0, and makes the width at least NARROWEST, which tables need."""
     if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
     if shutil.get_terminal_size().columns < NARROWEST:
@@ -90,11 +90,11 @@ def is_follower() -> bool:
     return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
 
-def _open_what_is_closed() -> None:
-    """A standard stream that the shell has closed (`>&-`) becomes one that can be asked.
+def _reopen_closed_streams() -> None:
+    """Opens devnull in place of each standard stream that the shell has closed (`>&-`).
 
-    Writing to stdout then fails as to any output that cannot be written; what would go to stderr
-    is dropped, and stdin is at its end.
+    Writing to stdout then fails with an OSError, writing to stderr has no effect, and stdin is
+    empty.
     """
     for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -120,7 +120,8 @@ def explained(error: Exception) -> tuple[int, str]:
         spelling = getattr(error, "option_name", None)
         if spelling and context and (new := _new_name(spelling, context.command)):
             message = f"No such option: {spelling}; use {new} instead"
-        if message.startswith("Got unexpected extra") and _takes_text(context):
+        takes_text = context and any(each.name == "text" for each in context.command.params)
+        if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
         return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
     if isinstance(error, MemoryError):
@@ -134,21 +135,14 @@ def _new_name(spelling: str, command: Any) -> str:
     return new if any(new in each.opts for each in command.params) else ""
 
 
-def _takes_text(context: Any) -> bool:
-    """Whether the command's argument is a text."""
-    return context is not None and any(each.name == "text" for each in context.command.params)
-
-
 @contextmanager
-def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
-    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` with its name.
+def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
+    """While inside, the first of these signals calls `stop` with its name; a second one ends all.
 
-    The signal's number appears in the yielded list. A second one ends the program at once.
+    signals: their names; those that the system lacks, and those ignored so far (nohup), are not
+    handled.
     """
-    received: list[int] = []
-    numbers = [
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-    ]
+    numbers = [getattr(signal, name) for name in signals if hasattr(signal, name)]
     previous = {number: signal.getsignal(number) for number in numbers}
 
     def restore() -> None:
@@ -156,14 +150,13 @@ def graceful(stop: Callable[[str], None]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
     def on_signal(number: int, _: object) -> None:
-        received.append(number)
         restore()
         stop(signal.Signals(number).name)
 
-    for number in numbers:
-        if previous[number] is not signal.SIG_IGN:  # nohup's choice stands
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
             signal.signal(number, on_signal)
     try:
-        yield received
+        yield
     finally:
         restore()

@@ -1,6 +1,6 @@
-"""What is shown while work is done, on stderr: a bar on a terminal, plain lines anywhere else.
+"""Shows the progress of work on stderr: a bar on a terminal, plain lines elsewhere.
 
-Of a training: its plan as a card, a line for each evaluation, and its result at the end.
+For a training: its plan as a card, a line for each evaluation, and the result at the end.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -20,6 +19,8 @@ from gpt.config.schedule import characters_read
 from gpt.storage import files
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from gpt.config import TrainConfig
     from gpt.storage.checkpoint import Checkpoint
     from gpt.storage.run import Run
@@ -31,7 +32,7 @@ CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
-def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> None:
+def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
     from gpt.view.terminal import lines, plan_card
 
@@ -75,7 +76,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any] = MappingProxyType({})) -> N
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """What the card says, for programs: every option, and what was counted and measured."""
+    """The plan as JSON: every option, and what was counted and measured."""
     from gpt.view.terminal import scores
 
     return {
@@ -98,7 +99,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training.events import Stopped
 
     reason = ""
-    with program.graceful(trainer.stop):
+    with program.graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
         for event in _reported(trainer) if trainer.ranks.first else trainer.events():
             if isinstance(event, Stopped):
                 reason = event.reason
@@ -116,31 +117,49 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
-    """The events, with one bar and a line an evaluation."""
+    """The events; shows a bar with the losses and the speed, and a line for each evaluation."""
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
     from gpt.view.terminal import training_lines
 
     run, recorded = trainer.run, trainer.config
     step_characters = recorded.batch_size * trainer.manifest.model.block_size
-    with TrainingBar(trainer.manifest.step, recorded.steps, step_characters) as bar:
+    val = best = ""
+    layout = "{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {desc}ETA {remaining}"
+    with _bar(layout, total=recorded.steps, initial=trainer.manifest.step) as bar:
         for event in trainer.events():
-            if isinstance(event, Stepped):
-                bar.step(event.step, event.loss, trainer.config.steps)
+            if isinstance(event, Stepped) and not bar.disable:
+                rate = bar.format_dict["rate"]
+                speed = f" {rate * step_characters / 1000:.1f}k char/s" if rate else ""
+                shown = f"loss {event.loss:.3f}{val}{best}{speed} "
+                bar.set_description_str(shown, refresh=False)
+                bar.total = trainer.config.steps
+                bar.update(event.step - bar.n)
             elif isinstance(event, Evaluated):
                 share = event.characters / event.of
-                bar.evaluated(event.val_loss, best=not event.since_best, share=share)
-                bar.say(training_lines.evaluation_line(**vars(event)))
+                val = f" val{f'({share:.0%})' if share < 1 else ''} {event.val_loss:.3f}"
+                best = best if event.since_best else f" best {event.val_loss:.3f}"
+                _say(bar, training_lines.evaluation_line(**vars(event)))
             elif isinstance(event, Evaluating):
-                bar.evaluating(event.share)
+                bar.set_description_str(f"evaluating the whole split: {event.share:.0%} ")
             elif isinstance(event, EvaluatedWhole):
-                bar.say(training_lines.whole_line(**vars(event)))
+                _say(bar, training_lines.whole_line(**vars(event)))
             elif isinstance(event, Saved):
                 if trainer.config != recorded:
                     recorded = trainer.config
                     _record_plan(run, recorded)
                 text = _short_sample(run, event.checkpoint)
-                bar.say(training_lines.sample_line(text, console.aside_width()))
+                _say(
+                    bar, training_lines.sample_line(text, console.width(sys.stderr) or console.WIDE)
+                )
             yield event
+
+
+def _say(bar: tqdm[NoReturn], line: str) -> None:
+    """A line that stays, above the bar."""
+    if bar.disable:
+        console.say(line)
+    else:
+        bar.write(console.one_line(line), file=sys.stderr)
 
 
 def _record_plan(run: Run, config: TrainConfig) -> None:
@@ -156,71 +175,12 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
 
 
 def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
-    """What the model writes by now. Opening it proves the file that has just been saved."""
+    """A text that the model writes now. Opening the checkpoint proves the file just saved."""
     from gpt.trained import TrainedGPT
 
     text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})
     return text
-
-
-class TrainingBar:
-    """A tqdm bar with the loss, the last and best validation loss, and the speed."""
-
-    def __init__(self, first_step: int, steps: int, step_characters: int) -> None:
-        from tqdm import tqdm
-
-        self._step_characters = step_characters
-        self._val = self._best = ""
-        # tqdm draws nothing at all when disabled; `say` then writes plain lines.
-        self._bar: Any = tqdm(
-            total=steps,
-            initial=first_step,
-            disable=not sys.stderr.isatty(),
-            file=sys.stderr,
-            dynamic_ncols=True,
-            leave=False,
-            bar_format="{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {desc}ETA {remaining}",
-        )
-
-    def __enter__(self) -> TrainingBar:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-
-    def step(self, step: int, loss: float, steps: int) -> None:
-        """One more step is done; `steps` is the number planned now."""
-        if self._bar.disable:
-            return
-        rate = self._bar.format_dict["rate"]
-        speed = f" {rate * self._step_characters / 1000:.1f}k char/s" if rate else ""
-        shown = f"loss {loss:.3f}{self._val}{self._best}{speed} "
-        self._bar.set_description_str(shown, refresh=False)
-        self._bar.total = steps
-        self._bar.update(step - self._bar.n)
-
-    def evaluating(self, share: float) -> None:
-        """Shows the share of the last evaluation that is done."""
-        self._bar.set_description_str(f"evaluating the whole split: {share:.0%} ")
-
-    def evaluated(self, val_loss: float, best: bool, share: float = 1.0) -> None:
-        """Shows a new validation loss beside the bar; share: part of the split that was read."""
-        self._val = f" val{f'({share:.0%})' if share < 1 else ''} {val_loss:.3f}"
-        if best:
-            self._best = f" best {val_loss:.3f}"
-
-    def say(self, line: str) -> None:
-        """A line that stays, above the bar."""
-        if self._bar.disable:
-            console.say(line)
-        else:
-            self._bar.write(console.one_line(line), file=sys.stderr)
 
 
 @contextmanager
@@ -229,15 +189,20 @@ def working(what: str = "") -> Iterator[Callable[[float], object]]:
 
     It appears after half a second. `what`: the name of the work.
     """
+    layout = f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
+    with _bar(layout, total=1.0, delay=0.5) as bar:
+        yield lambda share: bar.update(share - bar.n)
+
+
+def _bar(layout: str, **options: Any) -> tqdm[NoReturn]:
+    """A bar on stderr that disappears at the end; disabled if stderr is not a terminal."""
     from tqdm import tqdm
 
-    with tqdm(
-        total=1.0,
+    return tqdm(
         disable=not sys.stderr.isatty(),
         file=sys.stderr,
         dynamic_ncols=True,
         leave=False,
-        delay=0.5,
-        bar_format=f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}",
-    ) as bar:
-        yield lambda share: bar.update(share - bar.n)
+        bar_format=layout,
+        **options,
+    )

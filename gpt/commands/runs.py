@@ -2,86 +2,83 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands import console, shared
+from gpt.commands import console
+from gpt.commands.options import Command
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
     from gpt.storage.run import Run
 
 
-def runs(
-    name: Annotated[str | None, typer.Argument(help="One run's story.", show_default=False)] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte, prove every model's numbers.")
-    ] = False,
-    checkpoints: shared.Checkpoints = Path("checkpoints"),
-    as_json: shared.Json = False,
-) -> None:
-    """The runs; or one run's options, loss curve and samples."""
-    from gpt.storage.runs import all_runs, find_run
-    from gpt.view.terminal import runs as view
-    from gpt.view.terminal.training_lines import result
-    from gpt.view.words import counted
+class Runs(Command):
+    """List the runs, or show one run's options, loss curve and samples."""
 
-    if verify:
-        chosen = [find_run(checkpoints, name)] if name else all_runs(checkpoints)
-        _verify(chosen or [find_run(checkpoints)], as_json)
-        return
-    if name is None:
-        found = all_runs(checkpoints) or [find_run(checkpoints)]
-        rows, broken = view.readable(found)
-        for problem in broken:
-            console.say(f"warning: {problem}")
-        if as_json:
-            for run, manifest in rows:
-                console.write_json(result(run.name, manifest, ""))
+    name: Annotated[str | None, typer.Argument(help="A run to show.", show_default=False)] = None
+    verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
+
+    def execute(self) -> None:
+        from gpt.storage.runs import all_runs, find_run
+        from gpt.view.terminal import runs as view
+        from gpt.view.terminal.training_lines import result
+        from gpt.view.words import counted
+
+        if self.name is None:
+            found = all_runs(self.checkpoints) or [find_run(self.checkpoints)]
         else:
-            console.show(view.runs_table(rows, console.page_width()))
-        return
-    run = find_run(checkpoints, name)
-    manifest = run.last().manifest
-    logs = {}
-    for log in ("metrics", "samples"):
-        logs[log], damaged = run.read_log(log)
-        if damaged:
-            what = counted(damaged, "damaged line")
-            console.say(f"warning: {run.path / log}.jsonl: {what} left out")
-    metrics, samples = logs["metrics"], logs["samples"]
-    if as_json:
-        story = {**result(run.name, manifest, ""), "metrics": metrics, "samples": samples}
-        console.write_json(story)
-        return
-    console.show(view.story(run, manifest, metrics, samples))
-
-
-def _verify(runs: list[Run], as_json: bool) -> None:
-    """A line a checkpoint. Raises CheckpointError if one is damaged."""
-    from gpt.loading import open_model
-
-    found, damaged = 0, 0
-    for run in runs:
-        for path in run.step_paths():
-            step, problem = int(path.name[5:]), ""
-            try:
-                stored = run.verify(path)
-                if stored is None:  # a training has removed this step meanwhile
-                    continue
-                open_model(stored)
-            except CheckpointError as error:
-                problem = str(error)
-            found, damaged = found + 1, damaged + bool(problem)
-            if as_json:
-                record = {"run": run.name, "step": step, "whole": not problem, "problem": problem}
-                console.write_json(record)
+            found = [find_run(self.checkpoints, self.name)]
+        if self.verify:
+            self._verify(found)
+            return
+        if self.name is None:
+            rows, broken = view.readable(found)
+            for problem in broken:
+                console.say(f"warning: {problem}")
+            if self.as_json:
+                console.write_json(*(result(run.name, manifest, "") for run, manifest in rows))
             else:
-                console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
-    if damaged:
-        raise CheckpointError(
-            f"{damaged} of {found} checkpoints damaged; gptx train --resume goes on from the "
-            "newest whole one"
-        )
+                console.show(view.runs_table(rows, console.width(sys.stdout)))
+            return
+        (run,) = found
+        manifest = run.last().manifest
+        logs = {}
+        for log in ("metrics", "samples"):
+            logs[log], damaged = run.read_log(log)
+            if damaged:
+                what = counted(damaged, "damaged line")
+                console.say(f"warning: {run.path / log}.jsonl: {what} left out")
+        if self.as_json:
+            console.write_json({**result(run.name, manifest, ""), **logs})
+        else:
+            console.show(view.story(run, manifest, logs["metrics"], logs["samples"]))
+
+    def _verify(self, runs: list[Run]) -> None:
+        """A line for each checkpoint. Raises CheckpointError if one is damaged."""
+        from gpt.loading import open_model
+
+        found, damaged = 0, 0
+        for run in runs:
+            for path in run.step_paths():
+                step, problem = int(path.name[5:]), ""
+                try:
+                    stored = run.verify(path)
+                    if stored is None:  # a training has removed this step meanwhile
+                        continue
+                    open_model(stored)
+                except CheckpointError as error:
+                    problem = str(error)
+                found, damaged = found + 1, damaged + bool(problem)
+                if self.as_json:
+                    about = {"run": run.name, "step": step}
+                    console.write_json({**about, "whole": not problem, "problem": problem})
+                else:
+                    console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
+        if damaged:
+            raise CheckpointError(
+                f"{damaged} of {found} checkpoints damaged; gptx train --resume goes on from the "
+                "newest whole one"
+            )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,139 +13,140 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.options import options_of
 from gpt.config import SampleConfig
-from gpt.errors import ConfigError, GptxError
+from gpt.errors import GptxError
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
-    from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
 SCHEMA = 1
+TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 
-@shared.options_from(SampleConfig)
-def sample(
+class Sample(shared.ModelCommand):
+    """Continue a prompt, character by character."""
+
     text: Annotated[
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
-    ] = None,
-    prompt: Annotated[str | None, typer.Option(help="The same as an option.")] = None,
-    file: shared.TextFile = None,
+    ] = None
+    prompt: Annotated[str | None, "The prompt, as an option."] = None
+    file: shared.TextFile = None
     stop: Annotated[
         list[str] | None,
-        typer.Option(help="End before this text; repeatable. A newline is $'\\n' in most shells."),
-    ] = None,
+        "End before this text; repeatable. A newline is $'\\n' in most shells.",
+    ] = None
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
-    ] = False,
-    novelty: Annotated[
-        bool, typer.Option("--novelty", help="Tell the longest run copied from the corpus.")
-    ] = False,
-    unknown: shared.Unknown = "error",
-    run: shared.RunName = None,
-    step: shared.Step = "best",
-    device: shared.OnDevice = "auto",
-    checkpoints: shared.Checkpoints = Path("checkpoints"),
-    data: shared.Data = Path("data"),
-    config: shared.ConfigFile = None,
-    as_json: shared.Json = False,
-    **given: Any,
-) -> None:
-    """Continue a prompt, character by character."""
-    options = SampleConfig(**shared.only_given(given))
-    if interactive:
-        _needs_a_person(options, as_json, novelty)
-    begin = shared.one_text({"TEXT": text, "--prompt": prompt, "--file": file}) or ""
-    opened = shared.open_run(checkpoints, run, step, device, options.length * options.n)
-    if novelty and opened.manifest is None:
-        _corpus(opened, data)  # raises: without a run there is no corpus, and no sample is needed
-    model = opened.model
-    begin = shared.known_text(model, begin, unknown)
-    stops = shared.checked_stops(model, stop or ())
-    if len(begin) > model.config.block_size:
-        console.say(
-            f"note: the prompt has {len(begin):,} characters; the model sees the last "
-            f"{model.config.block_size} at most"
-        )
-    if interactive:
-        from gpt.commands.interactive import Talk, talk
+    ] = False
+    novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
+    device: shared.OnDevice = "auto"
+    data: shared.Data = Path("data")
+    drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
 
-        talk(Talk(model, options, stops, begin, unknown), opened.title)
-        return
-    samples = model.stream(begin, options, stops)
-    streaming = options.n == 1 and not as_json
-    texts = [StringIO() for _ in range(options.n)]
+    def execute(self) -> None:
+        settings = self.settings
+        if self.interactive:
+            has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+            shared.refuse(
+                (settings.n > 1, "-i: cannot be combined with -n"),
+                (self.as_json, "-i: cannot be combined with --json"),
+                (self.novelty, "-i: cannot be combined with --novelty"),
+                (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
+            )
+        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
+        prompt = shared.one_text(given) or ""
+        if self.novelty and self.opened.manifest is None:
+            self._corpus()  # raises: without a run, there is no corpus
+        model = self.opened.model
+        prompt = shared.known_text(model, prompt, self.unknown)
+        stops = shared.checked_stops(model, self.stop or ())
+        if len(prompt) > model.config.block_size:
+            console.say(
+                f"note: the prompt has {len(prompt):,} characters; the model sees the last "
+                f"{model.config.block_size} at most"
+            )
+        if self.interactive:
+            from gpt.commands.interactive import Talk, talk
 
-    def written() -> Iterator[str]:
-        """New text of the first sample; all texts are collected if they are needed later."""
-        for gained in samples:
-            if novelty or not streaming:
-                for text, new in zip(texts, gained, strict=True):
-                    text.write(new)
-            yield gained[0]
-
-    interrupted = False
-    try:
-        if streaming:
-            console.stream(begin, written())
+            talk(Talk(model, settings, stops, prompt, self.unknown), self.opened.title)
         else:
-            for _ in written():
-                pass
-    except KeyboardInterrupt:  # the text so far is still written
-        interrupted = True
-    found = [text.getvalue() for text in texts]
-    if not (streaming or as_json):
-        console.stream("\n---\n".join(begin + text for text in found))
-    copied: list[tuple[str, dict[str, Any]]] = []
-    problem: GptxError | None = None
-    if novelty and not interrupted:
+            self._write(prompt, stops)
+
+    @cached_property
+    def settings(self) -> SampleConfig:
+        """How to sample. Raises ConfigError."""
+        return SampleConfig(**self.drawing)
+
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint. "auto" takes a GPU only for work longer than importing torch."""
+        opened, device = self.open(self.run, self.step), self.device
+        work = opened.stored.config.parameters() * self.settings.length * self.settings.n
+        return replace(opened, device="cpu" if device == "auto" and work < TORCH_PAYS else device)
+
+    def _write(self, prompt: str, stops: Sequence[str]) -> None:
+        """Writes the samples; after Ctrl-C or without the corpus, what there is of them."""
+        count = self.settings.n
+        samples = self.opened.model.stream(prompt, self.settings, stops)
+        streaming = count == 1 and not self.as_json
+        texts = [StringIO() for _ in range(count)]
+
+        def written() -> Iterator[str]:
+            """New text of the first sample; all texts are collected if they are needed later."""
+            for gained in samples:
+                if self.novelty or not streaming:
+                    for text, new in zip(texts, gained, strict=True):
+                        text.write(new)
+                yield gained[0]
+
+        failure: KeyboardInterrupt | GptxError | None = None
         try:
-            copied = _copied(model, found, *_corpus(opened, data), len(begin))
-        except GptxError as error:  # the samples need no corpus
-            problem = error
-    if as_json:
-        ended = ["interrupted" if interrupted else "length"] * options.n
-        ended = ["stop" if s else e for s, e in zip(samples.stopped, ended, strict=True)]
-        settings = {name: value for name, value in vars(options).items() if name != "n"}
-        made_by = {"prompt": begin, **settings, "stop": list(stops), **opened.origin}
-        for number, text in enumerate(found):
-            record = {"schema": SCHEMA, "sample": number, "text": begin + text, **made_by}
-            record["ended"] = ended[number]
-            if copied:
-                _, record["novelty"] = copied[number]
-            console.write_json(record)
-    else:
-        for number, (line, _) in enumerate(copied):
-            console.say(f"sample {number}: {line}" if options.n > 1 else line)
-    if interrupted:
-        raise KeyboardInterrupt
-    if problem:
-        raise problem
+            if streaming:
+                console.stream(prompt, written())
+            else:
+                for _ in written():
+                    pass
+        except KeyboardInterrupt as error:
+            failure = error
+        found = [text.getvalue() for text in texts]
+        if not (streaming or self.as_json):
+            console.stream("\n---\n".join(prompt + text for text in found))
+        copied: list[tuple[str, dict[str, Any]]] = []
+        ended = "interrupted" if failure else "length"
+        if self.novelty and not failure:
+            try:
+                copied = self._copied(found, len(prompt))
+            except GptxError as error:
+                failure = error
+        if self.as_json:
+            used = {name: value for name, value in vars(self.settings).items() if name != "n"}
+            made_by = {"prompt": prompt, **used, "stop": list(stops), **self.opened.origin}
+            for number, (text, stopped) in enumerate(zip(found, samples.stopped, strict=True)):
+                record = {"schema": SCHEMA, "sample": number, "text": prompt + text, **made_by}
+                record["ended"] = "stop" if stopped else ended
+                if copied:
+                    record["novelty"] = copied[number][1]
+                console.write_json(record)
+        else:
+            for number, (line, _) in enumerate(copied):
+                console.say(f"sample {number}: {line}" if count > 1 else line)
+        if failure:
+            raise failure
 
+    def _corpus(self) -> tuple[Ids, Ids]:
+        """What --novelty searches. Raises TextError."""
+        return self.opened.splits(self.data, "--novelty", no_run="; give its run with --run")
 
-def _needs_a_person(options: SampleConfig, as_json: bool, novelty: bool) -> None:
-    """Raises ConfigError for what does not go with -i."""
-    given = {"-n": options.n > 1, "--json": as_json, "--novelty": novelty}
-    for option in (name for name, is_given in given.items() if is_given):
-        raise ConfigError(f"-i: goes without {option}")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigError("-i: needs a terminal; without one, give the text as --prompt")
+    def _copied(self, texts: list[str], start: int) -> list[tuple[str, dict[str, Any]]]:
+        """How new each text is, as a line and for programs. start: characters before the texts."""
+        from gpt.reading.novelty import MOST, MOST_USUAL, novelty
+        from gpt.view.terminal.surprise import novelty_line, novelty_record
 
-
-def _corpus(opened: Saved, data: Path) -> tuple[Ids, Ids]:
-    """What --novelty searches. Raises TextError."""
-    return opened.splits(data, "--novelty", no_run="; give its run with --run")
-
-
-def _copied(
-    model: TrainedGPT, texts: list[str], train: Ids, val: Ids, start: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """How new each text is, as a line and for programs: positions after `start` characters more."""
-    from gpt.reading.novelty import MOST, MOST_USUAL, novelty
-    from gpt.view.terminal.surprise import novelty_line, novelty_record
-
-    if len(train) > MOST:
-        console.say(f"note: copies are looked for in the first {MOST:,} characters")
-    decode = model.vocabulary.decode
-    found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
-    return [(novelty_line(each), novelty_record(each, start)) for each in found]
+        train, val = self._corpus()
+        if len(train) > MOST:
+            console.say(f"note: searching for copies only in the first {MOST:,} characters")
+        decode = self.opened.model.vocabulary.decode
+        found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
+        return [(novelty_line(each), novelty_record(each, start)) for each in found]

@@ -1,174 +1,117 @@
-"""What several commands share: options, --config files, the checkpoint and the text to work on.
+"""What several commands share: their options, the checkpoint, the text to work on, the answer.
 
 Importing this imports neither numpy nor torch.
 """
 
 from __future__ import annotations
 
-import inspect
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from gpt.commands import console
-from gpt.config.fields import field_help, field_types, flag_of
+from gpt.commands.options import Command
 from gpt.devices import Device
-from gpt.errors import ConfigError, TextError
-from gpt.storage.config_file import from_toml
+from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from gpt.loading import Saved
     from gpt.storage.model_file import StoredModel
     from gpt.trained import TrainedGPT
+    from gpt.view.terminal.lines import Page
 
-TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
+Form = TypeVar("Form", bound=str)
 
-#: Former name -> name of an option. Config files may have the former one.
-RENAMED = {
-    "precision": "digits",
-    "prompt_file": "file",
-    "window": "truncate",
-    "windows": "window_order",
-}
-Command = TypeVar("Command", bound=Callable[..., Any])
+Data = Annotated[Path, typer.Option(envvar="GPTX_DATA", help="Folder of the corpora.")]
+OnDevice = Annotated[Device, "Where to compute."]
+TextFile = Annotated[Path | None, "File with the text."]
+Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
 
-def options_from(
-    *configs: type,
-    defaults: Mapping[str, Any] | None = None,
-    only: Collection[str] | None = None,
-) -> Callable[[Command], Command]:
-    """Gives a command `**given` an option for every documented field of the dataclasses.
+class ModelCommand(Command):
+    """A command that works with a saved checkpoint."""
 
-    An option that is not given is None, so that presets and config files can stand behind it. The
-    help shows what it then is: the field's own default, or that in `defaults`. `only`: of these
-    fields.
-    """
+    run: Annotated[str | None, "A run's name, or the path of a run or a model file.", "newest"] = (
+        None
+    )
+    step: Annotated[str, "best, last, or a kept step's number."] = "best"
+    unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
+        "error"
+    )
 
-    def decorate(command: Command) -> Command:
-        hints = get_type_hints(command, include_extras=True)
-        signature = inspect.signature(command)
-        parameters = [
-            parameter.replace(annotation=hints[name])
-            for name, parameter in signature.parameters.items()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        for config in configs:
-            panel = config.__name__.replace("Config", " options")
-            kinds, helps = field_types(config), field_help(config)
-            names = helps if only is None else only
-            for field in (field for field in fields(config) if field.name in names):
-                flag = flag_of(field.name)
-                default = (defaults or {}).get(field.name, field.default)
-                option = typer.Option(
-                    f"{flag}/--no-{flag[2:]}" if kinds[field.name] is bool else flag,
-                    help=helps[field.name],
-                    rich_help_panel=panel,
-                    show_default=False if default is None else str(default),
-                )
-                annotation: Any = Annotated[kinds[field.name] | None, option]
-                kind = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(
-                    inspect.Parameter(field.name, kind, default=None, annotation=annotation)
-                )
-        # Typer reads the signature of some functions and the annotations of others.
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return command
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint of --run and --step. Raises CheckpointError, ConfigError."""
+        return self.open(self.run, self.step)
 
-    return decorate
+    def open(self, run: str | None, step: str) -> Saved:
+        """A step of a run, announced. Raises CheckpointError, ConfigError."""
+        from gpt.loading import find
+
+        return self.announced(find(self.checkpoints, run, step), run)
+
+    def announced(self, saved: Saved, run: str | None) -> Saved:
+        """Prints what the user should know of a checkpoint. run: the option that chose it."""
+        from gpt.storage.runs import all_runs
+
+        if run is None and len(all_runs(self.checkpoints)) > 1:
+            console.say(f"run: {saved.name}, the newest (--run takes another)")
+        tell_if_unvouched(saved.stored)
+        return saved
+
+    def text_for(self, model: TrainedGPT, text: str | None) -> str:
+        """The text; with --unknown skip, without the characters that the model does not know.
+
+        Without a text, the validation split's first line, which a note then quotes.
+        """
+        if text is None:
+            text = model.example()
+            console.say(f'no TEXT given; from the validation split: "{text}"')
+        return known_text(model, text, "skip") if self.unknown == "skip" else text
 
 
-def only_given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the user, or a config file, has set."""
-    return {name: value for name, value in options.items() if value is not None}
+class DrawingCommand(ModelCommand):
+    """A command that draws its answer as text, or writes it into a file."""
 
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
+    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
+    output: Path | None = None  # None is stdout; an option only of commands that annotate it
 
-def typed(context: typer.Context) -> dict[str, Any]:
-    """The options that stand on the command line itself, not in a config file."""
-    return {
-        name: value
-        for name, value in context.params.items()
-        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
-    }
+    def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
+        """json if --json is given, else the form for the ending of --output. Raises ConfigError."""
+        ending = self.output.suffix.lower() if self.output else ""
+        if self.as_json:
+            return "json"
+        if ending not in forms:
+            known = ", ".join(filter(None, forms))
+            raise ConfigError("output", f"{ending} is not one of {known}{advice}")
+        return forms[ending]
 
+    def page(self, **drawing: Any) -> Page:
+        """A page as wide as the terminal, in ASCII if the terminal needs it; files need neither."""
+        from gpt.view.terminal.lines import Page
 
-def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
-    """--config: the file's values become the command's defaults.
+        signs = self.ascii_only or not (self.output or console.speaks_utf8())
+        width = None if self.output else console.width(sys.stdout)
+        return Page(width, signs, **drawing)
 
-    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
-    json is --json; former names are read, too. Raises ConfigError for any other name, and for a
-    value of another type.
-    """
-    if path is None or context.resilient_parsing:
-        return path
-    kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
-    names = {
-        plain(spelling): parameter.name
-        for parameter in context.command.params
-        for spelling in parameter.opts
-        if parameter.name in kinds and parameter.name != "config"
-    }
-    try:
-        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
-    except TextError as error:
-        raise ConfigError(f"--config: {error}") from None
-    values = {}
-    for spelling, value in stored.items():
-        name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
-        if name is None:
-            raise ConfigError(f"--config {path}: there is no option {spelling!a}")
-        now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
-        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
-    context.default_map = values
-    return path
+    def write_lines(self, lines: Iterable[Text]) -> None:
+        """Writes rich lines. Raises StorageError."""
+        console.write_lines(lines, self.output, self.color)
 
+    def write_json(self, *records: Mapping[str, Any]) -> None:
+        """Writes a line of JSON for each record. Raises StorageError."""
+        console.write_json(*records, output=self.output)
 
-def plain(spelling: str) -> str:
-    """An option's name as config files and Python spell it: n_layer."""
-    return spelling.lstrip("-").replace("-", "_")
-
-
-#: Type of an option -> types of its value in TOML, and what to call it; all others are texts.
-_TOML: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-}
-
-
-def _of_kind(value: object, kind: Any, where: str) -> object:
-    """A TOML value for an option of this type; a whole number is valid as a text ("--step").
-
-    Raises ConfigError for one of another type.
-    """
-    if type(None) in get_args(kind):
-        kind = get_args(kind)[0]
-    if get_origin(kind) is list:
-        texts: Any = value if isinstance(value, list) else [None]
-        fits, expected = all(isinstance(each, str) for each in texts), "a list of texts"
-    else:
-        kinds, expected = _TOML.get(kind, ((str, int), "a text"))
-        fits = type(value) in kinds
-        value = str(value) if str in kinds else value
-    if not fits:
-        raise ConfigError(f"{where} = {value!r} is not {expected}")
-    if kind is Path and "\0" in str(value):
-        raise ConfigError(f"{where} = {value!r}: a file's name has no NUL character")
-    return value
+    def write_text(self, text: str) -> None:
+        """Writes a text as it is. Raises StorageError."""
+        console.write(text, self.output)
 
 
 def output_option(help: str) -> Any:
@@ -180,61 +123,17 @@ def output_option(help: str) -> Any:
     return typer.Option("-o", "--output", help=help, callback=file)
 
 
-Checkpoints = Annotated[
-    Path, typer.Option("--checkpoints", envvar="GPTX_CHECKPOINTS", help="Folder of the runs.")
-]
-Data = Annotated[Path, typer.Option("--data", envvar="GPTX_DATA", help="Folder of the corpora.")]
-RunName = Annotated[
-    str | None,
-    typer.Option(
-        "--run", help="A run's name, or the path of a run or a model file.", show_default="newest"
-    ),
-]
-Step = Annotated[str, typer.Option(help="best, last, or a kept step's number.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
-OnDevice = Annotated[Device, typer.Option(help="Where to compute.")]
-Unknown = Annotated[
-    Literal["error", "skip"], typer.Option(help="Characters that the model does not know.")
-]
-TextFile = Annotated[Path | None, typer.Option("--file", help="File with the text.")]
-Digits = Annotated[int, typer.Option("--digits", help="Digits after the point.", min=0, max=9)]
-Ascii = Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")]
-Color = Annotated[Literal["auto", "always", "never"], typer.Option(help="Colours.")]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        is_eager=True,
-        callback=use_config_file,
-        help="TOML file with values for any of these options.",
-    ),
-]
+def refuse(*rules: tuple[bool, str]) -> None:
+    """Raises ConfigError with the message of the first rule whose condition holds."""
+    for holds, message in rules:
+        if holds:
+            raise ConfigError(message)
 
 
-def open_run(
-    checkpoints: Path,
-    run: str | None,
-    step: str,
-    device: str = "cpu",
-    characters: int = 0,
-    check: Callable[[StoredModel], None] | None = None,
-) -> Saved:
-    """The chosen checkpoint. "auto" takes a GPU only for work longer than importing torch.
-
-    check: may raise a GptxError for input that does not fit the model, before any note is printed.
-    """
-    from gpt.loading import find
-    from gpt.storage.runs import all_runs
-
-    saved = find(checkpoints, run, step)
-    if check:
-        check(saved.stored)
-    if run is None and len(all_runs(checkpoints)) > 1:
-        console.say(f"run: {saved.name}, the newest (--run takes another)")
-    tell_if_unvouched(saved.stored)
-    if device == "auto" and saved.stored.config.parameters() * characters < TORCH_PAYS:
-        device = "cpu"
-    return replace(saved, device=device)
+def require_passed(failed: Iterable[str]) -> None:
+    """Raises NumericsError if there are failed checks. failed: their names."""
+    if names := ", ".join(sorted(set(failed))):
+        raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
 def tell_if_unvouched(stored: StoredModel) -> None:
@@ -289,12 +188,3 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
     return tuple(stops)
-
-
-def text_or_example(model: TrainedGPT, given: Mapping[str, str | Path | None]) -> str:
-    """The given text, or else the validation split's first line, which a note then quotes."""
-    text = one_text(given)
-    if text is None:
-        text = model.example()
-        console.say(f'no TEXT given; from the validation split: "{text}"')
-    return text

@@ -99,16 +99,16 @@ def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--view rollout --head 1", "--view rollout: is of all heads together"),
-        ("--stage proj --head 1", "--stage proj: is of all heads together"),
-        ("--view lens -o lens.csv", "--view lens: goes into text, json and html, not into csv"),
-        ("--view lens --layer 1", "--view lens: shows every layer, and no head"),
-        ("--view lens --stage scores", "--view lens: shows every layer, and no head"),
+        ("--view rollout --head 1", "--view rollout: combines all heads"),
+        ("--stage proj --head 1", "--stage proj: combines all heads"),
+        ("--view lens -o lens.csv", "--view lens: only for text, json and html, not for csv"),
+        ("--view lens --layer 1", "--view lens: shows all layers and no head"),
+        ("--view lens --stage scores", "--view lens: shows all layers and no head"),
         ("--query 3:1", "--query: '3:1' is empty"),
         ("--top x", "(see gptx attn --help)"),
     ],
 )
-def test_what_attn_would_have_to_ignore_is_refused(
+def test_options_that_contradict_each_other_are_refused(
     gptx: Gptx, home: Path, arguments: str, problem: str
 ) -> None:
     answer = gptx("attn", "the cat", *arguments.split())
@@ -120,15 +120,18 @@ def test_what_attn_would_have_to_ignore_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "note"),
     [
-        ("--layer 1 -o whole.npz", "npz has all rows, columns and heads, whatever --layer says"),
+        (
+            "--layer 1 -o whole.npz",
+            "npz ignores --layer: it has all rows, columns and heads",
+        ),
         (
             "--key 1 --query 2 -o whole.html",
-            "html has all rows, columns and heads, whatever --quer",
+            "html ignores --query, --key: it has all rows",
         ),
-        ("--view heat -o whole.json", "--view heat is how a terminal shows it; json knows no"),
+        ("--view heat -o whole.json", "--view heat only affects text output, not json"),
     ],
 )
-def test_what_a_form_makes_nothing_of_is_said(
+def test_an_option_without_effect_on_the_format_is_noted(
     gptx: Gptx, home: Path, arguments: str, note: str
 ) -> None:
     answer = gptx("attn", "the cat", *arguments.split())

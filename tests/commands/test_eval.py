@@ -113,8 +113,8 @@ def test_positions_are_those_of_the_file_whatever_was_left_out(gptx: Gptx, home:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--worst 3", "--worst: goes with --chars"),
-        ("corpus.txt --worst 0", "--worst: goes with --chars"),
+        ("--worst 3", "--worst: only with --chars"),
+        ("corpus.txt --worst 0", "--worst: only with --chars"),
         ("--chars --against corpus-1", "--chars and --against: give one of them"),
     ],
 )

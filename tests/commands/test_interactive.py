@@ -27,7 +27,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 @pytest.fixture
 def turns(trained: TrainedGPT) -> Talk:
-    return Talk(trained, SampleConfig(length=5, seed=7), begin="the ")
+    return Talk(trained, SampleConfig(length=5, seed=7), text="the ")
 
 
 def test_the_model_goes_on_from_the_text(turns: Talk, trained: TrainedGPT) -> None:
@@ -163,7 +163,7 @@ def test_a_setting_without_a_value_is_shown(
 def test_what_the_model_does_not_know_is_left_out_and_told_each_time(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turns = Talk(trained, SampleConfig(length=0), begin="the ", unknown="skip")
+    turns = Talk(trained, SampleConfig(length=0), text="the ", unknown="skip")
     for line in ("☃cat", "żółw rat"):
         turns.take(line)
     assert turns.text == "the cat rat"
@@ -179,7 +179,7 @@ def test_a_turn_goes_on_past_the_stop_where_one_ended(
     """Greedy, so that the stop text is what must come next."""
     free = trained.generate("the ", length=40, temperature=0)
     stop = free[6:8]
-    turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), begin="the ")
+    turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
     turns.take("")
     assert turns.text == free[: free.index(stop)]
     assert capsys.readouterr().err == f"stopped at '{stop.replace(' ', '␠')}'\n"

@@ -93,9 +93,9 @@ def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
     ("arguments", "problem"),
     [
         ("", "-i: needs a terminal; without one, give the text as --prompt"),
-        ("-n 2", "-i: goes without -n"),
-        ("--json", "-i: goes without --json"),
-        ("--novelty", "-i: goes without --novelty"),
+        ("-n 2", "-i: cannot be combined with -n"),
+        ("--json", "-i: cannot be combined with --json"),
+        ("--novelty", "-i: cannot be combined with --novelty"),
     ],
 )
 def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: str) -> None:
@@ -199,7 +199,7 @@ def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: 
 
 
 #: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.shared as c; c.TORCH_PAYS = 0; "
+GPU = "import gpt.devices, gpt.commands.sample as c; c.TORCH_PAYS = 0; "
 GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 

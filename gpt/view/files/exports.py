@@ -7,12 +7,10 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.records import check_record, rounded
@@ -25,17 +23,6 @@ Form = Literal["text", "json", "csv", "npz", "html", Figure]
 #: Ending of a file -> what is written into it.
 FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
 FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
-
-
-def form_of(output: Path | None) -> Form:
-    """What to write into a file of this name. Raises ConfigError for an unknown ending."""
-    ending = output.suffix.lower() if output else ""
-    if ending not in FORMS:
-        known = ", ".join(filter(None, FORMS))
-        raise ConfigError(
-            "output", f"{ending} is not one of {known}; choose one, or name the `format`"
-        )
-    return FORMS[ending]
 
 
 def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,195 @@
+"""Commands as classes whose annotations are options, and the --config files that set options.
+
+Importing this imports neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from gpt.commands import console
+from gpt.config.fields import field_help, field_types, flag_of
+from gpt.errors import ConfigError, TextError
+from gpt.storage.config_file import from_toml
+
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
+#: Former name -> name of an option. Config files may have the former one.
+RENAMED = {
+    "precision": "digits",
+    "prompt_file": "file",
+    "window": "truncate",
+    "windows": "window_order",
+}
+#: Type of an option -> types of its value in TOML, and what to call it; all others are texts.
+TOML: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+
+
+def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
+    """--config: the file's values become the command's defaults.
+
+    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
+    json is --json; former names are read, too. Raises ConfigError for any other name, and for a
+    value of another type.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
+    names = {
+        plain(spelling): parameter.name
+        for parameter in context.command.params
+        for spelling in parameter.opts
+        if parameter.name in kinds and parameter.name != "config"
+    }
+    try:
+        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
+    except TextError as error:
+        raise ConfigError(f"--config: {error}") from None
+    values = {}
+    for spelling, value in stored.items():
+        name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
+        if name is None:
+            raise ConfigError(f"--config {path}: there is no option {spelling!a}")
+        now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
+        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
+    context.default_map = values
+    return path
+
+
+def plain(spelling: str) -> str:
+    """An option's name as config files and Python spell it: n_layer."""
+    return spelling.lstrip("-").replace("-", "_")
+
+
+def _of_kind(value: object, kind: Any, where: str) -> object:
+    """A TOML value for an option of this type; a whole number is valid as a text ("--step").
+
+    Raises ConfigError for one of another type.
+    """
+    if type(None) in get_args(kind):
+        kind = get_args(kind)[0]
+    if get_origin(kind) is list:
+        texts: Any = value if isinstance(value, list) else [None]
+        fits, expected = all(isinstance(each, str) for each in texts), "a list of texts"
+    else:
+        kinds, expected = TOML.get(kind, ((str, int), "a text"))
+        fits = type(value) in kinds
+        value = str(value) if str in kinds else value
+    if not fits:
+        raise ConfigError(f"{where} = {value!r} is not {expected}")
+    if kind is Path and "\0" in str(value):
+        raise ConfigError(f"{where} = {value!r}: a file's name has no NUL character")
+    return value
+
+
+class Command:
+    """A command: its annotations are options, its docstring is the help, `execute` does the work.
+
+    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of
+    that name, with the default that the help shows as a third argument; or what typer.Option or
+    typer.Argument return; or options_of(…), and the attribute holds those that the user has set.
+    """
+
+    context: typer.Context
+    checkpoints: Annotated[
+        Path, typer.Option(envvar="GPTX_CHECKPOINTS", help="Folder of the runs.")
+    ] = Path("checkpoints")
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            is_eager=True,
+            callback=use_config_file,
+            help="TOML file with values for any of these options.",
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False
+
+    def execute(self) -> None:
+        raise NotImplementedError
+
+    def typed(self) -> dict[str, Any]:
+        """The options that stand on the command line itself, not in a config file."""
+        return {
+            name: value
+            for name, value in self.context.params.items()
+            if (source := self.context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+        }
+
+
+def options_of(
+    *configs: type,
+    defaults: Mapping[str, Any] | None = None,
+    only: Collection[str] | None = None,
+) -> dict[str, inspect.Parameter]:
+    """Options for the documented fields of configurations; None if the user does not set one.
+
+    The help then shows the default of the configuration's field, or that in `defaults`. only: the
+    names of the fields that are options of this command; None: all.
+    """
+    parameters = {}
+    for config in configs:
+        kinds, helps = field_types(config), field_help(config)
+        for field in fields(config):
+            name, flag = field.name, flag_of(field.name)
+            if name not in (helps if only is None else only):
+                continue
+            default = (defaults or {}).get(name, field.default)
+            option = typer.Option(
+                f"{flag}/--no-{flag[2:]}" if kinds[name] is bool else flag,
+                help=helps[name],
+                rich_help_panel=config.__name__.replace("Config", " options"),
+                show_default=False if default is None else str(default),
+            )
+            parameters[name] = _parameter(name, kinds[name] | None, option, None)
+    return parameters
+
+
+def callback(command: type[Command]) -> Callable[..., None]:
+    """The function that Typer calls for a command; the options of its base classes come last."""
+
+    def call(**values: Any) -> None:
+        for name, options in groups.items():
+            taken = {option: values.pop(option) for option in options}
+            values[name] = {name: value for name, value in taken.items() if value is not None}
+        made = command()
+        vars(made).update(values)
+        made.execute()
+
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, dict[str, inspect.Parameter]] = {}
+    names = (name for each in command.__mro__ for name in inspect.get_annotations(each))
+    for name in dict.fromkeys(names):
+        kind = hints[name]
+        if get_origin(kind) is Annotated:
+            kind, about, *shown = get_args(kind)
+            if isinstance(about, dict):
+                groups[name] = about
+                parameters += about.values()
+                continue
+            if isinstance(about, str):
+                default = shown[0] if shown else True
+                about = typer.Option(flag_of(name), help=about, show_default=default)
+            parameters.append(_parameter(name, kind, about, getattr(command, name)))
+    context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
+    # Typer reads the signature of some functions and the annotations of others.
+    call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}
+    call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    call.__doc__ = command.__doc__
+    return call
+
+
+def _parameter(name: str, kind: Any, about: Any, default: Any) -> inspect.Parameter:
+    annotation: Any = Annotated[kind, about]
+    return inspect.Parameter(name, KEYWORD_ONLY, default=default, annotation=annotation)
