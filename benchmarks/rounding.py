@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.attention_map import look
 from gpt.heads.exact import Exact
 from gpt.heads.proof import WHOLE, promised, prove
 from gpt.heads.rounding import UNITS
@@ -92,7 +91,7 @@ def main() -> None:
                     "logits, of the least": error / (WHOLE * UNITS[reader.dtype] * largest),
                 }
                 exact = Exact(reader)
-                for number, stages in enumerate(look(reader, probe.ids[0])):
+                for number, stages in enumerate(reader.stages(probe.ids[0])):
                     held = exact.layer(number, stages.stream, stages).held(stages).values()
                     stage = max(error / bound for error, bound in held if bound)
                     parts["stages"] = max(stage, parts.get("stages", 0.0))

@@ -15,7 +15,8 @@ from gpt.config.model import Position
 from gpt.heads.attention_map import inspect
 from gpt.heads.logit_lens import look
 from gpt.heads.measures import Measure
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.view.page.page import Subject
 
 #: Everything that HTML, JSON or JavaScript could take for its own, and what is hard to draw.

@@ -18,7 +18,8 @@ from gpt.explain.lesson import Step, Table
 from gpt.heads.exact import Exact
 from gpt.heads.exact import Layer as ExactLayer
 from gpt.heads.exact_functions import slopes
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",

@@ -22,8 +22,8 @@ from gpt.explain.own_ngrams import gram_step
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.exact import Exact
 from gpt.heads.rounding import held
-from gpt.reading.gpt import Array, Reader
-from gpt.reading.layers import softmax
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array, softmax
 from gpt.vocabulary import Vocabulary
 
 LIKELIEST = 8  # next characters that are shown

@@ -26,7 +26,8 @@ from gpt.heads.exact_functions import (
     unit,
 )
 from gpt.heads.rounding import Held, held
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 KEPT = 16  # tensors of one layer, and more

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array, Reader
-from gpt.reading.layers import softmax
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array, softmax
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on
@@ -135,9 +136,7 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
         rows, taken = np.arange(period, 2 * period), []
         for _ in range(SEQUENCES):
             once = random.permutation(config.vocab_size)[:period]
-            kept: list[Stages] = []
-            reader.forward(np.tile(once, 2)[None], keep=kept)
-            weights = np.stack([layer.weights for layer in kept])
+            weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
             taken.append(weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64))
         even = [float((1 / (rows + 1)).mean())] * SEQUENCES
         part = _averaged("induction_synthetic", taken, even)

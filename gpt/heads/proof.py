@@ -16,7 +16,8 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.heads.exact import Exact
 from gpt.heads.rounding import UNITS
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.storage.model_file import Probe, Tensors
 from gpt.vocabulary import Ids
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
-from gpt.heads.attention_map import AttentionMap, look
+from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
@@ -63,7 +63,7 @@ def survey(
 
     def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
         for number, window in enumerate(windows):
-            yield AttentionMap("", window[:-1], look(reader, window[:-1]), ())
+            yield AttentionMap("", window[:-1], reader.stages(window[:-1]), ())
             done(2 * (number + 1) / len(windows) / work)
 
     measures = measure(reader, maps())

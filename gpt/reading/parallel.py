@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt.reading.decode import CachedDecoder, Integers
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +43,7 @@ class ParallelDecoder:
         other._decoders = [self._decoders[0].twin()]
         return other
 
-    def start(self, ids: Integers) -> Array:
+    def start(self, ids: Ids) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
         shares = max(1, min(len(ids) // SHARE, self._cores if len(ids) >= 2 * SHARE else 1))
         while len(self._decoders) < shares:
@@ -49,11 +51,11 @@ class ParallelDecoder:
         self._sizes = [len(share) for share in np.array_split(ids, shares)]
         return self._each(CachedDecoder.start, ids)
 
-    def step(self, ids: Integers) -> Array:
+    def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
         return self._each(CachedDecoder.step, ids)
 
-    def _each(self, work: Callable[[CachedDecoder, Integers], Array], ids: Integers) -> Array:
+    def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
         if len(self._sizes) == 1 and self._large:
             return work(self._decoders[0], ids)
         with self._blas_alone():

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from gpt.checks import Result
 from gpt.config import ModelConfig
 from gpt.errors import TextError
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring

@@ -17,7 +17,7 @@ from program import TINY, Gptx
 
 from gpt.model.decoder import TorchDecoder
 from gpt.reading.decode import CachedDecoder, Integers
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 
 
 def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:

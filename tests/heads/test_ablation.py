@@ -1,4 +1,4 @@
-"""What ablation tells of heads whose worth is known, against a forward written out anew."""
+"""Ablation of heads with known effects, compared with a forward of changed weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.measures import Measure
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.score import surprises
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
@@ -56,9 +56,8 @@ def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Abla
             columns = slice(8 * head, 8 * head + 8)
             weight = tensors[f"blocks.{layer}.attention.proj.weight"]
             if how == "mean":
-                said = np.mean(
-                    [_kept(trained.reader, one)[layer].context[head].mean(0) for one in windows], 0
-                )
+                read = [trained.reader.stages(one[:-1])[layer] for one in windows]
+                said = np.mean([stages.context[head].mean(0) for stages in read], 0)
                 tensors[f"blocks.{layer}.attention.proj.bias"] = weight[:, columns] @ said
             weight[:, columns] = 0
             changed = Reader(trained.config, tensors)
@@ -79,12 +78,6 @@ def test_how_many_windows_are_read_at_once_changes_nothing(
     assert scoring.windows_at_once(trained.config) == 2
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
-
-
-def _kept(reader: Reader, window: np.ndarray) -> list[Stages]:  # type: ignore[type-arg]
-    kept: list[Stages] = []
-    reader.forward(window[None, :-1], keep=kept)
-    return kept
 
 
 def _loss(reader: Reader, window: np.ndarray) -> float:  # type: ignore[type-arg]

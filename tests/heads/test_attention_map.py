@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from gpt.checks import Check
@@ -16,9 +15,11 @@ from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
-from gpt.reading.gpt import Array, Cache, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids
 
 SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (
     "rows sum to 1",
@@ -50,16 +51,13 @@ class Damaged(Reader):
         super().__init__(sound.config, sound.stored.tensors)
         self._damage = layer, stage, damage
 
-    def forward(
-        self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
-    ) -> Array:
-        stream = super().forward(ids, cache, keep)
+    def stages(self, ids: Ids) -> tuple[Stages, ...]:
+        layers = list(super().stages(ids))
         layer, stage, damage = self._damage
-        if keep is not None:
-            spoilt = getattr(keep[layer], stage).copy()
-            damage(spoilt)
-            keep[layer] = replace(keep[layer], **{stage: spoilt})
-        return stream
+        spoilt = getattr(layers[layer], stage).copy()
+        damage(spoilt)
+        layers[layer] = replace(layers[layer], **{stage: spoilt})
+        return tuple(layers)
 
 
 def at(place: tuple[int, ...], value: float) -> Damage:

@@ -80,10 +80,9 @@ def test_the_whole_way_is_torchs_in_float64(position: str, norm: str, activation
 
 def test_a_layer_alone_and_from_captured_stages_is_the_same() -> None:
     _, reader = both(bias=True, norm="layer")
-    exact, kept = Exact(reader), list[Stages]()
-    reader.forward(np.arange(8)[None], keep=kept)
-    alone = exact.layer(0, kept[0].stream)
-    found = exact.layer(0, kept[0].stream, alone.stages)
+    exact, stream = Exact(reader), reader.stages(np.arange(8))[0].stream
+    alone = exact.layer(0, stream)
+    found = exact.layer(0, stream, alone.stages)
     for field in fields(Stages):
         assert np.array_equal(
             getattr(alone.stages, field.name), getattr(found.stages, field.name)

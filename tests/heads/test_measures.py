@@ -19,7 +19,8 @@ from gpt.heads.measures import (
     measure,
     strengths,
 )
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 

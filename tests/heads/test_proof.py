@@ -17,7 +17,8 @@ from gpt.heads.proof import WHOLE, promised, prove, prove_tensors
 from gpt.heads.rounding import UNITS
 from gpt.model import GPT
 from gpt.reading import gpt as reader_module
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.storage.model_file import Probe, Tensors, read_model
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import model_bytes, probe_of

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from gpt.config.show import Scale
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 from gpt.view.characters import label, pad, quoted
 from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import DIM, Page, blocks, flow, number, painted, ruler
