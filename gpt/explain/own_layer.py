@@ -64,7 +64,7 @@ class LayerWalk:
 
     @cached_property
     def _again(self) -> ExactLayer:
-        return self._exact.layer(self.layer, self.stages.stream, self.stages)
+        return ExactLayer(self._exact, self.layer, self.stages.stream, self.stages)
 
     @cached_property
     def _checks(self) -> dict[str, Check]:

@@ -60,7 +60,7 @@ class _Part:
 
     def rise(self, layer: int, head: int, output: Array) -> Array:
         """(N,) nats/character by which each window gets worse with this (D,) output of the head."""
-        x = self.reader.block(self._streams[layer], layer, {head: output})["output"]
+        x = self.reader.block(self._streams[layer], layer, replaced={head: output})["output"]
         for later in range(layer + 1, self.reader.config.n_layer):
             x = self.reader.block(x, later)["output"]
         return self._loss(x) - self._losses

@@ -12,7 +12,7 @@ import numpy as np
 from gpt.checks import Check, Result
 from gpt.config.show import Stage
 from gpt.errors import TextError
-from gpt.heads.exact import Exact
+from gpt.heads.exact import Exact, Layer
 from gpt.heads.proof import promised
 from gpt.heads.rounding import Held, held, worst
 from gpt.reading.gpt import Reader, Stages
@@ -132,12 +132,12 @@ def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[C
     results["stream"].append(held(layers[0].stream, first.stream, first.reach))
     stream = first.stream  # recomputed from the ids, for the last check
     for number, layer in enumerate(layers):
-        again = exact.layer(number, layer.stream, layer).held(layer)
+        again = Layer(exact, number, layer.stream, layer).held(layer)
         for name, stages in AGAIN.items():
             results[name] += [again[stage] for stage in stages]
         if number:
             results["stream"].append(held(layer.stream, layers[number - 1].output, 0.0))
-        stream = exact.layer(number, stream).stages.output
+        stream = Layer(exact, number, stream).stages.output
     for name, found in results.items():
         yield Check(name, *worst(found), IN_FLOAT64)
     logits = reader.logits(reader.final_norm(layers[-1].output[None]))[0]  # (T, vocab_size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,16 +98,13 @@ class Reader:
             x = x + self.tensors["ngram_embedding.weight"][rows].sum(axis=2)
         return self.position.embed(x, slice(first, T))
 
-    def block(
-        self, x: Array, layer: int, replaced: Mapping[int, Array] | None = None
-    ) -> dict[str, Array]:
+    def block(self, x: Array, layer: int, **more: Any) -> dict[str, Array]:
         """(B, T, C) -> one layer's stages by the names of Stages, (B, …); "output" is (B, T, C).
 
-        replaced: as in `attend`.
+        more: what else `attend` takes.
         """
         block = f"blocks.{layer}."
-        normed = self._norm(x, block + "norm1")
-        stages = self.attend(normed, layer, replaced=replaced)
+        stages = self.attend(self._norm(x, block + "norm1"), layer, **more)
         residual = x + stages["proj"]
         hidden = self._apply(self._norm(residual, block + "norm2"), block + "feed_forward.up")
         active = ACTIVATIONS[self.config.activation](hidden, None)
