@@ -144,6 +144,5 @@ def _copied(
 
     if len(train) > MOST:
         console.say(f"note: copies are looked for in the first {MOST:,} characters")
-    decode = model.vocabulary.decode
-    found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
+    found = novelty(texts, train[:MOST], val[:MOST_USUAL], model.vocabulary)
     return [(novelty_line(each), novelty_record(each, start)) for each in found]

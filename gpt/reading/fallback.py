@@ -16,7 +16,9 @@ import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.devices import report_failure
-from gpt.reading.sampler import Decoder, DrawingDecoder, Floats, Integers, draw, probabilities
+from gpt.reading.layers import Array
+from gpt.reading.sampler import Decoder, DrawingDecoder, draw, probabilities
+from gpt.vocabulary import Ids
 
 DRAWN = 8  # first characters that numpy draws as well, to check the device
 Result = TypeVar("Result")
@@ -28,8 +30,8 @@ class Trial:
     checkpoint's probe. allowed: the difference that a device may have from these logits.
     """
 
-    ids: Integers
-    logits: Floats
+    ids: Ids
+    logits: Array
     allowed: Callable[[float], float]
 
 
@@ -53,12 +55,12 @@ class FallbackDecoder:
         """Number of characters that `ahead` can draw on the device; 0 once numpy writes."""
         return self._device.most_ahead if self._device else 0
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._text = np.empty((len(ids), self.config.block_size), np.int64)
         self._length = 0
 
-        def work(device: DrawingDecoder) -> Floats:
+        def work(device: DrawingDecoder) -> Array:
             if self._proven_streams != len(ids):
                 self._prove(device, len(ids))
             return device.start(ids)
@@ -68,17 +70,17 @@ class FallbackDecoder:
         self._remember(ids)
         return logits
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         logits = self._on_device(lambda device: device.step(ids))
         logits = self._numpys.step(ids) if logits is None else logits
         self._remember(ids[:, None])
         return logits
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
-        def work(device: DrawingDecoder) -> Integers:
+        def work(device: DrawingDecoder) -> Ids:
             drawn = device.ahead(ids, uniforms, config)
             if self._proven_draws != config:
                 self._numpys.start(self._text[:1, : self._length])
@@ -109,7 +111,7 @@ class FallbackDecoder:
             self._numpys.start(self._text[:, : self._length])
         return None
 
-    def _remember(self, ids: Integers) -> None:
+    def _remember(self, ids: Ids) -> None:
         """(B, n) ids that the decoder has been given."""
         end = self._length + ids.shape[1]
         self._text[:, self._length : end] = ids
@@ -130,8 +132,8 @@ class FallbackDecoder:
 
 
 def _draw_ahead(
-    step: Callable[[Integers], Floats], ids: Integers, uniforms: Floats, config: SampleConfig
-) -> Integers:
+    step: Callable[[Ids], Array], ids: Ids, uniforms: Array, config: SampleConfig
+) -> Ids:
     """(B,) ids and (n, B) uniforms -> (n, B) ids, each from the logits of a step."""
     rows = []
     for chances in uniforms:

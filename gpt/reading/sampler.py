@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.vocabulary import Vocabulary
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids, Vocabulary
 
-Integers = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.floating[Any]]
 Chances = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
 
@@ -34,10 +33,10 @@ class Decoder(Protocol):
 
     config: ModelConfig
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows."""
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         """(B,) next ids -> (B, vocab_size) logits of what follows."""
 
 
@@ -49,7 +48,7 @@ class DrawingDecoder(Decoder, Protocol):
     def most_ahead(self) -> int:
         """How many now; 0 where it cannot."""
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
 
@@ -104,7 +103,7 @@ FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
 ORDERLESS = frozenset({"min_p"})
 
 
-def probabilities(logits: Floats, config: SampleConfig) -> Chances:
+def probabilities(logits: Array, config: SampleConfig) -> Chances:
     """(B, vocab_size) logits -> the distribution after temperature, then after each of FILTERS.
 
     Temperature 0 gives all to the likeliest (the first of equals). Each filter gets what the one
@@ -137,7 +136,7 @@ def _filtered(ranked: Chances, given: Mapping[str, Any]) -> Chances:
     return ranked
 
 
-def draw(weights: Chances, uniforms: Chances) -> Integers:
+def draw(weights: Chances, uniforms: Chances) -> Ids:
     """(B, vocab_size) probabilities and (B,) uniforms in [0, 1) -> (B,) ids, by inversion."""
     cumulative = weights.cumsum(axis=-1)
     ids = (cumulative <= (uniforms * cumulative[:, -1])[:, None]).sum(axis=-1)
@@ -155,7 +154,7 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iterator[Integers]:
+def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[Ids]:
     """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
 
     Holds a window of the text, however long it gets.
@@ -280,7 +279,7 @@ class Samples(Iterator[list[str]]):
     def _gained(
         self,
         decoding: AbstractContextManager[Decoder],
-        ids: Integers,
+        ids: Ids,
         config: SampleConfig,
         vocabulary: Vocabulary,
     ) -> Iterator[list[str]]:

@@ -13,10 +13,12 @@ from gpt.config import SampleConfig
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sampler import Floats, Integers, draw, probabilities
+from gpt.reading.sampler import draw, probabilities
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids
 
 FAILURES = [
     RuntimeError("CUDA error: an illegal memory access was encountered\nmore lines"),
@@ -61,15 +63,15 @@ class Device:
             raise self._error
         self.asked.append(what)
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         self._ask(f"start {len(ids)}")
         return self._decoder.start(ids)
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         self._ask("step")
         return self._decoder.step(ids)
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         self._ask("ahead")
         rows = []
         for chances in uniforms:
@@ -132,18 +134,18 @@ class Wrong(Device):
 
     where, by = "", 0.0
 
-    def _changed(self, what: str, logits: Floats) -> Floats:
+    def _changed(self, what: str, logits: Array) -> Array:
         if what == self.where:
             logits[-1, 3] += self.by
         return logits
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         return self._changed("start", super().start(ids))
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         return self._changed("step", super().step(ids))
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         drawn = super().ahead(ids, uniforms, config)
         return drawn[::-1].copy() if self.where == "ahead" else drawn
 
