@@ -73,12 +73,12 @@ class TrainedGPT:
         if self._open_device is None:
             return self._numpys
         from gpt.heads.proof import promised
-        from gpt.reading.fallback import FallbackDecoder, Trial
+        from gpt.reading.fallback import FallbackDecoder
 
         ids = self.stored.probe.ids[:1]
         logits = self.reader.logits(self.reader.forward(ids))
-        trial = Trial(ids[0], logits[0], partial(promised, self.reader, ids, logits))
-        return FallbackDecoder(self._open_device, self._numpys.twin(), trial)
+        allowed = partial(promised, self.reader, ids, logits)
+        return FallbackDecoder(self._open_device, self._numpys.twin(), ids[0], logits[0], allowed)
 
     @cached_property
     def _numpys(self) -> ParallelDecoder:

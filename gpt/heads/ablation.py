@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpt.heads.measures import Measure
+from gpt.heads.measures import Measure, standard_errors
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises, windows_at_once
@@ -28,18 +28,19 @@ def ablate(reader: Reader, windows: Ids, how: Ablation = "mean") -> Iterator[Mea
     layers, heads = reader.config.n_layer, reader.config.n_head
     size = windows_at_once(reader.config)
     parts = [_Part(reader, windows[n : n + size]) for n in range(0, len(windows), size)]
-    means = np.average([part.contexts for part in parts], 0, [len(part.targets) for part in parts])
-    rises = np.zeros((layers, heads, len(windows)))
+    sizes = [len(part.targets) for part in parts]
+    outputs = np.average([part.contexts for part in parts], 0, sizes)  # (L, H, D)
+    if how == "zero":
+        outputs = np.zeros_like(outputs)
+    rises = np.zeros((len(windows), layers, heads))
     for layer in range(layers):
         for head in range(heads):
-            output = means[layer, head] if how == "mean" else np.zeros_like(means[layer, head])
-            rises[layer, head] = np.concatenate([part.rise(layer, head, output) for part in parts])
+            each = [part.rise(layer, head, outputs[layer, head]) for part in parts]
+            rises[:, layer, head] = np.concatenate(each)
             yield None
-    errors = np.full((layers, heads), np.nan)
-    if len(windows) > 1:
-        errors = rises.std(axis=-1, ddof=1) / np.sqrt(len(windows))
     explained = f"rise of the loss without the head (its output: {how}), nats/char"
-    yield Measure("ablation", "Δloss", explained, rises.mean(axis=-1), errors, 0.0, len(windows))
+    means, errors = rises.mean(axis=0), standard_errors(rises)
+    yield Measure("ablation", "Δloss", explained, means, errors, 0.0, len(windows))
 
 
 class _Part:

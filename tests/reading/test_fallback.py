@@ -11,7 +11,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
+from gpt.reading.fallback import DRAWN, FallbackDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.parallel import ParallelDecoder
@@ -186,8 +186,9 @@ def test_each_number_of_streams_is_proven_once(trained: TrainedGPT) -> None:
     stored, device = trained.stored, Device(trained)
     ids, reader = stored.probe.ids[0], trained.reader
     length = len(ids)
-    trial = Trial(ids, reader.logits(reader.forward(ids[None]))[0], lambda error: 1e-4)
-    decoder = FallbackDecoder(lambda: device, ParallelDecoder(reader), trial)
+    logits = reader.logits(reader.forward(ids[None]))[0]
+    numpys = ParallelDecoder(reader)
+    decoder = FallbackDecoder(lambda: device, numpys, ids, logits, lambda error: 1e-4)
     proof = [*(length - length // 2) * ["step"]]
     for streams, proven in ((2, True), (2, False), (3, True), (2, True)):
         device.asked.clear()
