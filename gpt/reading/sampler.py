@@ -196,51 +196,38 @@ def before_all(vocabulary: Vocabulary) -> str:
 
 
 class StopFilter:
-    """Passes characters on until a stop string is complete, which it keeps to itself.
+    """Passes characters on until a stop string is complete, which it does not pass on.
 
-    past: a stop string that the text may begin with: it goes on where one had stopped.
+    past: a stop string that the text may begin with: it is passed on, and the text continues.
+    stop: the stop string that has appeared.
     """
 
     def __init__(self, stops: Sequence[str], past: str | None = None) -> None:
         self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest counts
-        self._held = ""  # what may yet become a stop string
-        self._past = past or None  # None once the text began otherwise
-        self.stop: str | None = None  # the one that has appeared
-
-    @property
-    def stopped(self) -> bool:
-        return self.stop is not None
+        self._held = ""  # what may become a stop string
+        self._past = past  # None once the text has begun
+        self.stop: str | None = None
 
     def push(self, character: str) -> str:
         """What can be shown now. Sets `stop` once a stop string has appeared."""
-        if self.stopped or not self._stops:
-            return "" if self.stopped else character
+        if not self._stops:
+            return character
+        if self.stop:
+            return ""
         held = self._held + character
-        if self._past is not None:
-            if self._past.startswith(held):
+        if past := self._past:
+            if held != past and past.startswith(held):
                 self._held = held
-                return self._passed() if held == self._past else ""
+                return ""
             self._past, self._held = None, ""
-            return "".join(map(self.push, held))
+            return held if held == past else "".join(map(self.push, held))
         for stop in self._stops:
             if held.endswith(stop):
                 self.stop, self._held = stop, ""
                 return held[: -len(stop)]
-        keep = max(
-            (
-                size
-                for stop in self._stops
-                for size in range(1, len(stop))
-                if held.endswith(stop[:size])
-            ),
-            default=0,
-        )
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep]
-
-    def _passed(self) -> str:
-        self._past = None
-        return self.flush()
+        ends = (held[at:] for at in range(len(held) + 1))
+        self._held = next(end for end in ends if any(stop.startswith(end) for stop in self._stops))
+        return held.removesuffix(self._held)
 
     def flush(self) -> str:
         """What was held back when the text ended without a stop."""
@@ -252,7 +239,7 @@ class Samples(Iterator[list[str]]):
     """What each of the config.n samples gains, a step at a time ("" once stopped).
 
     decoding: gives a decoder for exclusive use until the samples are complete or dropped.
-    past: see StopFilter. Raises TextError for a prompt with a character that is not known.
+    past: see StopFilter. Raises TextError for a prompt with an unknown character.
     """
 
     def __init__(
@@ -265,28 +252,23 @@ class Samples(Iterator[list[str]]):
         past: str | None = None,
     ) -> None:
         ids = vocabulary.encode(prompt or before_all(vocabulary))
-        self._filters = [StopFilter(stops, past) for _ in range(config.n)]
-        self._steps = self._gained(decoding, ids, config, vocabulary)
+        filters = [StopFilter(stops, past) for _ in range(config.n)]
+
+        def steps() -> Iterator[list[str]]:
+            with decoding as decoder:
+                for row in sample_ids(decoder, ids, config):
+                    pushed = zip(filters, vocabulary.decode(row), strict=True)
+                    yield [each.push(character) for each, character in pushed]
+                    if all(each.stop for each in filters):
+                        return
+            yield [each.flush() for each in filters]
+
+        self._filters, self._steps = filters, steps()
 
     def __next__(self) -> list[str]:
         return next(self._steps)
 
     @property
     def stopped(self) -> list[str | None]:
-        """The stop string that has ended each sample; None for those that none has."""
+        """The stop string that ended each sample, or None."""
         return [each.stop for each in self._filters]
-
-    def _gained(
-        self,
-        decoding: AbstractContextManager[Decoder],
-        ids: Ids,
-        config: SampleConfig,
-        vocabulary: Vocabulary,
-    ) -> Iterator[list[str]]:
-        with decoding as decoder:
-            for row in sample_ids(decoder, ids, config):
-                pushed = zip(self._filters, vocabulary.decode(row), strict=True)
-                yield [each.push(character) for each, character in pushed]
-                if all(each.stopped for each in self._filters):
-                    return
-        yield [each.flush() for each in self._filters]

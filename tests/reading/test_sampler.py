@@ -328,8 +328,8 @@ def test_stops_show_the_text_before_the_first_of_them_and_no_part_of_it(
     for seen, character in enumerate(text, start=1):
         shown += filter_.push(character)
         assert expected.startswith(shown)
-        assert filter_.stopped == bool(ends and ends[0][0] <= seen)
-        if not filter_.stopped:  # nothing is held back that could be shown
+        assert bool(filter_.stop) == bool(ends and ends[0][0] <= seen)
+        if not filter_.stop:  # nothing is held back that could be shown
             held = text[len(shown) : seen]
             assert held == "" or any(stop.startswith(held) for stop in stops)
     assert shown + filter_.flush() == expected
