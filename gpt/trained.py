@@ -23,9 +23,8 @@ from gpt.storage.model_file import StoredModel
 if TYPE_CHECKING:  # each is imported where it is asked for: opening a model is what people wait for
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
-    from gpt.heads.logit_lens import Lens
     from gpt.heads.measures import Measure
-    from gpt.heads.next_character import Following
+    from gpt.heads.next_character import Following, Lens
     from gpt.heads.survey import Survey
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
@@ -255,11 +254,11 @@ class TrainedGPT:
 
         Raises ValueError if `most` is less than 1.
         """
-        from gpt.heads.logit_lens import look
+        from gpt.heads.next_character import logit_lens
 
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
-        return look(self.reader, attention, most)
+        return logit_lens(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:
         """A first text to look at: the validation split's first good line, cut between words."""

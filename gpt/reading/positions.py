@@ -9,36 +9,28 @@ far.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import read_only
 from gpt.config import ModelConfig
 
 Array = npt.NDArray[Any]  # real or complex
 
-FIRST_ROWS = 512  # of a table, when it is computed for the first time
+FIRST_ROWS = 512  # of the smallest table
 
 
-class Table:
-    """Constants with a row for each position, computed up to the last position that was needed.
+#: From a number of positions to a table with a row for each, or more rows.
+Table = Callable[[int], Array]
 
-    make: from a number n of rows to the table's first n rows, (n, …).
-    """
 
-    def __init__(self, make: Callable[[int], Array], most: int) -> None:
-        self._make, self._most = make, most
-        self._rows: Array | None = None
-
-    def __call__(self, end: int) -> Array:
-        """(n, …), n ≥ end: at least the rows of the first `end` positions."""
-        rows = self._rows  # read once: another thread may put a longer table in its place
-        if rows is None or len(rows) < end:
-            rows = self._make(min(self._most, max(FIRST_ROWS, 2 * end)))
-            rows.flags.writeable = False
-            self._rows = rows
-        return rows
+def table(make: Table, most: int) -> Table:
+    """Keeps what `make` computes for the sizes FIRST_ROWS, twice as many … up to `most` rows."""
+    kept = lru_cache(2)(lambda rows: read_only(make(rows)))
+    return lambda end: kept(min(most, max(FIRST_ROWS, 1 << end.bit_length())))
 
 
 class Position:
@@ -48,7 +40,7 @@ class Position:
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
-        self._table = Table(self._rows, config.block_size)
+        self._table = table(self._rows, config.block_size)
 
     def embed(self, x: Array, at: slice) -> Array:
         """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
@@ -74,7 +66,7 @@ class Position:
             both[:, 0] *= scale
             return both.reshape(rows, -1)
 
-        return Table(make, self.config.block_size)
+        return table(make, self.config.block_size)
 
     def _turns(self, rows: int) -> Array:
         """(rows, D), or (rows, D/2) complex: what `rotate` multiplies a head's coordinates by."""
