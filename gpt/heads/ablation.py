@@ -6,7 +6,7 @@ the layers from its own on are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -20,10 +20,12 @@ from gpt.vocabulary import Ids
 Ablation = Literal["mean", "zero"]
 
 
-def ablate(reader: Reader, windows: Ids, how: Ablation = "mean") -> Iterator[Measure | None]:
+def ablate(
+    reader: Reader, windows: Ids, how: Ablation, done: Callable[[int], object] = lambda heads: None
+) -> Measure:
     """(N, T + 1) ids -> rise of the loss by each head, nats/character, paired standard errors.
 
-    Yields None after each head, and then the measure.
+    done: receives the number of heads that are done.
     """
     layers, heads = reader.config.n_layer, reader.config.n_head
     size = windows_at_once(reader.config)
@@ -37,10 +39,10 @@ def ablate(reader: Reader, windows: Ids, how: Ablation = "mean") -> Iterator[Mea
         for head in range(heads):
             each = [part.rise(layer, head, outputs[layer, head]) for part in parts]
             rises[:, layer, head] = np.concatenate(each)
-            yield None
+            done(layer * heads + head + 1)
     explained = f"rise of the loss without the head (its output: {how}), nats/char"
     means, errors = rises.mean(axis=0), standard_errors(rises)
-    yield Measure("ablation", "Δloss", explained, means, errors, 0.0, len(windows))
+    return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(windows))
 
 
 class _Part:

@@ -52,15 +52,12 @@ class Exact:
         self.reader, self.config = reader, reader.config
         #: A stored tensor in float64; and the length of a matrix's longest row. Two passes through
         #: a layer, one from its captured stages and one from its own, need each of them twice.
-        self.weight: Callable[[str], Array] = lru_cache(KEPT)(self._weight)
-        self._longest: Callable[[str], float] = lru_cache(KEPT)(self._longest_row)
-
-    def _weight(self, name: str) -> Array:
-        return self.reader.tensors[name].astype(np.float64)
-
-    def _longest_row(self, name: str) -> float:
-        weight = self.reader.tensors[name]
-        return float(np.sqrt(np.einsum("rc,rc->r", weight, weight).max()))
+        self.weight: Callable[[str], Array] = lru_cache(KEPT)(
+            lambda name: reader.tensors[name].astype(np.float64)
+        )
+        self._longest: Callable[[str], float] = lru_cache(KEPT)(
+            lambda name: float(_length(reader.tensors[name]).max())
+        )
 
     def bias(self, name: str) -> Array | float:
         """A layer's bias in float64, 0 where it has none."""

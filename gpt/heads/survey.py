@@ -71,9 +71,9 @@ def survey(
         after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
         measures.insert(after, found)
     if ablation:
-        for number, result in enumerate(ablate(reader, windows, ablation)):
-            done((2 + min(heads, number + 1) / 2) / work)
-            measures += [result] if result else []
+        measures.append(
+            ablate(reader, windows, ablation, lambda number: done((2 + number / 2) / work))
+        )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 
 

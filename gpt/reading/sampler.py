@@ -13,7 +13,7 @@ of a quarter predicts no better: the second half of a window is worth less than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -120,20 +120,17 @@ def probabilities(logits: Array, config: SampleConfig) -> Chances:
     weights /= weights.sum(axis=-1, keepdims=True)
     values = {name: getattr(config, name) for name in FILTERS}
     given = {name: value for name, value in values.items() if value is not None}
-    if given.keys() <= ORDERLESS:
-        return _filtered(weights, given)
-    order = np.argsort(-weights, axis=-1, kind="stable")
-    ranked = np.take_along_axis(weights, order, axis=-1)
-    np.put_along_axis(weights, order, _filtered(ranked, given), axis=-1)
-    return weights
-
-
-def _filtered(ranked: Chances, given: Mapping[str, Any]) -> Chances:
-    """(B, vocab_size) probabilities after the given filters, in the order of FILTERS."""
+    order, ranked = None, weights
+    if not given.keys() <= ORDERLESS:
+        order = np.argsort(-weights, axis=-1, kind="stable")
+        ranked = np.take_along_axis(weights, order, axis=-1)
     for name, value in given.items():
         ranked = np.where(FILTERS[name](ranked, value), ranked, 0.0)
         ranked /= ranked.sum(axis=-1, keepdims=True)
-    return ranked
+    if order is None:
+        return ranked
+    np.put_along_axis(weights, order, ranked, axis=-1)
+    return weights
 
 
 def draw(weights: Chances, uniforms: Chances) -> Ids:
