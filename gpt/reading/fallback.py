@@ -61,15 +61,15 @@ class FallbackDecoder:
                 self._prove(device, len(ids))
             return device.start(ids)
 
-        logits = self._on_device(work)
+        logits = self._on_device(work, lambda: self._numpys.start(ids))
         self._text.append(ids.copy())
-        return self._numpys.start(ids) if logits is None else logits
+        return logits
 
     def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
-        logits = self._on_device(lambda device: device.step(ids))
+        logits = self._on_device(lambda device: device.step(ids), lambda: self._numpys.step(ids))
         self._text.append(ids[:, None].copy())
-        return self._numpys.step(ids) if logits is None else logits
+        return logits
 
     def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
@@ -78,22 +78,30 @@ class FallbackDecoder:
             drawn = device.ahead(ids, uniforms, config)
             if self._proven_draws != config:
                 self._numpys.start(np.hstack(self._text)[:1])
-                first = _draw_ahead(self._numpys.step, ids[:1], uniforms[:DRAWN, :1], config)
+                first = self._numpys_ahead(ids[:1], uniforms[:DRAWN, :1], config)
                 if not np.array_equal(drawn[:DRAWN, :1], first):
                     raise ArithmeticError("the GPU draws other characters than numpy")
                 self._proven_draws = config
             return drawn
 
-        drawn = self._on_device(work)
-        if drawn is None:
-            return _draw_ahead(self.step, ids, uniforms, config)
+        drawn = self._on_device(work, lambda: self._numpys_ahead(ids, uniforms, config))
         self._text.append(np.concatenate([ids[None], drawn[:-1]]).T)
         return drawn
 
-    def _on_device(self, work: Callable[[DrawingDecoder], Result]) -> Result | None:
-        """The device's result; None if it failed: numpy has then read the text so far."""
+    def _numpys_ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
+        """As `ahead`, each character from the logits of a step of numpy's."""
+        rows = []
+        for chances in uniforms:
+            ids = draw(probabilities(self._numpys.step(ids), config), chances)
+            rows.append(ids)
+        return np.array(rows)
+
+    def _on_device(
+        self, work: Callable[[DrawingDecoder], Result], instead: Callable[[], Result]
+    ) -> Result:
+        """The device's result; if it fails, numpy reads the text so far and `instead` is used."""
         if self._open is None:
-            return None
+            return instead()
         try:
             if self._device is None:
                 self._device = self._open()
@@ -103,7 +111,7 @@ class FallbackDecoder:
             report_failure("the GPU", error, "numpy writes the same text instead")
         if self._text:
             self._numpys.start(np.hstack(self._text))
-        return None
+        return instead()
 
     def _prove(self, device: DrawingDecoder, streams: int) -> None:
         """Raises ArithmeticError unless `start` and `step` give every stream numpy's logits."""
@@ -117,14 +125,3 @@ class FallbackDecoder:
                     f"the GPU's logits differ from the checkpoint's by {error:.1e}"
                 )
         self._proven_streams, self._proven_draws = streams, None
-
-
-def _draw_ahead(
-    step: Callable[[Ids], Array], ids: Ids, uniforms: Array, config: SampleConfig
-) -> Ids:
-    """(B,) ids and (n, B) uniforms -> (n, B) ids, each from the logits of a step."""
-    rows = []
-    for chances in uniforms:
-        ids = draw(probabilities(step(ids), config), chances)
-        rows.append(ids)
-    return np.array(rows)
