@@ -30,7 +30,7 @@ def repeated() -> np.ndarray:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
-def test_only_the_heads_that_complete_repetitions_matter_to_them(
+def test_only_the_heads_that_complete_repetitions_change_the_loss(
     repeated: np.ndarray,  # type: ignore[type-arg]
     how: Ablation,
 ) -> None:
@@ -44,7 +44,7 @@ def test_only_the_heads_that_complete_repetitions_matter_to_them(
 
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
-def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Ablation) -> None:
+def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation) -> None:
     """Zero: the head's columns of W_O are zero. Mean: and what they said on average is a bias."""
     trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
@@ -67,7 +67,7 @@ def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Abla
             assert found.errors[layer, head] == pytest.approx(error, abs=2e-6)
 
 
-def test_how_many_windows_are_read_at_once_changes_nothing(
+def test_the_number_of_windows_read_at_once_changes_nothing(
     tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = TrainedGPT(tiny.model())

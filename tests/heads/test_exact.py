@@ -1,4 +1,4 @@
-"""The plain forms in float64: their known values, and torch's in float64."""
+"""The float64 recomputation: known values, and torch's in float64."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def both(dtype: npt.DTypeLike = np.float32, **options: Any) -> tuple[GPT, Reader
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("position", get_args(Position))
-def test_the_whole_way_is_torchs_in_float64(position: str, norm: str, activation: str) -> None:
+def test_logits_equal_torchs_in_float64(position: str, norm: str, activation: str) -> None:
     options = {"position": position, "norm": norm, "activation": activation}
     for more in (
         {},
@@ -105,7 +105,7 @@ def float64() -> Iterator[None]:
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("position", get_args(Position))
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_attention_is_torchs(kind: str, position: str, attention: str) -> None:
+def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attention: str) -> None:
     model, reader = both(np.float64, position=position, attention=attention, norm="layer")
     random, (length, allowed) = np.random.default_rng(3), KINDS[kind]
     x, memory = random.normal(size=(T, 8)), length and random.normal(size=(1, length, 8))

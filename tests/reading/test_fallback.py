@@ -1,4 +1,4 @@
-"""A device may fail anywhere: one line says so, and the text is the one that numpy writes."""
+"""A device may fail anywhere: one line reports it, and numpy writes the same text."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_device_that_draws_other_characters_writes_nothing(
     assert "the GPU draws other characters than numpy" in caplog.text
 
 
-def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
+def test_a_device_with_rounding_errors_is_used(trained: TrainedGPT) -> None:
     for where in ("start", "step"):
         device = Wrong(trained, most_ahead=5)
         device.where, device.by = where, 2e-6
@@ -182,7 +182,7 @@ def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
         assert "ahead" in device.asked
 
 
-def test_each_number_of_streams_is_proven_once(trained: TrainedGPT) -> None:
+def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
     stored, device = trained.stored, Device(trained)
     ids, reader = stored.probe.ids[0], trained.reader
     length = len(ids)

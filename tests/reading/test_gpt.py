@@ -76,7 +76,7 @@ def test_a_step_equals_the_whole_with_every_option(activation: str, options: Any
         np.testing.assert_allclose(decoder.step(ids[:, at]), whole[:, at], rtol=0, atol=1e-12)
 
 
-def test_a_step_answers_with_an_array_of_its_own_and_a_start_forgets() -> None:
+def test_a_step_returns_a_new_array_and_a_start_forgets() -> None:
     reader, ids = reader_of(), ids_of()
     decoder = CachedDecoder(reader)
     decoder.start(ids[:, :2])

@@ -1,4 +1,4 @@
-"""The longest copied run is the one that a search of all runs finds, in any script."""
+"""The longest copied run equals an exhaustive search, in any script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plainly(text: str, other: str) -> tuple[int, int, int, int]:
 @example("東", "条")
 @example("aaaa", "aaaaaaa")
 @example("\ud800a", "b\ud800a")
-def test_the_longest_copy_is_what_trying_all_finds(text: str, other: str) -> None:
+def test_the_longest_copy_equals_an_exhaustive_search(text: str, other: str) -> None:
     for vocabulary in (SMALL, LARGE):  # ids of one byte and of two
         copies = Copies(vocabulary.encode(other), vocabulary)
         found = copies.longest(vocabulary.encode(text))
@@ -48,7 +48,7 @@ def test_the_longest_copy_is_what_trying_all_finds(text: str, other: str) -> Non
         assert other[found.at : found.at + len(found)] == found.text
 
 
-def test_what_is_usual_is_looked_for_all_over_the_text() -> None:
+def test_the_usual_copy_is_measured_all_over_the_text() -> None:
     copies = Copies(SMALL.encode("to be or not to be"), SMALL)
     assert usual(copies, SMALL.encode("x" * 1000 + "not to be"), 9) == (0, 9)
     assert usual(copies, SMALL.encode("to be or"), 100) == (8, 8)

@@ -48,7 +48,7 @@ def test_a_sample_among_many_is_the_sample_alone(reader: Reader) -> None:
     assert np.array_equal(many[:, :3], few)
 
 
-def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(
+def test_blas_gets_its_threads_back_and_its_limit_is_respected(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def threads() -> list[int]:
