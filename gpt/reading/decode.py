@@ -234,7 +234,7 @@ class _Streams:
         self._length = self._square[:, 0]
         self.normed = np.empty((count, width), dtype)
         self.packed = np.empty((count, 3 * width), dtype)
-        self.heads = self.packed.reshape(count, 3, heads, size).swapaxes(0, 1)  # three (B, H, D)
+        self.heads = tuple(self.packed.reshape(count, 3, heads, size).swapaxes(0, 1))  # (B, H, D)
         self.scores = np.empty((count, heads, self.room, 1), dtype)
         self.largest = np.empty((count, heads, 1, 1), dtype)
         self.total = np.empty((count, heads, 1, 1), dtype)
