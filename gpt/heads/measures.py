@@ -20,7 +20,7 @@ from gpt.vocabulary import Ids
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
-SHORTEST_PERIOD = 3  # characters; shorter ones hardly tell the successor from the neighbours
+SHORTEST_PERIOD = 3  # characters; in shorter ones the successor is too near to other keys
 STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, standard errors
 
 
@@ -29,7 +29,7 @@ class Measure(Result):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
-    value of a head that looks evenly at all it may see (NaN where that means nothing). parts: the
+    value of a head that attends uniformly (NaN where there is none). parts: the
     same measure for each kind of text, if there are several kinds.
     """
 
@@ -76,7 +76,7 @@ TITLES = {
 }
 #: The names that a head can get, the most specific first.
 KINDS = ("induction", "duplicate", "previous", "sink")
-#: The rule of `kinds`, for people.
+#: The rule of `kinds`, as text.
 RULE = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
     f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
@@ -117,7 +117,7 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
     """The synthetic induction measure: P distinct random characters, and the same once more.
 
-    In the second half, at position i, a head that completes repetitions looks at i − P + 1. The
+    In the second half, at position i, a head that completes repetitions attends to i − P + 1. The
     parts of the measure are the periods P. The overall error combines the errors within the periods
     only, as the spread between periods is not random. None if context or vocabulary is too small.
     """
@@ -169,7 +169,7 @@ def strengths(measures: Iterable[Measure]) -> Array:
 def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
     """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
 
-    A head that looks at fixed distances gets a high induction measure in a text that repeats at
+    A head that attends at fixed distances gets a high induction measure in a text that repeats at
     such a distance. So the share in text starts from `induction_distance`, if that is higher than
     uniform, and the synthetic share is that of the second best period.
     """

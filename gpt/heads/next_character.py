@@ -46,7 +46,7 @@ class Following(Result):
 
 
 def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
-    """(n,) ids, n ≥ 1 -> what may come next. Sees what `sample` sees (sampler.window_start)."""
+    """(n,) ids, n ≥ 1 -> what may come next, in the window of `sample` (sampler.window_start)."""
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
     removed = np.full(logits.shape[1], -1)

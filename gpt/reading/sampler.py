@@ -154,7 +154,7 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
 def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[Ids]:
     """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
 
-    Holds a window of the text, however long it gets.
+    Keeps only a window of the text in memory.
     """
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # of the text's characters, the window's first
@@ -185,7 +185,7 @@ def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[
 
 
 def before_all(vocabulary: Vocabulary) -> str:
-    """What an empty prompt begins after: a newline, or the vocabulary's first character.
+    """What stands before an empty prompt: a newline, or the vocabulary's first character.
 
     It is not part of the sample.
     """
