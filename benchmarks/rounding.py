@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.attention_map import look
-from gpt.heads.exact import Exact
+from gpt.heads.exact import Exact, Layer
 from gpt.heads.proof import WHOLE, promised, prove
 from gpt.heads.rounding import UNITS
 from gpt.model import GPT
@@ -92,8 +91,8 @@ def main() -> None:
                     "logits, of the least": error / (WHOLE * UNITS[reader.dtype] * largest),
                 }
                 exact = Exact(reader)
-                for number, stages in enumerate(look(reader, probe.ids[0])):
-                    held = exact.layer(number, stages.stream, stages).held(stages).values()
+                for number, stages in enumerate(reader.stages(probe.ids[0])):
+                    held = Layer(exact, number, stages.stream, stages).held(stages).values()
                     stage = max(error / bound for error, bound in held if bound)
                     parts["stages"] = max(stage, parts.get("stages", 0.0))
                 for name, part in parts.items():

@@ -23,9 +23,8 @@ from gpt.storage.model_file import StoredModel
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
-    from gpt.heads.logit_lens import Lens
     from gpt.heads.measures import Measure
-    from gpt.heads.next_character import Following
+    from gpt.heads.next_character import Following, Lens
     from gpt.heads.survey import Survey
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
@@ -72,12 +71,12 @@ class TrainedGPT:
         if self._open_device is None:
             return self._numpys
         from gpt.heads.proof import promised
-        from gpt.reading.fallback import FallbackDecoder, Trial
+        from gpt.reading.fallback import FallbackDecoder
 
         ids = self.stored.probe.ids[:1]
         logits = self.reader.logits(self.reader.forward(ids))
-        trial = Trial(ids[0], logits[0], partial(promised, self.reader, ids, logits))
-        return FallbackDecoder(self._open_device, self._numpys.twin(), trial)
+        allowed = partial(promised, self.reader, ids, logits)
+        return FallbackDecoder(self._open_device, self._numpys.twin(), ids[0], logits[0], allowed)
 
     @cached_property
     def _numpys(self) -> ParallelDecoder:
@@ -254,11 +253,11 @@ class TrainedGPT:
 
         Raises ValueError if `most` is less than 1.
         """
-        from gpt.heads.logit_lens import look
+        from gpt.heads.next_character import logit_lens
 
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
-        return look(self.reader, attention, most)
+        return logit_lens(self.reader, attention, most)
 
     def example(self, length: int = 12) -> str:
         """An example text: the validation split's first long line, cut between words."""

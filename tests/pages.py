@@ -13,9 +13,10 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.config.model import Position
 from gpt.heads.attention_map import inspect
-from gpt.heads.logit_lens import look
 from gpt.heads.measures import Measure
-from gpt.reading.gpt import Array, Reader
+from gpt.heads.next_character import logit_lens
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.view.page.page import Subject
 
 #: Everything that HTML, JSON or JavaScript could take for its own, and what is hard to draw.
@@ -58,7 +59,7 @@ def random_subject(
     ]
     origin = {"run": "tiny-1", "step": 12, "checkpoint": "ab" * 32}
     name = f"step {12 + seed}"
-    return Subject(name, attention, look(reader, attention, 4), characters, measures, origin)
+    return Subject(name, attention, logit_lens(reader, attention, 4), characters, measures, origin)
 
 
 class Document(HTMLParser):

@@ -147,6 +147,6 @@ class Sample(shared.ModelCommand):
         train, val = self._corpus()
         if len(train) > MOST:
             console.say(f"note: searching for copies only in the first {MOST:,} characters")
-        decode = self.opened.model.vocabulary.decode
-        found = novelty(texts, decode(train[:MOST]), decode(val[:MOST_USUAL]))
+        vocabulary = self.opened.model.vocabulary
+        found = novelty(texts, train[:MOST], val[:MOST_USUAL], vocabulary)
         return [(novelty_line(each), novelty_record(each, start)) for each in found]

@@ -15,9 +15,9 @@ from gpt.checks import Check
 from gpt.config.model import GATED
 from gpt.explain.lesson import Step, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.exact import Exact
+from gpt.heads.exact import Exact, Layer
 from gpt.heads.exact_functions import slopes
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -45,7 +45,7 @@ class LayerSteps:
         self.exact, self.config, self.head = exact, exact.config, head
         self.text, self.last = attention.text, len(attention.text) - 1
         self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
-        self.again = exact.layer(layer, self.stages.stream, self.stages)
+        self.again = Layer(exact, layer, self.stages.stream, self.stages)
         #: Stage -> the largest difference of all heads from its float64 value.
         self.checks = {
             name: Check(name, *errors) for name, errors in self.again.held(self.stages).items()

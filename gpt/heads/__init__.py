@@ -1,1 +1,1 @@
-"""What attention heads do, and the proof of every number. Knows no torch."""
+"""What attention heads do, and checks of every number. No torch."""

@@ -1,4 +1,4 @@
-"""Text -> what every attention head computed for it, and the proof that the numbers are right."""
+"""Text -> what every attention head computed for it, and checks that the numbers are right."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 from gpt.checks import Check, Result
 from gpt.config.show import Stage
 from gpt.errors import TextError
-from gpt.heads.exact import Exact
+from gpt.heads.exact import Exact, Layer
 from gpt.heads.proof import promised
 from gpt.heads.rounding import Held, held, worst
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 #: Stages that belong to a layer, not to one of its heads.
@@ -26,7 +27,7 @@ AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 
 @dataclass(frozen=True)
 class AttentionMap(Result):
-    """All stages of all layers for one text of T characters, with the checks that hold them.
+    """All stages of all layers for one text of T characters, with their checks.
 
     bias: (H, T, T), what positions add to the scaled scores of every layer; None: nothing.
     """
@@ -56,7 +57,7 @@ class AttentionMap(Result):
             if name != "weights":
                 raise ValueError(f"rollout exists for weights only, not for {name}")
             return self.rollout(layer)
-        values: Array = getattr(self._layer(layer), name)
+        values: Array = getattr(self.layers[_number("layer", layer, len(self.layers))], name)
         if isinstance(head, str):
             if head not in ("mean", "all"):
                 raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
@@ -65,14 +66,11 @@ class AttentionMap(Result):
         number = _number("head", head, len(self.layers[0].q))
         return values if name in LAYER_STAGES else values[number]
 
-    def _layer(self, layer: SupportsIndex) -> Stages:
-        return self.layers[_number("layer", layer, len(self.layers))]
-
     def rollout(self, layer: SupportsIndex) -> Array:
         """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
 
-        A heuristic of what reaches a position from where (Abnar & Zuidema 2020): it takes the
-        residual stream for half of every layer and knows no feed-forward. Raises IndexError.
+        A heuristic for how much of each position reaches another (Abnar & Zuidema 2020): it takes
+        the residual stream for half of every layer and ignores feed-forward. Raises IndexError.
         """
         last = _number("layer", layer, len(self.layers))
         mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
@@ -89,13 +87,6 @@ def _number(what: str, number: SupportsIndex, count: int) -> int:
     return at
 
 
-def look(reader: Reader, ids: Ids) -> tuple[Stages, ...]:
-    """(T,) ids -> every layer's stages, unchecked."""
-    kept: list[Stages] = []
-    reader.forward(ids[None], keep=kept)
-    return tuple(kept)
-
-
 def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
@@ -108,10 +99,12 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
             "shorten it, or use --truncate"
         )
-    layers = look(reader, ids)
+    layers = reader.stages(ids)
+    sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]
+    above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in layers]
     checks = [
-        Check("rows sum to 1", *worst((_row_sum_error(layer), 1e-6) for layer in layers)),
-        Check("above the diagonal exactly 0", *worst((_above(layer), 0.0) for layer in layers)),
+        Check("rows sum to 1", float(np.max(sums)), 1e-6),
+        Check("above the diagonal exactly 0", float(np.max(above)), 0.0),
         *recomputed(reader, ids, layers),
     ]
     bias = reader.position.bias(slice(0, len(ids)))
@@ -139,12 +132,12 @@ def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[C
     results["stream"].append(held(layers[0].stream, first.stream, first.reach))
     stream = first.stream  # recomputed from the ids, for the last check
     for number, layer in enumerate(layers):
-        again = exact.layer(number, layer.stream, layer).held(layer)
+        again = Layer(exact, number, layer.stream, layer).held(layer)
         for name, stages in AGAIN.items():
             results[name] += [again[stage] for stage in stages]
         if number:
             results["stream"].append(held(layer.stream, layers[number - 1].output, 0.0))
-        stream = exact.layer(number, stream).stages.output
+        stream = Layer(exact, number, stream).stages.output
     for name, found in results.items():
         yield Check(name, *worst(found), IN_FLOAT64)
     logits = reader.logits(reader.final_norm(layers[-1].output[None]))[0]  # (T, vocab_size)
@@ -153,11 +146,3 @@ def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[C
     error = float(np.abs(logits - exact.last(stream)[1]).max())
     bound = promised(reader, ids[None], logits[None], error)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
-
-
-def _row_sum_error(stages: Stages) -> float:
-    return float(np.abs(stages.weights.sum(axis=-1, dtype=np.float64) - 1).max())
-
-
-def _above(stages: Stages) -> float:
-    return float(np.abs(np.triu(stages.weights, k=1)).max())

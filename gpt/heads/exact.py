@@ -4,13 +4,13 @@
 whether a checkpoint's probe passes if float32 is not exact enough. It shares no code with the
 reader, and knows no text.
 Each stage comes with its reach, which bounds the rounding error of float32 (rounding.py).
-Tensor names: T time, C n_embd, H heads, D head_size, N orders of n-grams.
+Tensor names: T time, S keys, C n_embd, H heads, D head_size, N orders of n-grams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -26,7 +26,8 @@ from gpt.heads.exact_functions import (
     unit,
 )
 from gpt.heads.rounding import Held, held
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 KEPT = 16  # tensors of one layer, and more
@@ -44,29 +45,6 @@ class Embedded:
     reach: Array  # (T, 1)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One layer's stages in float64, their reach, and intermediate results.
-
-    normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
-    rotation. hidden: (T, config.widened), what the activation is given; active: (T, config.hidden).
-    """
-
-    stages: Stages
-    reach: dict[str, Array | float]
-    normed: Array
-    first: Array
-    hidden: Array
-    active: Array
-
-    def held(self, found: Stages) -> dict[str, Held]:
-        """Stage -> its worst row, for every stage but the stream."""
-        return {
-            name: held(getattr(found, name), getattr(self.stages, name), reach)
-            for name, reach in self.reach.items()
-        }
-
-
 class Exact:
     """A reader's weights and what is done with them."""
 
@@ -74,15 +52,12 @@ class Exact:
         self.reader, self.config = reader, reader.config
         #: A stored tensor in float64; and the length of a matrix's longest row. Two passes through
         #: a layer, one from its captured stages and one from its own, need each of them twice.
-        self.weight: Callable[[str], Array] = lru_cache(KEPT)(self._weight)
-        self._longest: Callable[[str], float] = lru_cache(KEPT)(self._longest_row)
-
-    def _weight(self, name: str) -> Array:
-        return self.reader.tensors[name].astype(np.float64)
-
-    def _longest_row(self, name: str) -> float:
-        weight = self.reader.tensors[name]
-        return float(np.sqrt(np.einsum("rc,rc->r", weight, weight).max()))
+        self.weight: Callable[[str], Array] = lru_cache(KEPT)(
+            lambda name: reader.tensors[name].astype(np.float64)
+        )
+        self._longest: Callable[[str], float] = lru_cache(KEPT)(
+            lambda name: float(_length(reader.tensors[name]).max())
+        )
 
     def bias(self, name: str) -> Array | float:
         """A layer's bias in float64, 0 where it has none."""
@@ -104,12 +79,6 @@ class Exact:
         reach = np.sum([np.abs(part) for part in parts], axis=0).max(axis=-1, keepdims=True)
         return Embedded(tokens, rows, grams, positions, np.sum(parts, axis=0), reach)
 
-    def layer(self, number: int, stream: Array, found: Stages | None = None) -> Layer:
-        """(T, C) -> one layer. Each stage is computed from the previous stage in `found`, or if
-        there is no `found`, from the previous stage computed here.
-        """
-        return _Making(self, f"blocks.{number}.", stream.astype(np.float64), found).layer()
-
     def last(self, stream: Array) -> tuple[Array, Array, Array]:
         """(T, C) output of the last layer -> (T, C) normed, (T, vocab_size) logits, reach."""
         normed, spread = self.norm(stream.astype(np.float64), "norm")
@@ -120,7 +89,7 @@ class Exact:
         """(T,) ids -> (T, vocab_size) logits, all computed here."""
         stream = self.embed(ids).stream
         for number in range(self.config.n_layer):
-            stream = self.layer(number, stream).stages.output
+            stream = Layer(self, number, stream).stages.output
         return self.last(stream)[1]
 
     def norm(self, x: Array, name: str) -> tuple[Array, Array]:
@@ -141,90 +110,124 @@ class Exact:
             name for name in (f"{norm}.weight", f"{norm}.bias") if name in self.reader.tensors
         )
 
-    def linear(self, x: Array, spread: Array, name: str) -> tuple[Array, Array]:
+    def linear(self, x: Array, spread: Array | float, name: str) -> tuple[Array, Array]:
         """(T, columns) and the (T, 1) reach of its rows -> (T, rows) and theirs."""
         name, bias = f"{name}.weight", self.bias(name)
         reach = np.maximum(spread, _length(x)) * self._longest(name)
         return x @ self.weight(name).T + bias, reach + np.abs(bias).max()
 
 
-class _Making:
-    """Computes one layer: its stages so far, and their reach."""
+class Layer:
+    """One layer's stages in float64, their reach, and intermediate results.
 
-    def __init__(self, exact: Exact, block: str, stream: Array, found: Stages | None) -> None:
-        self.exact, self.config, self.block, self.found = exact, exact.config, block, found
-        self.made: dict[str, Array] = {"stream": stream}
+    stream: (T, C). Each stage is computed from the previous stage in `found`, or if there is no
+    `found`, from the previous stage computed here. memory: (S, C), and allowed: (T, S), as in
+    `Reader.attend`.
+    normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
+    rotation. hidden: (T, config.widened), what the activation is given; active: (T, config.hidden).
+    """
+
+    def __init__(
+        self,
+        exact: Exact,
+        number: int,
+        stream: Array,
+        found: Stages | None = None,
+        memory: Array | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._exact, self._block, self._found = exact, f"blocks.{number}.", found
+        self._made: dict[str, Array] = {"stream": stream.astype(np.float64)}
         self.reach: dict[str, Array | float] = {}
-
-    def before(self, name: str) -> Array:
-        """The input of the next stage."""
-        if self.found is None:
-            return self.made[name]
-        return getattr(self.found, name).astype(np.float64)  # type: ignore[no-any-return]
-
-    def layer(self) -> Layer:
-        normed, first = self._queries()
-        self._attend()
+        self.normed, spread = exact.norm(self._made["stream"], f"{self._block}norm1")
+        self.first, spread = self._heads(self.normed, spread)
+        self._queries(spread, memory)
+        self._attend(memory, allowed)
         self._join()
-        hidden, active = self._feed_forward()
-        stages = Stages(**{field.name: self.made[field.name] for field in fields(Stages)})
-        return Layer(stages, self.reach, normed, first, hidden, active)
+        self._feed_forward()
 
-    def _queries(self) -> tuple[Array, Array]:
-        """q, k and v; (T, C) normed, and (3, H, T, D) before their normalisation and rotation."""
-        config, stream = self.config, self.made["stream"]
-        normed, spread = self.exact.norm(stream, f"{self.block}norm1")
-        packed, spread = self.exact.linear(normed, spread, f"{self.block}attention.qkv")  # (T, 3C)
-        parts = packed.reshape(len(stream), 3, config.n_head, config.head_size)
-        first = parts.transpose(1, 2, 0, 3)  # (3, H, T, D)
-        for part, name in zip(first, "qkv", strict=True):
-            self.made[name], self.reach[name] = part, spread
+    @property
+    def stages(self) -> Stages:
+        return Stages(**self._made)
+
+    def held(self, found: Stages) -> dict[str, Held]:
+        """Stage -> its worst row, for every stage but the stream."""
+        return {
+            name: held(getattr(found, name), self._made[name], reach)
+            for name, reach in self.reach.items()
+        }
+
+    def _before(self, name: str) -> Array:
+        """The input of the next stage."""
+        if self._found is None:
+            return self._made[name]
+        return getattr(self._found, name).astype(np.float64)  # type: ignore[no-any-return]
+
+    def _heads(self, x: Array, spread: Array | float) -> tuple[Array, Array]:
+        """(T, C) and its reach -> (3, H, T, D) queries, keys and values, and their (T, 1) reach."""
+        config = self._exact.config
+        packed, spread = self._exact.linear(x, spread, f"{self._block}attention.qkv")  # (T, 3C)
+        by_head = packed.reshape(len(x), 3, config.n_head, config.head_size)
+        return by_head.transpose(1, 2, 0, 3), spread
+
+    def _queries(self, spread: Array, memory: Array | None) -> None:
+        """q, k and v as they enter the products; those of a memory have no positions."""
+        config = self._exact.config
+        parts = [(part, spread) for part in self.first]
+        if memory is not None:
+            seen, spread = self._heads(memory.astype(np.float64), 0.0)
+            parts[1:] = [(part, spread) for part in seen[1:]]
+        for (part, spread), name in zip(parts, "qkv", strict=True):
+            self._made[name], self.reach[name] = part, spread
             if config.qk_norm and name != "v":
-                self.made[name], self.reach[name] = unit(part), spread / root_mean_square(part)
-            if config.position == "rotary" and name != "v":
-                self.made[name] = turned(self.made[name])
-        return normed, first
+                self._made[name], self.reach[name] = unit(part), spread / root_mean_square(part)
+            if config.position == "rotary" and name != "v" and memory is None:
+                self._made[name] = turned(self._made[name])
 
-    def _attend(self) -> None:
+    def _attend(self, memory: Array | None, allowed: npt.NDArray[np.bool_] | None) -> None:
         """scores to weights, all from q and k, and context."""
-        q, k, v = (self.before(name) for name in "qkv")  # (H, T, D)
+        q, k, v = (self._before(name) for name in "qkv")  # (H, T, D), (H, S, D), (H, S, D)
         root = q.shape[-1] ** 0.5
-        scores = q @ k.swapaxes(1, 2)  # (H, T, T)
+        scores = q @ k.swapaxes(1, 2)  # (H, T, S)
         scaled = scores / root
-        past, bias = np.tri(q.shape[1], dtype=bool), added_to_scores(self.config, q.shape[1])
-        masked = np.where(past, scaled + bias, -np.inf)
-        self.made.update(scores=scores, scaled=scaled, masked=masked)
-        self.made["weights"] = _by_log_sum_exp(masked)
+        bias: Array = np.zeros(1)
+        usual = np.ones(scores.shape[1:], np.bool_)  # all of a memory
+        if memory is None:
+            bias, usual = added_to_scores(self._exact.config, q.shape[1]), np.tril(usual)
+        allowed = usual if allowed is None else allowed
+        masked = np.where(allowed, scaled + bias, -np.inf)
+        shifted = masked - masked.max(axis=-1, keepdims=True)
+        by_log_sum_exp = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+        self._made.update(scores=scores, scaled=scaled, masked=masked)
+        self._made["weights"] = np.exp(by_log_sum_exp)
         lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
-        largest = lengths / root + _largest(np.where(past, bias, 0.0))  # of a masked score
+        largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # of a masked score
         self.reach.update(scores=lengths, scaled=lengths / root, masked=largest)
         # 1e-6, or one rounding error of the largest possible score.
         self.reach["weights"] = np.maximum(1 / 2, largest / 16)
-        self.made["context"] = self.before("weights") @ v
+        self._made["context"] = self._before("weights") @ v
         self.reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)
 
     def _join(self) -> None:
         """concat, proj and residual."""
-        stream = self.made["stream"]
-        self.made["concat"] = self.before("context").swapaxes(0, 1).reshape(stream.shape)
+        stream = self._made["stream"]
+        self._made["concat"] = self._before("context").swapaxes(0, 1).reshape(stream.shape)
         self.reach["concat"] = 0.0  # the same numbers in another order
-        concat = self.before("concat")
-        name = f"{self.block}attention.proj"
-        self.made["proj"], self.reach["proj"] = self.exact.linear(concat, _length(concat), name)
-        self.made["residual"] = stream + self.before("proj")
-        self.reach["residual"] = _largest(stream) + _largest(self.before("proj"))
+        concat = self._before("concat")
+        name = f"{self._block}attention.proj"
+        self._made["proj"], self.reach["proj"] = self._exact.linear(concat, 0.0, name)
+        self._made["residual"] = stream + self._before("proj")
+        self.reach["residual"] = _largest(stream) + _largest(self._before("proj"))
 
-    def _feed_forward(self) -> tuple[Array, Array]:
-        """output; hidden and active as in Layer."""
-        residual = self.before("residual")
-        normed, spread = self.exact.norm(residual, f"{self.block}norm2")
-        hidden, spread = self.exact.linear(normed, spread, f"{self.block}feed_forward.up")
-        active, slope = ACTIVATIONS[self.config.activation](hidden)
-        spread = _length(active) + _largest(slope) * spread
-        added, spread = self.exact.linear(active, spread, f"{self.block}feed_forward.down")
-        self.made["output"] = residual + added
+    def _feed_forward(self) -> None:
+        exact, residual = self._exact, self._before("residual")
+        normed, spread = exact.norm(residual, f"{self._block}norm2")
+        self.hidden, spread = exact.linear(normed, spread, f"{self._block}feed_forward.up")
+        self.active, slope = ACTIVATIONS[exact.config.activation](self.hidden)
+        spread = _length(self.active) + _largest(slope) * spread
+        added, spread = exact.linear(self.active, spread, f"{self._block}feed_forward.down")
+        self._made["output"] = residual + added
         self.reach["output"] = _largest(residual) + spread
-        return hidden, active
 
 
 def _length(x: Array) -> Array:
@@ -235,10 +238,3 @@ def _length(x: Array) -> Array:
 def _largest(x: Array) -> Array:
     """(..., columns) -> (..., 1)"""
     return np.abs(x).max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
-
-
-def _by_log_sum_exp(masked: Array) -> Array:
-    """Softmax of each row: exp(x − log Σ exp(x)), from the row's largest."""
-    shifted = masked - masked.max(axis=-1, keepdims=True)
-    weights: Array = np.exp(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-    return weights

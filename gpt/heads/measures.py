@@ -1,7 +1,7 @@
-"""What a head does, in numbers: where it looks, beside what looking evenly would give.
+"""What a head attends to, in numbers, each with its value for a head that attends uniformly.
 
-Every measure is taken text by text, so that it comes with a standard error. A measure describes
-weights; ablation.py measures what a head causes. `kinds` names heads by their measures.
+Every measure is taken text by text, so that it has a standard error. A measure describes weights;
+ablation.py measures what a head causes. `kinds` names heads by their measures.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
-SHORTEST_PERIOD = 3  # characters; shorter ones hardly tell the successor from the neighbours
+SHORTEST_PERIOD = 3  # characters; in shorter ones the successor is too near to other keys
 STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, standard errors
 
 
@@ -28,7 +29,7 @@ class Measure(Result):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
-    value of a head that looks evenly at all it may see (NaN where that means nothing). parts: the
+    value of a head that attends uniformly (NaN where there is none). parts: the
     same measure for each kind of text, if there are several kinds.
     """
 
@@ -75,7 +76,7 @@ TITLES = {
 }
 #: The names that a head can get, the most specific first.
 KINDS = ("induction", "duplicate", "previous", "sink")
-#: The rule of `kinds`, for people.
+#: The rule of `kinds`, as text.
 RULE = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
     f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
@@ -88,42 +89,40 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
 
     A text without rows for a measure (no repeated character) is left out of its mean.
     """
-    taken: dict[str, list[Array]] = {}
-    even: dict[str, list[float]] = {}
+    shape = reader.config.n_layer, reader.config.n_head
+    taken: dict[str, list[Array]] = {}  # of each text (L·H + 1,): every head, and a uniform one
     asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
-    far: list[Array] = []  # (L, H, T) sums of the weights at each distance
-    far_even: list[Array] = []
+    far: list[Array] = []  # (L·H + 1, T) sums of the weights at each distance
     for text in texts:
-        if len(text.ids) < 2:
+        T = len(text.ids)
+        if T < 2:
             continue
-        weights = np.stack([layer.weights for layer in text.layers]).astype(np.float64)
-        valued = np.stack([_shares(reader, n, stages) for n, stages in enumerate(text.layers)])
-        uniform = np.tri(len(text.ids)) / np.arange(1, len(text.ids) + 1)[:, None]
-        for name, values in _of_weights(weights, text.ids).items():
+        uniform = np.tri(T) / np.arange(1, T + 1)[:, None]
+        heads = [head for layer in text.layers for head in layer.weights]
+        weights = np.stack([*heads, uniform])  # (L·H + 1, T, T)
+        shares = [_shares(reader, layer, stages) for layer, stages in enumerate(text.layers)]
+        found = _of_weights(weights, text.ids)
+        for name, values in _places(np.concatenate([*shares, uniform[None]])).items():
+            found[f"{name}_valued"] = values
+        for name, values in found.items():
             taken.setdefault(name, []).append(values)
-        for name, value in _of_weights(uniform, text.ids).items():
-            even.setdefault(name, []).append(float(value))
-        for name, values in _places(valued).items():
-            taken.setdefault(f"{name}_valued", []).append(values)
-            even.setdefault(f"{name}_valued", []).append(even[name][-1])
         rows, after = _completed(text.ids)
         asked.append(rows - after)
-        far.append(_by_distance(weights))
-        far_even.append(_by_distance(uniform))
+        far.append(np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1))
     if taken:
         taken["induction_distance"] = _from_distances(far, asked)
-        even["induction_distance"] = [float(v) for v in _from_distances(far_even, asked)]
-    return [_averaged(name, taken[name], even[name]) for name in TITLES if name in taken]
+    return [_averaged(name, taken[name], shape) for name in TITLES if name in taken]
 
 
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
     """The synthetic induction measure: P distinct random characters, and the same once more.
 
-    In the second half, at position i, a head that completes repetitions looks at i − P + 1. The
+    In the second half, at position i, a head that completes repetitions attends to i − P + 1. The
     parts of the measure are the periods P. The overall error combines the errors within the periods
     only, as the spread between periods is not random. None if context or vocabulary is too small.
     """
     config, random = reader.config, np.random.default_rng(seed)
+    shape = config.n_layer, config.n_head
     longest = min(config.vocab_size, config.block_size // 2)
     if longest < SHORTEST_PERIOD:
         return None
@@ -133,14 +132,13 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
     parts = []
     for period in periods.tolist():
         rows, taken = np.arange(period, 2 * period), []
+        uniform = (1 / (rows + 1)).mean()
         for _ in range(SEQUENCES):
             once = random.permutation(config.vocab_size)[:period]
-            kept: list[Stages] = []
-            reader.forward(np.tile(once, 2)[None], keep=kept)
-            weights = np.stack([layer.weights for layer in kept])
-            taken.append(weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64))
-        even = [float((1 / (rows + 1)).mean())] * SEQUENCES
-        part = _averaged("induction_synthetic", taken, even)
+            weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
+            means = weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64)
+            taken.append(np.append(means, uniform))
+        part = _averaged("induction_synthetic", taken, shape)
         parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
     return Measure(
         "induction_synthetic",
@@ -171,7 +169,7 @@ def strengths(measures: Iterable[Measure]) -> Array:
 def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
     """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
 
-    A head that looks at fixed distances gets a high induction measure in a text that repeats at
+    A head that attends at fixed distances gets a high induction measure in a text that repeats at
     such a distance. So the share in text starts from `induction_distance`, if that is higher than
     uniform, and the synthetic share is that of the second best period.
     """
@@ -206,12 +204,8 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     completed, after = _completed(ids)
     return {
         **_places(weights),
-        "duplicate": (weights * earlier).sum(axis=-1)[..., repeats].mean(axis=-1)
-        if repeats.any()
-        else np.full(weights.shape[:-2], np.nan),
-        "induction": weights[..., completed, after].mean(axis=-1)
-        if completed.size
-        else np.full(weights.shape[:-2], np.nan),
+        "duplicate": _mean((weights * earlier).sum(axis=-1)[..., repeats]),
+        "induction": _mean(weights[..., completed, after]),
         "sink_all": weights[..., 0].mean(axis=-1),
         "entropy": entropy.mean(axis=-1),
         "distance": _mean_of(back, weights),
@@ -230,12 +224,6 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return rows, before[rows] + 1
 
 
-def _by_distance(weights: Array) -> Array:
-    """(…, T, T) -> (…, T) sum of the weights on the keys 0, 1, … characters back."""
-    T = weights.shape[-1]
-    return np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1)
-
-
 def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
     """Of each text (…,) the mean weight that all texts together have at the distances asked for."""
     longest = max(each.shape[-1] for each in sums)
@@ -245,8 +233,7 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
         total[..., :T] += each
         rows[:T] += np.arange(T, 0, -1)
     usual = total / rows
-    nothing = np.full(usual.shape[:-1], np.nan)
-    return [usual[..., back].mean(axis=-1) if back.size else nothing for back in asked]
+    return [_mean(usual[..., back]) for back in asked]
 
 
 def _places(weights: Array) -> dict[str, Array]:
@@ -256,6 +243,11 @@ def _places(weights: Array) -> dict[str, Array]:
         "previous": weights[..., rows, rows - 1].mean(axis=-1),
         "sink": weights[..., 1:, 0].mean(axis=-1),
     }
+
+
+def _mean(values: Array) -> Array:
+    """(…, N) -> (…) mean; NaN for N = 0."""
+    return values.mean(axis=-1) if values.size else np.full(values.shape[:-1], np.nan)
 
 
 def _mean_of(values: npt.NDArray[np.int64], weights: Array) -> Array:
@@ -276,14 +268,19 @@ def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
     return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
 
 
-def _averaged(name: str, taken: list[Array], even: list[float]) -> Measure:
-    values = np.stack(taken)  # (windows, L, H)
-    known = ~np.isnan(values).any(axis=(1, 2))
-    values, uniform = values[known], np.array(even)[known]
+def _averaged(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
+    """Of each text (L·H + 1,), the last one of a uniform head -> their means as a measure."""
+    values = np.stack(taken)
+    values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
-    means = values.mean(axis=0) if count else np.full(taken[0].shape, np.nan)
-    errors = np.full(means.shape, np.nan)
-    if count > 1:
-        errors = values.std(axis=0, ddof=1) / np.sqrt(count)
-    mean = float(uniform.mean()) if count else float("nan")
-    return Measure(name, *TITLES[name], means, errors, mean, count)
+    means = values.mean(axis=0) if count else np.full(values.shape[1], np.nan)
+    errors = standard_errors(values)[:-1].reshape(shape)
+    return Measure(name, *TITLES[name], means[:-1].reshape(shape), errors, float(means[-1]), count)
+
+
+def standard_errors(values: Array) -> Array:
+    """(N, …) -> (…) of the means of N values; NaN for N < 2."""
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)
+    errors: Array = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return errors

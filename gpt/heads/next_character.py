@@ -1,4 +1,8 @@
-"""The next character: what the model expects, and what each filter of sampling leaves of it."""
+"""The next character: what the model expects, and what each filter of sampling leaves of it.
+
+And at every depth, by the logit lens (nostalgebraist 2020): what the model would expect if it
+stopped at a layer. A heuristic: only the last depth is what the model computes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import numpy.typing as npt
 from gpt.checks import Result
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
+from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
 from gpt.vocabulary import Ids
 
@@ -40,7 +46,7 @@ class Following(Result):
 
 
 def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
-    """(n,) ids, n ≥ 1 -> what may come next. Sees what `sample` sees (sampler.window_start)."""
+    """(n,) ids, n ≥ 1 -> what may come next, in the window of `sample` (sampler.window_start)."""
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
     removed = np.full(logits.shape[1], -1)
@@ -50,6 +56,27 @@ def following(reader: Reader, ids: Ids, config: SampleConfig) -> Following:
         removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     return Following(expected, filtered, removed)
+
+
+@dataclass(frozen=True)
+class Lens(Result):
+    """The K likeliest next characters at each of S = n_layer + 1 depths and T positions.
+
+    Depth 0 is the embedding alone, the last is the model's own prediction. ids, probabilities:
+    (S, T, K), likeliest first.
+    """
+
+    ids: npt.NDArray[np.int64]
+    probabilities: Array
+
+
+def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
+    """unembed(norm(stream)) at every depth, the `most` likeliest characters of each."""
+    layers = attention.layers
+    streams = np.stack([layers[0].stream, *(layer.output for layer in layers)])  # (S, T, C)
+    chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
+    ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
+    return Lens(ids, np.take_along_axis(chances, ids, axis=-1))
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

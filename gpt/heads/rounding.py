@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 
 #: Type of the numbers -> the error that a stage may have, as a part of its reach. float32: 16 units
 #: in the last place; random and trained models of 16 to 384 columns need up to half of it

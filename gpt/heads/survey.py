@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
-from gpt.heads.attention_map import AttentionMap, look
+from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
@@ -63,7 +63,7 @@ def survey(
 
     def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
         for number, window in enumerate(windows):
-            yield AttentionMap("", window[:-1], look(reader, window[:-1]), ())
+            yield AttentionMap("", window[:-1], reader.stages(window[:-1]), ())
             done(2 * (number + 1) / len(windows) / work)
 
     measures = measure(reader, maps())
@@ -71,9 +71,9 @@ def survey(
         after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
         measures.insert(after, found)
     if ablation:
-        for number, result in enumerate(ablate(reader, windows, ablation)):
-            done((2 + min(heads, number + 1) / 2) / work)
-            measures += [result] if result else []
+        measures.append(
+            ablate(reader, windows, ablation, lambda number: done((2 + number / 2) / work))
+        )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 
 

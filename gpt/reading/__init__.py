@@ -1,1 +1,1 @@
-"""What a trained GPT does, in numpy: the model again, its characters, its attention. No torch."""
+"""A trained GPT in numpy: its forward, sampling, score and novelty. No torch."""

@@ -9,95 +9,99 @@ the same random numbers. So the text depends only on the seed, not on which devi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.devices import report_failure
-from gpt.reading.sampler import Decoder, DrawingDecoder, Floats, Integers, draw, probabilities
+from gpt.reading.layers import Array
+from gpt.reading.sampler import Decoder, DrawingDecoder, draw, probabilities
+from gpt.vocabulary import Ids
 
 DRAWN = 8  # first characters that numpy draws as well, to check the device
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Trial:
-    """(P,) ids and the (P, vocab_size) logits that numpy computes for them, checked by the
-    checkpoint's probe. allowed: the difference that a device may have from these logits.
+class FallbackDecoder:
+    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B.
+
+    ids, logits: (P,) ids and the (P, vocab_size) logits that numpy computes for them, checked by
+    the checkpoint's probe. allowed: the difference that a device may have from these logits.
     """
 
-    ids: Integers
-    logits: Floats
-    allowed: Callable[[float], float]
-
-
-class FallbackDecoder:
-    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B."""
-
     def __init__(
-        self, open_device: Callable[[], DrawingDecoder], numpys: Decoder, trial: Trial
+        self,
+        open_device: Callable[[], DrawingDecoder],
+        numpys: Decoder,
+        ids: Ids,
+        logits: Array,
+        allowed: Callable[[float], float],
     ) -> None:
         self.config = numpys.config
         self._open: Callable[[], DrawingDecoder] | None = open_device  # None: the device failed
         self._device: DrawingDecoder | None = None
-        self._numpys, self._trial = numpys, trial
+        self._numpys = numpys
+        self._ids, self._logits, self._allowed = ids, logits, allowed
         self._proven_streams = 0
         self._proven_draws: SampleConfig | None = None
-        self._text = np.empty((0, self.config.block_size), np.int64)  # (B, S) characters so far
-        self._length = 0  # number of characters in it per stream
+        self._text: list[Ids] = []  # (B, n) pieces that the decoder was given
 
     @property
     def most_ahead(self) -> int:
         """Number of characters that `ahead` can draw on the device; 0 once numpy writes."""
         return self._device.most_ahead if self._device else 0
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
-        self._text = np.empty((len(ids), self.config.block_size), np.int64)
-        self._length = 0
+        self._text = []
 
-        def work(device: DrawingDecoder) -> Floats:
+        def work(device: DrawingDecoder) -> Array:
             if self._proven_streams != len(ids):
                 self._prove(device, len(ids))
             return device.start(ids)
 
-        logits = self._on_device(work)
-        logits = self._numpys.start(ids) if logits is None else logits
-        self._remember(ids)
+        logits = self._on_device(work, lambda: self._numpys.start(ids))
+        self._text.append(ids.copy())
         return logits
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
-        logits = self._on_device(lambda device: device.step(ids))
-        logits = self._numpys.step(ids) if logits is None else logits
-        self._remember(ids[:, None])
+        logits = self._on_device(lambda device: device.step(ids), lambda: self._numpys.step(ids))
+        self._text.append(ids[:, None].copy())
         return logits
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
-        def work(device: DrawingDecoder) -> Integers:
+        def work(device: DrawingDecoder) -> Ids:
             drawn = device.ahead(ids, uniforms, config)
             if self._proven_draws != config:
-                self._numpys.start(self._text[:1, : self._length])
-                first = _draw_ahead(self._numpys.step, ids[:1], uniforms[:DRAWN, :1], config)
+                self._numpys.start(np.hstack(self._text)[:1])
+                first = self._numpys_ahead(ids[:1], uniforms[:DRAWN, :1], config)
                 if not np.array_equal(drawn[:DRAWN, :1], first):
                     raise ArithmeticError("the GPU draws other characters than numpy")
                 self._proven_draws = config
             return drawn
 
-        drawn = self._on_device(work)
-        if drawn is None:
-            return _draw_ahead(self.step, ids, uniforms, config)
-        self._remember(np.concatenate([ids[None], drawn[:-1]]).T)
+        drawn = self._on_device(work, lambda: self._numpys_ahead(ids, uniforms, config))
+        self._text.append(np.concatenate([ids[None], drawn[:-1]]).T)
         return drawn
 
-    def _on_device(self, work: Callable[[DrawingDecoder], Result]) -> Result | None:
-        """The device's result; None if it failed: numpy has then read the text so far."""
+    def _numpys_ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
+        """As `ahead`, each character from the logits of a step of numpy's."""
+        rows = []
+        for chances in uniforms:
+            ids = draw(probabilities(self._numpys.step(ids), config), chances)
+            rows.append(ids)
+        return np.array(rows)
+
+    def _on_device(
+        self, work: Callable[[DrawingDecoder], Result], instead: Callable[[], Result]
+    ) -> Result:
+        """The device's result; if it fails, numpy reads the text so far and `instead` is used."""
         if self._open is None:
-            return None
+            return instead()
         try:
             if self._device is None:
                 self._device = self._open()
@@ -105,36 +109,19 @@ class FallbackDecoder:
         except Exception as error:  # a driver, a kernel or torch may raise anything
             self._open = self._device = None
             report_failure("the GPU", error, "numpy writes the same text instead")
-        if self._length:
-            self._numpys.start(self._text[:, : self._length])
-        return None
-
-    def _remember(self, ids: Integers) -> None:
-        """(B, n) ids that the decoder has been given."""
-        end = self._length + ids.shape[1]
-        self._text[:, self._length : end] = ids
-        self._length = end
+        if self._text:
+            self._numpys.start(np.hstack(self._text))
+        return instead()
 
     def _prove(self, device: DrawingDecoder, streams: int) -> None:
-        """Raises ArithmeticError unless every stream gets the trial's logits, read and stepped."""
-        trial, half = self._trial, max(1, len(self._trial.ids) // 2)
-        ids = np.tile(trial.ids, (streams, 1))  # (B, P)
-        for end in range(half, len(trial.ids) + 1):
+        """Raises ArithmeticError unless `start` and `step` give every stream numpy's logits."""
+        length, half = len(self._ids), max(1, len(self._ids) // 2)
+        ids = np.tile(self._ids, (streams, 1))  # (B, P)
+        for end in range(half, length + 1):
             logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
-            error = float(np.abs(logits - trial.logits[end - 1]).max())
-            if not error <= trial.allowed(error):
+            error = float(np.abs(logits - self._logits[end - 1]).max())
+            if not error <= self._allowed(error):
                 raise ArithmeticError(
                     f"the GPU's logits differ from the checkpoint's by {error:.1e}"
                 )
         self._proven_streams, self._proven_draws = streams, None
-
-
-def _draw_ahead(
-    step: Callable[[Integers], Floats], ids: Integers, uniforms: Floats, config: SampleConfig
-) -> Integers:
-    """(B,) ids and (n, B) uniforms -> (n, B) ids, each from the logits of a step."""
-    rows = []
-    for chances in uniforms:
-        ids = draw(probabilities(step(ids), config), chances)
-        rows.append(ids)
-    return np.array(rows)

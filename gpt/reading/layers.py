@@ -1,4 +1,4 @@
-"""The parts of a block that look at one position at a time: gpt/model/layers.py again, in numpy.
+"""The parts of a block that compute each position by itself: gpt/model/layers.py in numpy.
 
 Norms, activations and softmax. Tensor names: B batch, T time, C n_embd.
 """
@@ -79,8 +79,8 @@ NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
     "rms": _rms,
 }
-#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half; room
-#: of the same size, where there is some, spares an array.
+#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half.
+#: room: an array of the same size for intermediate results, if there is one.
 Activation = Callable[[Array, Array | None], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,

@@ -1,4 +1,4 @@
-"""Which rows of the n-gram table a text has: gpt/model/ngram_embedding.py again, in numpy.
+"""Which rows of the n-gram table a text has: gpt/model/ngram_embedding.py in numpy.
 
 Tensor names: B batch, T time, N orders.
 """

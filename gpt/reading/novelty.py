@@ -1,28 +1,30 @@
-"""How much of a text is copied: its longest run that stands in another, character for character.
+"""How much of a text is copied: its longest run that another text also has.
 
-By the other's suffix array (Manber & Myers 1993), which pydivsufsort makes: an optional extra, as
-it is compiled. Knows texts, no model and no files.
+By the other's suffix array (Manber & Myers 1993), which pydivsufsort computes: an optional extra,
+as it is compiled. Knows ids, no model and no files.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
 from gpt.errors import ConfigError
+from gpt.vocabulary import Ids, Vocabulary
 
-PIECES = 20  # of a text, to tell what is usual
+PIECES = 20  # of a text, for the usual length of a copy
 MOST = 32_000_000  # characters to search in: the array takes four times as many bytes, or more
-MOST_USUAL = 1_000_000  # characters from which pieces are taken to tell what is usual
+MOST_USUAL = 1_000_000  # characters from which the PIECES are taken
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A run that stands in both texts. start: where in the one that was searched with; at: the
-    first place in the other; times: how often it stands there. All in characters.
+    """A run that two texts have. start: its place in the first one; at: the first of its places in
+    the other; times: how often it occurs there. All in characters.
     """
 
     text: str
@@ -46,89 +48,71 @@ class Novelty:
     largest: int
 
 
-def novelty(texts: Sequence[str], train: str, val: str) -> list[Novelty]:
+def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
     """How new each text is. Raises ConfigError where pydivsufsort is not installed."""
-    copies = Copies(train)
+    copies = Copies(train, vocabulary)
     baselines = {length: usual(copies, val, length) for length in {len(text) for text in texts}}
-    return [Novelty(len(text), copies.longest(text), *baselines[len(text)]) for text in texts]
+    return [
+        Novelty(len(text), copies.longest(vocabulary.encode(text)), *baselines[len(text)])
+        for text in texts
+    ]
 
 
 class Copies:
-    """A text to be searched for copies. Raises ConfigError where pydivsufsort is not installed."""
+    """A text's ids, to search for copies. Raises ConfigError where pydivsufsort is not installed.
 
-    def __init__(self, text: str) -> None:
+    Ids are bytes, the most significant first, so that bytes sort as ids do.
+    """
+
+    def __init__(self, ids: Ids, vocabulary: Vocabulary) -> None:
         try:
             from pydivsufsort import divsufsort
         except ImportError:
             raise ConfigError(
-                "--novelty needs pydivsufsort, which is not installed: pip install pydivsufsort"
+                "novelty", "needs pydivsufsort, which is not installed: pip install pydivsufsort"
             ) from None
-        self._data = text.encode("utf-8", "surrogatepass")
-        self._order = divsufsort(self._data) if text else np.empty(0, np.int32)
+        self._vocabulary, self._dtype = vocabulary, ids.dtype.newbyteorder(">")
+        self._data = ids.astype(self._dtype).tobytes()
+        order = divsufsort(self._data) if len(ids) else np.empty(0, np.int32)
+        size = self._dtype.itemsize
+        self._order = order if size == 1 else order[order % size == 0]
 
-    def longest(self, text: str) -> Copy:
-        """The first of the longest runs of `text` that stand here; empty if no character does."""
-        best, best_start = "", 0
-        for start, rest in _suffixes(text):
-            if len(text) - start <= len(best):
+    def longest(self, ids: Ids) -> Copy:
+        """The first of the longest runs of `ids` that occur here; empty if no character does."""
+        data, size = ids.astype(self._dtype).tobytes(), self._dtype.itemsize
+        start = length = 0  # in bytes
+        for begin in range(0, len(data), size):
+            if len(data) - begin <= length:
                 break
-            found = self._prefix(rest)
-            if len(found) > len(best):
-                best, best_start = found, start
-        data = best.encode("utf-8", "surrogatepass")
-        at = len(_characters(self._data[: self._data.find(data)]))
-        return Copy(best, best_start, at, self._times(data))
+            shared = self._shared(data[begin:]) // size * size
+            if shared > length:
+                start, length = begin, shared
+        if not length:
+            return Copy("", 0, 0, 0)
+        run = data[start : start + length]
+        first = bisect_left(self._order, run, key=lambda at: self._data[at : at + length])
+        last = bisect_right(self._order, run, first, key=lambda at: self._data[at : at + length])
+        text = self._vocabulary.decode(ids[start // size : (start + length) // size])
+        at = int(self._order[first:last].min()) // size
+        return Copy(text, start // size, at, last - first)
 
-    def _prefix(self, piece: bytes) -> str:
-        """The longest beginning of `piece`, in whole characters, that stands here."""
+    def _shared(self, piece: bytes) -> int:
+        """The length of the longest beginning of `piece` that occurs here, in bytes."""
         place = bisect_left(self._order, piece, key=lambda at: self._data[at : at + len(piece)])
         neighbours = self._order[max(0, place - 1) : place + 1].tolist()
-        shared = max(
-            (_shared(piece, self._data[at : at + len(piece)]) for at in neighbours), default=0
-        )
-        return _characters(piece[:shared])
-
-    def _times(self, piece: bytes) -> int:
-        def begun(at: int) -> bytes:
-            return self._data[at : at + len(piece)]
-
-        if not piece:
-            return 0
-        first = bisect_left(self._order, piece, key=begun)
-        return bisect_right(self._order, piece, lo=first, key=begun) - first
+        shared = 0
+        for at in neighbours:
+            pairs = zip(piece, self._data[at : at + len(piece)], strict=False)
+            shared = max(shared, len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))))
+        return shared
 
 
-def usual(copies: Copies, text: str, length: int) -> tuple[int, int]:
+def usual(copies: Copies, ids: Ids, length: int) -> tuple[int, int]:
     """Median and largest length of copies in pieces of another text, spread evenly over it.
 
     What a text by the same author copies, which a sample of that length may copy too.
     """
-    length = min(length, len(text))
-    starts = np.linspace(0, len(text) - length, PIECES).astype(int).tolist()
-    found = [len(copies.longest(text[start : start + length])) for start in dict.fromkeys(starts)]
+    length = min(length, len(ids))
+    starts = np.linspace(0, len(ids) - length, PIECES).astype(int).tolist()
+    found = [len(copies.longest(ids[start : start + length])) for start in dict.fromkeys(starts)]
     return int(np.median(found)), max(found)
-
-
-def _suffixes(text: str) -> Iterator[tuple[int, bytes]]:
-    """Each character's position, and the bytes of the text from there on."""
-    data, at = text.encode("utf-8", "surrogatepass"), 0
-    for start, character in enumerate(text):
-        yield start, data[at:]
-        at += len(character.encode("utf-8", "surrogatepass"))
-
-
-def _shared(one: bytes, other: bytes) -> int:
-    """How many bytes two begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _characters(data: bytes) -> str:
-    """The text of bytes that begin with a character; one that is cut off at the end is left out."""
-    whole = len(data)
-    while whole and data[whole - 1] & 0xC0 == 0x80:
-        whole -= 1
-    if whole and data[whole - 1] >= 0xC0:
-        size = 2 + (data[whole - 1] >= 0xE0) + (data[whole - 1] >= 0xF0)
-        whole = whole - 1 if whole - 1 + size > len(data) else len(data)
-    return data[:whole].decode("utf-8", "surrogatepass")

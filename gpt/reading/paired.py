@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 
 WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
 PERIOD = 10

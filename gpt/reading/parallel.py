@@ -1,9 +1,9 @@
 """Many streams on several cores: each core decodes its share, from the first character to the last.
 
-A single product gives a core little to do; whole shares need not meet in between. Few streams are
-left to one decoder; there BLAS spreads a product over the cores itself, but only where the matrices
-are large: small ones gain nothing, and threads that wait for one another in every product are a
-hundred times slower once something else wants a core (benchmarks/LOG.md).
+A single product gives a core little to do; whole shares need no synchronisation. One decoder does
+few streams; there BLAS distributes a product over the cores, but only where the matrices are large:
+small ones gain nothing, and threads that wait for one another in every product are a hundred times
+slower once something else needs a core (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt.reading.decode import CachedDecoder, Integers
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +35,8 @@ class ParallelDecoder:
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
         self._decoders = [CachedDecoder(reader)]
-        self._sizes = [0]
+        self._shares = 1
+        self._large = 12 * self.config.n_embd**2 * 4 > LARGE
 
     def twin(self) -> ParallelDecoder:
         """Another decoder with the same weights and separate streams."""
@@ -41,30 +44,29 @@ class ParallelDecoder:
         other._decoders = [self._decoders[0].twin()]
         return other
 
-    def start(self, ids: Integers) -> Array:
+    def start(self, ids: Ids) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
-        shares = max(1, min(len(ids) // SHARE, self._cores if len(ids) >= 2 * SHARE else 1))
-        while len(self._decoders) < shares:
+        self._shares = min(len(ids) // SHARE, self._cores) if len(ids) >= 2 * SHARE else 1
+        while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].twin())
-        self._sizes = [len(share) for share in np.array_split(ids, shares)]
         return self._each(CachedDecoder.start, ids)
 
-    def step(self, ids: Integers) -> Array:
+    def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
         return self._each(CachedDecoder.step, ids)
 
-    def _each(self, work: Callable[[CachedDecoder, Integers], Array], ids: Integers) -> Array:
-        if len(self._sizes) == 1 and self._large:
+    def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
+        if self._shares == 1 and self._large:
             return work(self._decoders[0], ids)
         with self._blas_alone():
-            if len(self._sizes) == 1:
+            if self._shares == 1:
                 return work(self._decoders[0], ids)
-            shares = np.split(ids, np.cumsum(self._sizes)[:-1])
+            shares = np.array_split(ids, self._shares)
             return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
 
     @contextmanager
     def _blas_alone(self) -> Iterator[None]:
-        """One thread in every product meanwhile."""
+        """Limits every product to one thread meanwhile."""
         before = [(library, library.get_num_threads()) for library in self._blas]
         try:
             for library, _ in before:
@@ -86,10 +88,6 @@ class ParallelDecoder:
 
         controller = ThreadpoolController().select(user_api="blas")
         return list(controller.lib_controllers)
-
-    @cached_property
-    def _large(self) -> bool:
-        return 12 * self.config.n_embd**2 * 4 > LARGE
 
     @cached_property
     def _cores(self) -> int:

@@ -1,59 +1,53 @@
-"""How a trained model knows where a character stands: gpt/model/positions.py again, in numpy.
+"""How positions enter a trained model: gpt/model/positions.py in numpy.
 
 All kinds share the three methods of Position; each kind overrides one. Their constants are computed
-as far as a text reaches, not for the whole context: a small file may name a context of a million
-characters. Tensor names: B T C H D as ever, S positions so far.
+for the positions of a text, not for the whole context: a small file may declare a context of a
+million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size, S positions so
+far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import read_only
 from gpt.config import ModelConfig
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]  # real or complex
 
-FIRST_ROWS = 512  # of a table, when it is computed for the first time
+FIRST_ROWS = 512  # of the smallest table
 
 
-class Table:
-    """Constants with a row for each position, computed as far as they have been asked for.
+#: From a number of positions to a table with a row for each, or more rows.
+Table = Callable[[int], Array]
 
-    make: from a number n of rows to the table's first n rows, (n, …).
-    """
 
-    def __init__(self, make: Callable[[int], Array], most: int) -> None:
-        self._make, self._most = make, most
-        self._rows: Array | None = None
-
-    def __call__(self, end: int) -> Array:
-        """(n, …), n ≥ end: at least the rows of the first `end` positions."""
-        rows = self._rows  # read once: another thread may put a longer table in its place
-        if rows is None or len(rows) < end:
-            rows = self._make(min(self._most, max(FIRST_ROWS, 2 * end)))
-            rows.flags.writeable = False
-            self._rows = rows
-        return rows
+def table(make: Table, most: int) -> Table:
+    """Keeps what `make` computes for the sizes FIRST_ROWS, twice as many … up to `most` rows."""
+    kept = lru_cache(2)(lambda rows: read_only(make(rows)))
+    return lambda end: kept(min(most, max(FIRST_ROWS, 1 << end.bit_length())))
 
 
 class Position:
-    """Positions that do nothing. `at`: the positions of what a method is given, start to stop."""
+    """Positions that do nothing. at: the positions of a method's arguments, from start to stop."""
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
+        self._table = table(self._rows, config.block_size)
 
     def embed(self, x: Array, at: slice) -> Array:
-        """(B, T, C) -> (B, T, C): what may be added to the embeddings."""
+        """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
         return x
 
-    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
-        """Two (B, H, T, D) -> two (B, H, T, D)"""
+    def rotate(self, queries: Array, keys: Array) -> tuple[Array, Array]:
+        """Two (B, H, T, D) of the first T positions -> two (B, H, T, D)"""
         return queries, keys
 
     def bias(self, at: slice) -> Array | None:
@@ -68,15 +62,19 @@ class Position:
         scale = self.dtype.type(self.config.head_size**-0.5)
 
         def make(rows: int) -> Array:
-            both = np.tile(self._turning(rows)[:, None], (1, 2, self.config.n_head))
+            both = np.tile(self._turns(rows)[:, None], (1, 2, self.config.n_head))
             both[:, 0] *= scale
             return both.reshape(rows, -1)
 
-        return Table(make, self.config.block_size)
+        return table(make, self.config.block_size)
 
-    def _turning(self, rows: int) -> Array:
+    def _turns(self, rows: int) -> Array:
         """(rows, D), or (rows, D/2) complex: what `rotate` multiplies a head's coordinates by."""
         return np.ones((rows, self.config.head_size), self.dtype)
+
+    def _rows(self, rows: int) -> Array:
+        """The first rows of a kind's constants."""
+        raise NotImplementedError
 
 
 class Learned(Position):
@@ -90,45 +88,33 @@ class Learned(Position):
 class Sinusoidal(Position):
     """Fixed sines and cosines, added (Vaswani et al. 2017)."""
 
-    def __init__(
-        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
-    ) -> None:
-        super().__init__(config, tensors, dtype)
-        self._columns = np.arange(config.n_embd)
-        self._rates = 10_000.0 ** (-(self._columns - self._columns % 2) / config.n_embd)
-        self._waves = Table(self._make, config.block_size)  # rows (C,)
-
-    def _make(self, rows: int) -> Array:
-        angles = np.outer(np.arange(rows), self._rates)  # (rows, C)
-        waves: Array = np.where(self._columns % 2, np.cos(angles), np.sin(angles))
+    def _rows(self, rows: int) -> Array:
+        columns = np.arange(self.config.n_embd)
+        rates = 10_000.0 ** (-(columns - columns % 2) / self.config.n_embd)
+        angles = np.outer(np.arange(rows), rates)  # (rows, C)
+        waves: Array = np.where(columns % 2, np.cos(angles), np.sin(angles))
         return waves.astype(self.dtype)
 
     def embed(self, x: Array, at: slice) -> Array:
-        added: Array = x + self._waves(at.stop)[at]
+        added: Array = x + self._table(at.stop)[at]
         return added
 
 
 class Rotary(Position):
     """Queries and keys turned by an angle that grows with the position (Su et al. 2021)."""
 
-    def __init__(
-        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
-    ) -> None:
-        super().__init__(config, tensors, dtype)
-        half = config.head_size // 2
-        self._frequencies = 10_000.0 ** (-np.arange(half) / half)
-        self._turns = Table(self._make, config.block_size)  # rows (2, D/2)
-
-    def _make(self, rows: int) -> Array:
-        angles = np.outer(np.arange(rows), self._frequencies)  # (rows, D/2)
+    def _rows(self, rows: int) -> Array:
+        half = self.config.head_size // 2
+        angles = np.outer(np.arange(rows), 10_000.0 ** (-np.arange(half) / half))  # (rows, D/2)
         return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
 
-    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
-        cosines, sines = self._turns(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
+    def rotate(self, queries: Array, keys: Array) -> tuple[Array, Array]:
+        T = queries.shape[-2]
+        cosines, sines = self._table(T)[:T].swapaxes(0, 1)  # two (T, D/2)
         return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
 
-    def _turning(self, rows: int) -> Array:
-        turns = self._turns(rows)[:rows]
+    def _turns(self, rows: int) -> Array:
+        turns = self._table(rows)[:rows]
         return turns[:, 0] + 1j * turns[:, 1]
 
 

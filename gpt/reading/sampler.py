@@ -13,7 +13,7 @@ of a quarter predicts no better: the second half of a window is worth less than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.vocabulary import Vocabulary
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids, Vocabulary
 
-Integers = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.floating[Any]]
 Chances = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
 
@@ -34,10 +33,10 @@ class Decoder(Protocol):
 
     config: ModelConfig
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         """(B, n) ids -> (B, vocab_size) logits of what follows."""
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         """(B,) next ids -> (B, vocab_size) logits of what follows."""
 
 
@@ -49,7 +48,7 @@ class DrawingDecoder(Decoder, Protocol):
     def most_ahead(self) -> int:
         """How many now; 0 where it cannot."""
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
 
@@ -104,7 +103,7 @@ FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
 ORDERLESS = frozenset({"min_p"})
 
 
-def probabilities(logits: Floats, config: SampleConfig) -> Chances:
+def probabilities(logits: Array, config: SampleConfig) -> Chances:
     """(B, vocab_size) logits -> the distribution after temperature, then after each of FILTERS.
 
     Temperature 0 gives all to the likeliest (the first of equals). Each filter gets what the one
@@ -121,23 +120,20 @@ def probabilities(logits: Floats, config: SampleConfig) -> Chances:
     weights /= weights.sum(axis=-1, keepdims=True)
     values = {name: getattr(config, name) for name in FILTERS}
     given = {name: value for name, value in values.items() if value is not None}
-    if given.keys() <= ORDERLESS:
-        return _filtered(weights, given)
-    order = np.argsort(-weights, axis=-1, kind="stable")
-    ranked = np.take_along_axis(weights, order, axis=-1)
-    np.put_along_axis(weights, order, _filtered(ranked, given), axis=-1)
-    return weights
-
-
-def _filtered(ranked: Chances, given: Mapping[str, Any]) -> Chances:
-    """(B, vocab_size) probabilities after the given filters, in the order of FILTERS."""
+    order, ranked = None, weights
+    if not given.keys() <= ORDERLESS:
+        order = np.argsort(-weights, axis=-1, kind="stable")
+        ranked = np.take_along_axis(weights, order, axis=-1)
     for name, value in given.items():
         ranked = np.where(FILTERS[name](ranked, value), ranked, 0.0)
         ranked /= ranked.sum(axis=-1, keepdims=True)
-    return ranked
+    if order is None:
+        return ranked
+    np.put_along_axis(weights, order, ranked, axis=-1)
+    return weights
 
 
-def draw(weights: Chances, uniforms: Chances) -> Integers:
+def draw(weights: Chances, uniforms: Chances) -> Ids:
     """(B, vocab_size) probabilities and (B,) uniforms in [0, 1) -> (B,) ids, by inversion."""
     cumulative = weights.cumsum(axis=-1)
     ids = (cumulative <= (uniforms * cumulative[:, -1])[:, None]).sum(axis=-1)
@@ -155,10 +151,10 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iterator[Integers]:
+def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[Ids]:
     """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
 
-    Holds a window of the text, however long it gets.
+    Keeps only a window of the text in memory.
     """
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # of the text's characters, the window's first
@@ -189,7 +185,7 @@ def sample_ids(decoder: Decoder, prompt: Integers, config: SampleConfig) -> Iter
 
 
 def before_all(vocabulary: Vocabulary) -> str:
-    """What an empty prompt begins after: a newline, or the vocabulary's first character.
+    """What stands before an empty prompt: a newline, or the vocabulary's first character.
 
     It is not part of the sample.
     """
@@ -197,51 +193,38 @@ def before_all(vocabulary: Vocabulary) -> str:
 
 
 class StopFilter:
-    """Passes characters on until a stop string is complete, which it keeps to itself.
+    """Passes characters on until a stop string is complete, which it does not pass on.
 
-    past: a stop string that the text may begin with: it goes on where one had stopped.
+    past: a stop string that the text may begin with: it is passed on, and the text continues.
+    stop: the stop string that has appeared.
     """
 
     def __init__(self, stops: Sequence[str], past: str | None = None) -> None:
         self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest counts
-        self._held = ""  # what may yet become a stop string
-        self._past = past or None  # None once the text began otherwise
-        self.stop: str | None = None  # the one that has appeared
-
-    @property
-    def stopped(self) -> bool:
-        return self.stop is not None
+        self._held = ""  # what may become a stop string
+        self._past = past  # None once the text has begun
+        self.stop: str | None = None
 
     def push(self, character: str) -> str:
         """What can be shown now. Sets `stop` once a stop string has appeared."""
-        if self.stopped or not self._stops:
-            return "" if self.stopped else character
+        if not self._stops:
+            return character
+        if self.stop:
+            return ""
         held = self._held + character
-        if self._past is not None:
-            if self._past.startswith(held):
+        if past := self._past:
+            if held != past and past.startswith(held):
                 self._held = held
-                return self._passed() if held == self._past else ""
+                return ""
             self._past, self._held = None, ""
-            return "".join(map(self.push, held))
+            return held if held == past else "".join(map(self.push, held))
         for stop in self._stops:
             if held.endswith(stop):
                 self.stop, self._held = stop, ""
                 return held[: -len(stop)]
-        keep = max(
-            (
-                size
-                for stop in self._stops
-                for size in range(1, len(stop))
-                if held.endswith(stop[:size])
-            ),
-            default=0,
-        )
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep]
-
-    def _passed(self) -> str:
-        self._past = None
-        return self.flush()
+        ends = (held[at:] for at in range(len(held) + 1))
+        self._held = next(end for end in ends if any(stop.startswith(end) for stop in self._stops))
+        return held.removesuffix(self._held)
 
     def flush(self) -> str:
         """What was held back when the text ended without a stop."""
@@ -253,7 +236,7 @@ class Samples(Iterator[list[str]]):
     """What each of the config.n samples gains, a step at a time ("" once stopped).
 
     decoding: gives a decoder for exclusive use until the samples are complete or dropped.
-    past: see StopFilter. Raises TextError for a prompt with a character that is not known.
+    past: see StopFilter. Raises TextError for a prompt with an unknown character.
     """
 
     def __init__(
@@ -266,28 +249,23 @@ class Samples(Iterator[list[str]]):
         past: str | None = None,
     ) -> None:
         ids = vocabulary.encode(prompt or before_all(vocabulary))
-        self._filters = [StopFilter(stops, past) for _ in range(config.n)]
-        self._steps = self._gained(decoding, ids, config, vocabulary)
+        filters = [StopFilter(stops, past) for _ in range(config.n)]
+
+        def steps() -> Iterator[list[str]]:
+            with decoding as decoder:
+                for row in sample_ids(decoder, ids, config):
+                    pushed = zip(filters, vocabulary.decode(row), strict=True)
+                    yield [each.push(character) for each, character in pushed]
+                    if all(each.stop for each in filters):
+                        return
+            yield [each.flush() for each in filters]
+
+        self._filters, self._steps = filters, steps()
 
     def __next__(self) -> list[str]:
         return next(self._steps)
 
     @property
     def stopped(self) -> list[str | None]:
-        """The stop string that has ended each sample; None for those that none has."""
+        """The stop string that ended each sample, or None."""
         return [each.stop for each in self._filters]
-
-    def _gained(
-        self,
-        decoding: AbstractContextManager[Decoder],
-        ids: Integers,
-        config: SampleConfig,
-        vocabulary: Vocabulary,
-    ) -> Iterator[list[str]]:
-        with decoding as decoder:
-            for row in sample_ids(decoder, ids, config):
-                pushed = zip(self._filters, vocabulary.decode(row), strict=True)
-                yield [each.push(character) for each, character in pushed]
-                if all(each.stopped for each in self._filters):
-                    return
-        yield [each.flush() for each in self._filters]

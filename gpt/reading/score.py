@@ -1,9 +1,9 @@
 """How well a model predicts a text: its loss, by the protocol that training evaluates with.
 
-That protocol's windows stand side by side, so the first characters of each have little or nothing
-before them. It is fair between models, but says little of a character; so the surprises of single
-characters can also come from windows that overlap by half, each character with the context that
-the sampler would have for it (sampler.window_start).
+That protocol's windows do not overlap, so the first characters of each have little or no context.
+It is fair between models, but not between characters; so the surprises of single characters can
+also come from windows that overlap by half: each character with the context that the sampler would
+have for it (sampler.window_start).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy.typing as npt
 from gpt.checks import Result
 from gpt.config import ModelConfig
 from gpt.errors import TextError
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring
@@ -38,14 +39,14 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the nats: among how many equally likely characters the model hesitates."""
+        """e to the nats: the number of equally likely characters with the same loss."""
         return math.exp(self.nats)
 
 
 @dataclass(frozen=True)
 class Surprises(Result):
-    """What a model made of each of the (n − 1,) characters after the first: −ln p in nats, the id
-    that it thought likeliest, and that one's probability.
+    """Of each of the (n − 1,) characters after the first: −ln of its probability in nats, the
+    likeliest id, and the probability of that id.
     """
 
     nats: Array
@@ -72,7 +73,7 @@ def score(reader: Reader, ids: Ids) -> Score:
 def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> Surprises:
     """As `score`, for each character. Raises TextError for fewer than two.
 
-    `overlapping`: each character with at least half of block_size before it, where the text has it.
+    overlapping: each character with at least half of block_size before it, where the text has it.
     """
     nats, likeliest, chances = [], [], []
     for logits, expected in _windows(reader, ids, overlapping):
@@ -84,27 +85,24 @@ def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> 
 
 
 def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
-    """Logits and what came, (B, T, vocab_size) and (B, T), in the text's order.
+    """Logits and the ids that came, (B, T, vocab_size) and (B, T), in the text's order.
 
-    `overlapping`: windows begin half of one apart, and each tells of its second half.
+    overlapping: windows begin half of one apart, and only the second half of each counts.
     """
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
     block, targets = reader.config.block_size, len(ids) - 1
-    told = max(1, block // 2) if overlapping else block  # of a window's characters, its last
+    told = max(1, block // 2) if overlapping else block  # last characters of a window that count
     before = min(block - told, targets)
     if before:
         yield reader.logits(reader.forward(ids[None, :before])), ids[None, 1 : before + 1]
-    rows = windows_at_once(reader.config)
-    for first in range(before, targets, rows * told):
-        last = min(targets, first + rows * told)
-        whole = (last - first) // told * told
-        for start, end in ((first, first + whole), (first + whole, last)):
-            if end > start:
-                width = min(told, end - start)
-                places = np.arange(start, end, width)[:, None] + np.arange(-before, width)
-                x = reader.forward(np.asarray(ids[places]))[:, before:]
-                yield reader.logits(x), np.asarray(ids[places[:, before:] + 1])
+    starts = np.arange(before, targets, told)
+    rows, whole = windows_at_once(reader.config), (targets - before) // told
+    for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
+        if len(group):
+            places = group[:, None] + np.arange(-before, min(told, targets - group[0]))
+            x = reader.forward(ids[places])[:, before:]
+            yield reader.logits(x), ids[places[:, before:] + 1]
 
 
 def windows_at_once(config: ModelConfig) -> int:

@@ -12,7 +12,7 @@ from gpt.config.fields import require
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 
 HeadName = int | Literal["mean", "all", "rollout"]
 

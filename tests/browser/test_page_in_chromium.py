@@ -18,7 +18,7 @@ from pages import HOSTILE, random_subject
 
 from gpt.checks import Check
 from gpt.config.show import Stage
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 from gpt.view.characters import label
 from gpt.view.files.exports import to_csv
 from gpt.view.page.page import Start, Subject, build_page

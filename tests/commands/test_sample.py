@@ -16,8 +16,9 @@ import torch
 from program import TINY, Gptx
 
 from gpt.model.decoder import TorchDecoder
-from gpt.reading.decode import CachedDecoder, Integers
-from gpt.reading.gpt import Array
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids
 
 
 def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
@@ -125,7 +126,7 @@ def test_ctrl_c_keeps_what_is_written(
     whole = gptx("sample", "the", "--length", "20", *form[:2]).out
     step, steps = CachedDecoder.step, iter(range(9))
 
-    def interrupted(self: CachedDecoder, ids: Integers) -> Array:
+    def interrupted(self: CachedDecoder, ids: Ids) -> Array:
         if next(steps) == 7:
             raise KeyboardInterrupt
         return step(self, ids)
@@ -151,7 +152,7 @@ def test_a_length_beyond_all_use_is_refused_and_one_below_begins(
     assert (refused.code, refused.out, refused.err) == (2, "", problem)
     steps = iter(range(99))
 
-    def few(self: CachedDecoder, ids: Integers) -> Array:
+    def few(self: CachedDecoder, ids: Ids) -> Array:
         if next(steps) == 4:
             raise KeyboardInterrupt
         return np.zeros((len(ids), self.config.vocab_size))

@@ -1,4 +1,4 @@
-"""What ablation tells of heads whose worth is known, against a forward written out anew."""
+"""Ablation of heads with known effects, compared with a forward of changed weights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.measures import Measure
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.score import surprises
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
-    *steps, measure = ablate(reader, windows, how)
-    assert steps == [None] * reader.config.n_layer * reader.config.n_head
-    assert measure is not None
+    done: list[int] = []
+    measure = ablate(reader, windows, how, done.append)
+    assert done == list(range(1, reader.config.n_layer * reader.config.n_head + 1))
     return measure
 
 
@@ -30,7 +30,7 @@ def repeated() -> np.ndarray:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
-def test_only_the_heads_that_complete_repetitions_matter_to_them(
+def test_only_the_heads_that_complete_repetitions_change_the_loss(
     repeated: np.ndarray,  # type: ignore[type-arg]
     how: Ablation,
 ) -> None:
@@ -44,7 +44,7 @@ def test_only_the_heads_that_complete_repetitions_matter_to_them(
 
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
-def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Ablation) -> None:
+def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation) -> None:
     """Zero: the head's columns of W_O are zero. Mean: and what they said on average is a bias."""
     trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
@@ -56,9 +56,8 @@ def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Abla
             columns = slice(8 * head, 8 * head + 8)
             weight = tensors[f"blocks.{layer}.attention.proj.weight"]
             if how == "mean":
-                said = np.mean(
-                    [_kept(trained.reader, one)[layer].context[head].mean(0) for one in windows], 0
-                )
+                read = [trained.reader.stages(one[:-1])[layer] for one in windows]
+                said = np.mean([stages.context[head].mean(0) for stages in read], 0)
                 tensors[f"blocks.{layer}.attention.proj.bias"] = weight[:, columns] @ said
             weight[:, columns] = 0
             changed = Reader(trained.config, tensors)
@@ -68,7 +67,7 @@ def test_the_rise_is_that_of_weights_changed_by_hand(tiny: Checkpoint, how: Abla
             assert found.errors[layer, head] == pytest.approx(error, abs=2e-6)
 
 
-def test_how_many_windows_are_read_at_once_changes_nothing(
+def test_the_number_of_windows_read_at_once_changes_nothing(
     tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = TrainedGPT(tiny.model())
@@ -79,12 +78,6 @@ def test_how_many_windows_are_read_at_once_changes_nothing(
     assert scoring.windows_at_once(trained.config) == 2
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
-
-
-def _kept(reader: Reader, window: np.ndarray) -> list[Stages]:  # type: ignore[type-arg]
-    kept: list[Stages] = []
-    reader.forward(window[None, :-1], keep=kept)
-    return kept
 
 
 def _loss(reader: Reader, window: np.ndarray) -> float:  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""An attention map's checks hold, each notices its own damage, and known heads look as known."""
+"""An attention map passes its checks, each detects damage, and known heads are as built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from gpt.checks import Check
@@ -16,9 +15,11 @@ from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
-from gpt.reading.gpt import Array, Cache, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids
 
 SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (
     "rows sum to 1",
@@ -50,16 +51,13 @@ class Damaged(Reader):
         super().__init__(sound.config, sound.stored.tensors)
         self._damage = layer, stage, damage
 
-    def forward(
-        self, ids: npt.NDArray[Any], cache: Cache | None = None, keep: list[Stages] | None = None
-    ) -> Array:
-        stream = super().forward(ids, cache, keep)
+    def stages(self, ids: Ids) -> tuple[Stages, ...]:
+        layers = list(super().stages(ids))
         layer, stage, damage = self._damage
-        if keep is not None:
-            spoilt = getattr(keep[layer], stage).copy()
-            damage(spoilt)
-            keep[layer] = replace(keep[layer], **{stage: spoilt})
-        return stream
+        spoilt = getattr(layers[layer], stage).copy()
+        damage(spoilt)
+        layers[layer] = replace(layers[layer], **{stage: spoilt})
+        return tuple(layers)
 
 
 def at(place: tuple[int, ...], value: float) -> Damage:
@@ -111,7 +109,7 @@ def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> N
         ("masked", lambda stage: np.copyto(stage, -1e9, where=np.isinf(stage)), {SCORES}),
     ],
 )
-def test_each_check_notices_its_own_damage(
+def test_each_check_detects_damage_to_its_stage(
     trained: TrainedGPT, layer: int, stage: str, damage: Damage, noticed: set[str]
 ) -> None:
     assert failed(Damaged(trained, layer, stage, damage), trained) == noticed
@@ -127,7 +125,7 @@ def test_a_nan_anywhere_fails_a_check(trained: TrainedGPT, layer: int, stage: st
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_an_output_is_held_by_the_layer_and_by_what_follows_it(
+def test_an_output_is_checked_by_its_layer_and_by_the_next_one(
     trained: TrainedGPT, layer: int
 ) -> None:
     damaged = Damaged(trained, layer, "output", at((6, 1), 1e-3))
@@ -170,7 +168,7 @@ SLIPS: dict[str, tuple[str, Any, set[str]]] = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_reader_that_computes_wrongly_is_noticed_where_it_does(
+def test_a_wrong_computation_fails_the_check_of_its_stage(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, slip: str
 ) -> None:
     method, change, noticed = SLIPS[slip]
@@ -186,7 +184,7 @@ def test_a_reader_that_computes_wrongly_is_noticed_where_it_does(
         (reader_module, "softmax", WEIGHTS),
     ],
 )
-def test_a_part_of_the_reader_that_is_wrong_is_noticed(
+def test_a_wrong_part_of_the_reader_fails_a_check(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, module: Any, place: str, noticed: str
 ) -> None:
     right = getattr(module, place)
@@ -197,7 +195,7 @@ def test_a_part_of_the_reader_that_is_wrong_is_noticed(
 
 
 @pytest.mark.parametrize("error", [1.1e-4, float("nan"), float("inf")])
-def test_a_failed_probe_is_told(trained: TrainedGPT, error: float) -> None:
+def test_a_failed_probe_is_among_the_checks(trained: TrainedGPT, error: float) -> None:
     ids = trained.vocabulary.encode("the cat")
     found = inspect(trained.reader, "the cat", ids, Check(PROBE, error, 1e-4)).checks
     assert [check.name for check in found if not check.passed] == [PROBE]
@@ -208,7 +206,7 @@ def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
     assert [Check("", error, 0.5).passed for error in errors] == [True, True, False, False]
 
 
-def test_a_float64_model_is_held_to_1e_12(trained: TrainedGPT) -> None:
+def test_a_float64_model_is_checked_to_1e_12(trained: TrainedGPT) -> None:
     tensors = {name: array.astype(np.float64) for name, array in trained.stored.tensors.items()}
     reader = Reader(trained.config, tensors)
     attention = inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
@@ -227,7 +225,7 @@ def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
     assert np.abs(attention.stage("weights", 0, 0) - even).max() > 1e-3
 
 
-def test_a_head_built_to_look_one_back_looks_one_back() -> None:
+def test_a_head_built_to_attend_one_back_attends_one_back() -> None:
     """Position t is the unit vector t, and stays one through the norm but for its length.
 
     The query of t asks for unit t − 1; the key of t offers unit t.
@@ -284,9 +282,7 @@ def test_every_stage_belongs_to_a_head_or_to_the_whole_layer(
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_layers_heads_and_words_that_there_are_not_are_refused(
-    trained: TrainedGPT, name: Any
-) -> None:
+def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT, name: Any) -> None:
     attention = trained.attention("the cat")
     for layer, head in ((0, -1), (0, 2), (-1, 0), (2, "mean"), (-1, "all")):
         with pytest.raises(IndexError, match=r"^(layer|head) -?\d is not in 0 … 1$"):
@@ -300,7 +296,7 @@ def test_layers_heads_and_words_that_there_are_not_are_refused(
             attention.rollout(layer)
 
 
-def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> None:
+def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match="at least one character"):
         trained.attention("")
     with pytest.raises(TextError, match=r"17 characters.* 16.*--truncate"):
@@ -309,7 +305,7 @@ def test_an_empty_or_too_long_text_is_refused_by_name(trained: TrainedGPT) -> No
         trained.attention("the €")
 
 
-def test_the_last_window_of_a_long_text_is_that_text_alone(trained: TrainedGPT) -> None:
+def test_a_truncated_text_gives_the_map_of_its_end(trained: TrainedGPT) -> None:
     cut, alone = trained.attention("the cat sat on the mat", truncate=True), "t sat on the mat"
     assert cut.text == alone
     for ours, theirs in zip(cut.layers, trained.attention(alone).layers, strict=True):

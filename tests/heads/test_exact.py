@@ -1,20 +1,23 @@
-"""The plain forms in float64: their known values, and torch's in float64."""
+"""The float64 recomputation: known values, and torch's in float64."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
-from gpt.heads.exact import Exact
+from gpt.heads.exact import Exact, Layer
 from gpt.heads.exact_functions import gram_rows, turned, unit
 from gpt.model import GPT
+from gpt.model.attention import ATTENTION
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.ngram_embedding import ngram_rows
 from gpt.training.checkpoint import exact_logits
@@ -50,12 +53,12 @@ def test_positions_turn_by_their_number() -> None:
     assert turned(x)[0].tolist() == x[0].tolist()
 
 
-def both(**options: Any) -> tuple[GPT, Reader]:
+def both(dtype: npt.DTypeLike = np.float32, **options: Any) -> tuple[GPT, Reader]:
     """A model of random weights in torch and in numpy."""
     shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
     config = ModelConfig(**{**shape, "block_size": 8, **options})
     random = np.random.default_rng(1)
-    tensors = {n: random.normal(size=s).astype(np.float32) for n, s in config.shapes().items()}
+    tensors = {n: random.normal(size=s).astype(dtype) for n, s in config.shapes().items()}
     model = GPT(config)
     model.load_parameters({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
     return model, Reader(config, tensors)
@@ -64,7 +67,7 @@ def both(**options: Any) -> tuple[GPT, Reader]:
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("position", get_args(Position))
-def test_the_whole_way_is_torchs_in_float64(position: str, norm: str, activation: str) -> None:
+def test_logits_equal_torchs_in_float64(position: str, norm: str, activation: str) -> None:
     options = {"position": position, "norm": norm, "activation": activation}
     for more in (
         {},
@@ -78,12 +81,53 @@ def test_the_whole_way_is_torchs_in_float64(position: str, norm: str, activation
         np.testing.assert_allclose(Exact(reader).logits(ids[0]), expected, rtol=0, atol=1e-12)
 
 
+T, S = 8, 5
+PAST = np.tri(T, dtype=np.bool_)
+#: Kind of attention -> length of its memory (None: own keys), and which keys are allowed.
+KINDS: dict[str, tuple[int | None, Any]] = {
+    "own keys, causal": (None, None),
+    "memory": (S, None),
+    "memory, padded": (S, np.tile(np.arange(S) < 3, (T, 1))),
+    "own keys, padded": (None, PAST & (np.arange(T) < 6)),
+    "own keys, prefix": (None, PAST | (np.arange(T) < 3)),
+}
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """torch builds in float64, tables of positions included."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("position", get_args(Position))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attention: str) -> None:
+    model, reader = both(np.float64, position=position, attention=attention, norm="layer")
+    random, (length, allowed) = np.random.default_rng(3), KINDS[kind]
+    x, memory = random.normal(size=(T, 8)), length and random.normal(size=(1, length, 8))
+    read = reader.block(x[None], 1, memory=memory, allowed=allowed)
+    one = None if memory is None else memory[0]
+    exact = Layer(Exact(reader), 1, x, memory=one, allowed=allowed).stages
+    assert exact.weights.shape == (2, T, length or T)
+    rotate, bias = model.position.rotate, model.position.bias(T) if memory is None else None
+    seen = {"memory": memory, "allowed": allowed}
+    tensors = {name: None if v is None else torch.from_numpy(v) for name, v in seen.items()}
+    with torch.no_grad():
+        expected = model.blocks[1](torch.from_numpy(x[None]), rotate, bias, **tensors)[0].numpy()
+    np.testing.assert_allclose(read["output"][0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(exact.output, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(exact.weights, read["weights"][0], rtol=0, atol=1e-12)
+
+
 def test_a_layer_alone_and_from_captured_stages_is_the_same() -> None:
     _, reader = both(bias=True, norm="layer")
-    exact, kept = Exact(reader), list[Stages]()
-    reader.forward(np.arange(8)[None], keep=kept)
-    alone = exact.layer(0, kept[0].stream)
-    found = exact.layer(0, kept[0].stream, alone.stages)
+    exact, stream = Exact(reader), reader.stages(np.arange(8))[0].stream
+    alone = Layer(exact, 0, stream)
+    found = Layer(exact, 0, stream, alone.stages)
     for field in fields(Stages):
         assert np.array_equal(
             getattr(alone.stages, field.name), getattr(found.stages, field.name)

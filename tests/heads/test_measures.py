@@ -1,4 +1,4 @@
-"""Measures of heads built by hand, of a trained model by plain loops, and the names heads earn."""
+"""Measures of heads built by hand and of a trained model, by plain loops; the names of heads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from gpt.heads.measures import (
     measure,
     strengths,
 )
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
@@ -81,7 +82,7 @@ def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
     }
 
 
-def test_every_measure_is_what_plain_loops_give(tiny: Checkpoint) -> None:
+def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure(trained.reader, texts))
@@ -106,7 +107,7 @@ def test_every_measure_is_what_plain_loops_give(tiny: Checkpoint) -> None:
         assert found[name].uniform == pytest.approx(expected, abs=1e-12)
 
 
-def test_distances_alone_are_what_plain_loops_give(tiny: Checkpoint) -> None:
+def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure(trained.reader, texts))["induction_distance"]
@@ -130,7 +131,7 @@ def test_distances_alone_are_what_plain_loops_give(tiny: Checkpoint) -> None:
             assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
 
 
-def test_value_weighted_shares_are_what_plain_loops_give(tiny: Checkpoint) -> None:
+def test_value_weighted_shares_equal_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     text = trained.attention("the cat sat on")
     found = by_name(measure(trained.reader, [text]))
@@ -148,7 +149,7 @@ def test_value_weighted_shares_are_what_plain_loops_give(tiny: Checkpoint) -> No
             assert found["sink_valued"].values[layer, head] == pytest.approx(sink, abs=1e-6)
 
 
-def test_heads_built_by_hand_get_the_values_they_were_built_for(reader: Reader) -> None:
+def test_heads_built_by_hand_have_known_values(reader: Reader) -> None:
     found = by_name(measure(reader, [map_of(reader, IDS)]))
     assert found["previous"].values[PREVIOUS] == pytest.approx(1, abs=1e-3)
     assert found["sink"].values[FIRST] == pytest.approx(1, abs=1e-3)
@@ -191,7 +192,7 @@ def test_the_synthetic_measure_finds_the_induction_head_and_only_it(reader: Read
     assert found.values[EVEN] == pytest.approx(found.uniform, abs=1e-6)
 
 
-def test_the_synthetic_measure_tells_each_period_and_its_error_knows_them() -> None:
+def test_the_synthetic_measure_and_its_error_combine_the_periods() -> None:
     found = induction(hand_built(back=4))  # the first head looks where P = 5 repeats, only there
     assert found is not None
     assert [part.name for part in found.parts] == ["period_3", "period_5", "period_8"]
@@ -247,7 +248,7 @@ def test_a_head_that_completes_its_text_is_named_though_the_synthetic_measure_mi
 
 
 @pytest.mark.parametrize("back", [1, 2, 4, 7])
-def test_a_head_that_looks_at_a_fixed_distance_is_not_called_induction(back: int) -> None:
+def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: int) -> None:
     reader = hand_built(back=back)
     period = np.arange(back + 1)
     texts = [map_of(reader, np.resize((period + n) % SIZE, SIZE)) for n in range(8)]
@@ -271,7 +272,7 @@ def test_a_head_that_completes_any_character_is_named_by_either_measure(reader: 
     assert kinds(measure(reader, texts))[1][0] == "induction"
 
 
-def test_what_is_not_certain_has_no_name() -> None:
+def test_a_head_with_an_uncertain_measure_has_no_name() -> None:
     def one(value: float, error: float) -> Measure:
         return Measure("sink", "", "", np.array([[value]]), np.array([[error]]), 0.1, 4)
 
@@ -282,7 +283,7 @@ def test_what_is_not_certain_has_no_name() -> None:
     assert kinds([]) == []
 
 
-def test_short_texts_and_texts_without_repetition_are_no_trap(reader: Reader) -> None:
+def test_short_texts_and_texts_without_repetition(reader: Reader) -> None:
     assert measure(reader, [map_of(reader, IDS[:1])]) == []
     found = by_name(measure(reader, [map_of(reader, np.array([1, 2]))]))
     assert math.isnan(found["duplicate"].values[0, 0])

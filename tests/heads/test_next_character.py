@@ -1,4 +1,4 @@
-"""The next character: the model's probabilities, and which filter removed which character."""
+"""The next character: its probabilities, which filter removed which one, and the logit lens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.heads.next_character import Following
+from gpt.heads.next_character import Following, logit_lens
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
 from gpt.storage.checkpoint import Checkpoint
@@ -24,7 +24,7 @@ def logits_of(trained: TrainedGPT, text: str) -> np.ndarray:  # type: ignore[typ
     return trained.reader.logits(trained.reader.forward(ids[None])[:, -1]).astype(np.float64)
 
 
-def test_what_is_expected_is_the_models_own_softmax(trained: TrainedGPT) -> None:
+def test_expected_probabilities_are_the_models_softmax(trained: TrainedGPT) -> None:
     found = trained.following("the c", temperature=0.3)
     np.testing.assert_allclose(found.expected, softmax(logits_of(trained, "the c"))[0], atol=1e-6)
 
@@ -55,14 +55,14 @@ def test_typical_sampling_is_named_where_it_removes_the_likeliest(trained: Train
     assert found.removed[found.expected.argmax()] == SHAPING.index("typical_p")
 
 
-def test_temperature_0_takes_all_but_the_likeliest(trained: TrainedGPT) -> None:
+def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> None:
     found = trained.following("the c", temperature=0.0, top_k=3)
     assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
     assert found.filtered.max() == 1
     assert found.entropies[1] == 0
 
 
-def test_filters_that_take_nothing_change_nothing(trained: TrainedGPT) -> None:
+def test_filters_that_remove_nothing_change_nothing(trained: TrainedGPT) -> None:
     none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300, "typical_p": 1.0}
     assert not trained.following("the c", **none).changed
     assert not trained.following("the c", **none, top_k=1000, **all_mass).changed
@@ -75,8 +75,39 @@ def test_entropy_is_in_bits() -> None:
     assert Following(even, even, np.full(8, -1)).entropies == pytest.approx((3.0, 3.0))
 
 
-def test_a_long_text_is_seen_through_samplings_window(trained: TrainedGPT) -> None:
+def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. "  # block_size is 16, the window begins at 8
     found, alone = trained.following(text), trained.following(text[8:])
     assert np.array_equal(found.expected, alone.expected)
     assert np.array_equal(trained.following("").expected, trained.following("\n").expected)
+
+
+def test_the_last_depth_is_the_models_own_prediction(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    attention = trained.attention("the cat sat")
+    lens = logit_lens(trained.reader, attention, most=5)
+    logits = trained.reader.logits(trained.reader.forward(attention.ids[None]))[0]
+    chances = softmax(logits)
+    assert lens.ids.shape == lens.probabilities.shape == (3, 11, 5)
+    assert np.array_equal(lens.ids[-1], np.argsort(-chances, axis=-1, kind="stable")[:, :5])
+    np.testing.assert_allclose(lens.probabilities[-1], -np.sort(-chances)[:, :5], atol=1e-6)
+
+
+def test_other_depths_are_the_stream_so_far_through_the_output(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    tensors, ids = trained.stored.tensors, trained.vocabulary.encode("a cat")
+    lens = logit_lens(trained.reader, trained.attention("a cat"), most=3)
+    for position, token in enumerate(ids):
+        embedded = tensors["token_embedding.weight"][token].astype(np.float64)
+        normed = embedded / np.sqrt(np.mean(embedded**2) + 1e-5)
+        logits = tensors["lm_head.weight"].astype(np.float64) @ normed
+        chances = np.exp(logits) / np.exp(logits).sum()
+        assert lens.ids[0, position].tolist() == np.argsort(-chances)[:3].tolist()
+        np.testing.assert_allclose(lens.probabilities[0, position], -np.sort(-chances)[:3], 1e-5)
+
+
+def test_the_lens_has_at_most_the_whole_vocabulary(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    lens = logit_lens(trained.reader, trained.attention("t"), most=1000)
+    assert lens.ids.shape == (3, 1, len(trained.vocabulary))
+    np.testing.assert_allclose(lens.probabilities.sum(axis=-1), 1, rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""A healthy model opens however sharp or large its numbers are; a damaged one does not."""
+"""A healthy model opens even with sharp attention or large logits; a damaged one does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from gpt.heads.proof import WHOLE, promised, prove, prove_tensors
 from gpt.heads.rounding import UNITS
 from gpt.model import GPT
 from gpt.reading import gpt as reader_module
-from gpt.reading.gpt import Array, Reader
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.storage.model_file import Probe, Tensors, read_model
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import model_bytes, probe_of
@@ -92,7 +93,7 @@ def test_a_healthy_model_saves_opens_and_passes(
     assert [check.name for check in attention.checks if not check.passed] == []
 
 
-def test_an_absolute_tolerance_would_refuse_them() -> None:
+def test_an_absolute_tolerance_would_refuse_a_healthy_model() -> None:
     model = weights("6 x 384", "classic", 10.0, 1.0, False)
     reader, probe = Reader(model.config, tensors_of(model)), probe_of(model, LETTERS.encode(TEXT))
     check = prove(reader, probe)
@@ -103,7 +104,7 @@ def test_an_absolute_tolerance_would_refuse_them() -> None:
 
 
 @pytest.mark.parametrize("size", ["2 x 64", "6 x 384"])
-def test_one_changed_weight_is_noticed_however_sharp_attention_is(size: str) -> None:
+def test_one_changed_weight_is_detected_even_with_sharp_attention(size: str) -> None:
     model = weights(size, "classic", 10.0, 1.0, False)
     probe = probe_of(model, LETTERS.encode(TEXT))
     for name, tensor in tensors_of(model).items():
@@ -130,7 +131,7 @@ def test_an_older_probe_of_float32_opens_too_and_damage_does_not() -> None:
     assert not prove_tensors(model.config, damaged, old).passed
 
 
-def test_a_wrong_reader_is_noticed_where_float64_has_to_decide(
+def test_a_wrong_reader_is_detected_where_float64_decides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = weights("2 x 64", "classic", 10.0, 1.0, False)
@@ -140,7 +141,7 @@ def test_a_wrong_reader_is_noticed_where_float64_has_to_decide(
     assert not prove_tensors(model.config, tensors_of(model), probe).passed
 
 
-def test_what_is_ordinary_needs_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_model_needs_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = weights("2 x 64", "default", 1.0, 1.0, False)
     probe = probe_of(model, LETTERS.encode(TEXT))
     monkeypatch.setattr(module, "Exact", lambda _: pytest.fail("float64 was asked"))
@@ -151,7 +152,7 @@ def test_what_is_ordinary_needs_one_forward(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sharper", [1.0, 3.0, 10.0])
-def test_float32_keeps_a_fifth_of_what_it_promises(kind: str, sharper: float) -> None:
+def test_float32_errors_are_below_a_fifth_of_their_bound(kind: str, sharper: float) -> None:
     model = weights("2 x 64", kind, sharper, 1.0, False)
     reader, ids = Reader(model.config, tensors_of(model)), LETTERS.encode(TEXT[:32])[None]
     logits: Array = reader.logits(reader.forward(ids))

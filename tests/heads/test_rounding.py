@@ -1,4 +1,4 @@
-"""Errors beside what rounding explains: the worst row is told, and a NaN before all."""
+"""Errors relative to their bounds: the worst row is given, and NaN counts as the worst."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ONE = np.ones((2, 3), np.float32)
 UNIT = UNITS[ONE.dtype]
 
 
-def test_the_row_that_is_nearest_to_its_bound_is_told() -> None:
+def test_the_row_nearest_to_its_bound_is_given() -> None:
     found = ONE + np.float32([[4e-6, 0, 0], [0, 2e-6, 0]])
     reach = np.array([[10.0], [1.0]])
     error, bound = held(found, ONE.astype(np.float64), reach)
@@ -21,7 +21,7 @@ def test_the_row_that_is_nearest_to_its_bound_is_told() -> None:
     assert held(found, ONE.astype(np.float64), 1.0)[0] > 3e-6
 
 
-def test_equal_infinities_are_no_difference_and_others_are() -> None:
+def test_equal_infinities_have_no_error() -> None:
     masked = np.float32([[0.5, -np.inf]])
     assert held(masked, masked.astype(np.float64), 1.0) == (0.0, UNIT)
     for other in ([[0.5, -1e9]], [[-np.inf, -np.inf]], [[0.5, np.inf]]):
@@ -34,7 +34,7 @@ def test_what_must_be_equal_has_a_bound_of_zero() -> None:
     assert error > 0 == bound
 
 
-def test_a_nan_comes_before_all() -> None:
+def test_a_nan_counts_as_the_worst() -> None:
     assert math.isnan(worst([(0.1, 1.0), (math.nan, 1.0), (9.0, 1.0)])[0])
     assert worst([(0.1, 1.0), (9.0, 100.0), (0.2, 1.0)]) == (0.2, 1.0)
     assert worst([(0.0, 0.0), (1e-9, 0.0), (0.5, 1.0)]) == (1e-9, 0.0)

@@ -1,4 +1,4 @@
-"""A device may fail anywhere: one line says so, and the text is the one that numpy writes."""
+"""A device may fail anywhere: one line reports it, and numpy writes the same text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.fallback import DRAWN, FallbackDecoder, Trial
+from gpt.reading.fallback import DRAWN, FallbackDecoder
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sampler import Floats, Integers, draw, probabilities
+from gpt.reading.sampler import draw, probabilities
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids
 
 FAILURES = [
     RuntimeError("CUDA error: an illegal memory access was encountered\nmore lines"),
@@ -61,15 +63,15 @@ class Device:
             raise self._error
         self.asked.append(what)
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         self._ask(f"start {len(ids)}")
         return self._decoder.start(ids)
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         self._ask("step")
         return self._decoder.step(ids)
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         self._ask("ahead")
         rows = []
         for chances in uniforms:
@@ -132,18 +134,18 @@ class Wrong(Device):
 
     where, by = "", 0.0
 
-    def _changed(self, what: str, logits: Floats) -> Floats:
+    def _changed(self, what: str, logits: Array) -> Array:
         if what == self.where:
             logits[-1, 3] += self.by
         return logits
 
-    def start(self, ids: Integers) -> Floats:
+    def start(self, ids: Ids) -> Array:
         return self._changed("start", super().start(ids))
 
-    def step(self, ids: Integers) -> Floats:
+    def step(self, ids: Ids) -> Array:
         return self._changed("step", super().step(ids))
 
-    def ahead(self, ids: Integers, uniforms: Floats, config: SampleConfig) -> Integers:
+    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
         drawn = super().ahead(ids, uniforms, config)
         return drawn[::-1].copy() if self.where == "ahead" else drawn
 
@@ -172,7 +174,7 @@ def test_a_device_that_draws_other_characters_writes_nothing(
     assert "the GPU draws other characters than numpy" in caplog.text
 
 
-def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
+def test_a_device_with_rounding_errors_is_used(trained: TrainedGPT) -> None:
     for where in ("start", "step"):
         device = Wrong(trained, most_ahead=5)
         device.where, device.by = where, 2e-6
@@ -180,12 +182,13 @@ def test_what_is_right_to_rounding_is_used(trained: TrainedGPT) -> None:
         assert "ahead" in device.asked
 
 
-def test_each_number_of_streams_is_proven_once(trained: TrainedGPT) -> None:
+def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
     stored, device = trained.stored, Device(trained)
     ids, reader = stored.probe.ids[0], trained.reader
     length = len(ids)
-    trial = Trial(ids, reader.logits(reader.forward(ids[None]))[0], lambda error: 1e-4)
-    decoder = FallbackDecoder(lambda: device, ParallelDecoder(reader), trial)
+    logits = reader.logits(reader.forward(ids[None]))[0]
+    numpys = ParallelDecoder(reader)
+    decoder = FallbackDecoder(lambda: device, numpys, ids, logits, lambda error: 1e-4)
     proof = [*(length - length // 2) * ["step"]]
     for streams, proven in ((2, True), (2, False), (3, True), (2, True)):
         device.asked.clear()

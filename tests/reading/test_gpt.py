@@ -1,4 +1,4 @@
-"""The reader's cache is invisible, its softmax exact, and its forward changes nothing."""
+"""A decoder's steps equal the whole forward, stages follow from each other, softmax is exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Cache, Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import rms_norm, softmax
 
 BLOCK = 8
@@ -76,7 +76,7 @@ def test_a_step_equals_the_whole_with_every_option(activation: str, options: Any
         np.testing.assert_allclose(decoder.step(ids[:, at]), whole[:, at], rtol=0, atol=1e-12)
 
 
-def test_a_step_answers_with_an_array_of_its_own_and_a_start_forgets() -> None:
+def test_a_step_returns_a_new_array_and_a_start_forgets() -> None:
     reader, ids = reader_of(), ids_of()
     decoder = CachedDecoder(reader)
     decoder.start(ids[:, :2])
@@ -91,12 +91,11 @@ def test_a_step_answers_with_an_array_of_its_own_and_a_start_forgets() -> None:
     np.testing.assert_allclose(one, reader.logits(reader.forward(ids[:1, :6]))[:, -1], atol=1e-12)
 
 
+@pytest.mark.parametrize("new", [1, 3, BLOCK])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_a_text_may_be_read_in_pieces(position: str) -> None:
+def test_the_last_characters_are_embedded_as_in_the_whole_text(position: str, new: int) -> None:
     reader, ids = reader_of(position=position, ngram=5), ids_of()
-    cache = Cache(reader.config, len(ids), reader.dtype)
-    pieces = [reader.forward(piece, cache) for piece in np.split(ids, [3, 4, 6], axis=1)]
-    np.testing.assert_allclose(np.hstack(pieces), reader.forward(ids), rtol=0, atol=1e-12)
+    assert np.array_equal(reader.embed(ids, new), reader.embed(ids)[:, -new:])
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -109,31 +108,26 @@ def test_the_order_of_characters_matters(position: str) -> None:
 def test_a_forward_is_a_pure_function_of_the_ids() -> None:
     reader, ids = reader_of(), ids_of()
     before = {name: reader.linear(name.removesuffix(".weight"))[0].copy() for name in WEIGHTS}
-    first, kept = reader.forward(ids), list[Stages]()
-    reader.forward(ids[:1], keep=kept)
+    first = reader.forward(ids)
+    layers = reader.stages(ids[0])
     assert np.array_equal(reader.forward(ids), first)
-    assert len(kept) == reader.config.n_layer
+    assert len(layers) == reader.config.n_layer
+    np.testing.assert_allclose(reader.final_norm(layers[-1].output), first[0], atol=1e-12)
     for name, weight in before.items():
         assert np.array_equal(reader.linear(name.removesuffix(".weight"))[0], weight)
 
 
-@pytest.mark.parametrize("batch", [0, 2, 3])
+@pytest.mark.parametrize("batch", [0, 1, 3])
 def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
-    kept: list[Stages] = []
-    with pytest.raises(
-        ValueError, match=f"of one text, not of {batch}; give ids of shape \\(1, T\\)"
-    ):
-        reader_of().forward(ids_of(batch), keep=kept)
-    assert kept == []
+    with pytest.raises(ValueError, match=rf"expected one text, \(T,\), not \({batch}, {BLOCK}\)"):
+        reader_of().stages(ids_of(batch))
 
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_the_stages_follow_from_one_another(position: str) -> None:
-    kept: list[Stages] = []
     reader = reader_of(qk_norm=False, position=position)
-    reader.forward(ids_of(1), keep=kept)
     bias = reader.position.bias(slice(0, BLOCK))
-    for stages in kept:
+    for stages in reader.stages(ids_of(1)[0]):
         future = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), k=1)
         np.testing.assert_allclose(stages.scores, stages.q @ stages.k.swapaxes(1, 2), atol=1e-12)
         np.testing.assert_allclose(stages.scaled, stages.scores / np.sqrt(4), atol=1e-12)

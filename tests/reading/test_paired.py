@@ -1,4 +1,4 @@
-"""The 95 % interval of a difference holds the mean in 93–97 of 100 texts, however they depend."""
+"""The 95 % interval of a difference holds the mean in 93–97 of 100 texts of any dependence."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_error_is_the_mean_square_of_the_slowest_waves() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 19, 20, 21, 159, 160, 700])
-def test_a_text_of_any_length_has_an_honest_answer(length: int) -> None:
+def test_an_interval_exists_from_20_characters_on(length: int) -> None:
     a, b = np.random.default_rng(1).random((2, length))
     found = paired(a, b)
     assert (found.interval is None) == math.isnan(found.error) == (length < 20)
@@ -108,5 +108,5 @@ def test_a_difference_is_sure_when_zero_lies_outside_its_interval() -> None:
     ("freedom", "known"),
     [(1, 12.706), (4, 2.776), (4.9, 2.776), (5, 2.571), (9, 2.262), (30, 2.042), (10**6, 1.960)],
 )
-def test_students_t_is_that_of_the_tables(freedom: float, known: float) -> None:
+def test_quantiles_equal_the_tables_of_students_t(freedom: float, known: float) -> None:
     assert quantile(freedom) == pytest.approx(known, abs=0.003)

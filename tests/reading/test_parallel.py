@@ -35,8 +35,7 @@ def test_the_streams_are_the_same_on_any_number_of_cores(
         )
         for at in range(begin, 8):
             np.testing.assert_allclose(many.step(ids[:, at]), alone.step(ids[:, at]), atol=1e-12)
-    shares = len(many._sizes)
-    assert shares == (1 if streams < 2 * SHARE else min(cores, streams // SHARE))
+    assert many._shares == (1 if streams < 2 * SHARE else min(cores, streams // SHARE))
     one = many.start(ids[:1, :3])
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
 
@@ -49,7 +48,7 @@ def test_a_sample_among_many_is_the_sample_alone(reader: Reader) -> None:
     assert np.array_equal(many[:, :3], few)
 
 
-def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(
+def test_blas_gets_its_threads_back_and_its_limit_is_respected(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def threads() -> list[int]:
@@ -72,4 +71,4 @@ def test_blas_has_its_threads_back_afterwards_and_its_limit_is_honoured(
     with threadpool_limits(1):
         limited = ParallelDecoder(reader)
         limited.start(np.zeros((20, 2), np.int64))
-        assert len(limited._sizes) == 1
+        assert limited._shares == 1

@@ -1,4 +1,4 @@
-"""Tables of positions grow with the text, and memory with them; the numbers do not change."""
+"""Tables of positions grow with the text; the numbers do not change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_tables_and_caches_that_grow_give_the_same_numbers(
 
 
 @pytest.mark.parametrize("position", sorted({*get_args(Position)} - {"learned"}))
-def test_a_context_of_a_million_characters_takes_memory_only_as_far_as_a_text_reaches(
+def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
     tmp_path: Path, position: str
 ) -> None:
     stored = train_tiny(tmp_path, {"steps": 1, "eval_interval": 1}, position=position).model()

@@ -1,4 +1,4 @@
-"""Draws follow the probabilities, filters and window their rules, stops a search of the text."""
+"""Draws follow the probabilities; filters, window and stops follow their definitions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_window_moves_by_hops_and_stays_half_full(length: int, block_size: i
     assert start >= 0
 
 
-def test_uniforms_are_each_samples_own_and_never_change() -> None:
+def test_every_sample_has_its_own_fixed_uniforms() -> None:
     first = list(islice(uniforms(1337, 0), 1000))
     assert first == list(islice(uniforms(1337, 0), 1000))
     assert all(0 <= number < 1 for number in first)
@@ -149,7 +149,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     return [chances.get(token, 0.0) / sum(chances.values()) for token in range(len(logits))]
 
 
-def test_every_filter_is_tried_here_and_stands_in_the_order_of_the_options() -> None:
+def test_every_filter_is_tested_here_in_the_order_of_the_options() -> None:
     assert ("temperature", *FILTERS) == SHAPING
     assert set(VALUES) == set(FILTERS)
 
@@ -314,9 +314,7 @@ def no_suffix_of_another(stops: list[str]) -> bool:
         lambda stops: no_suffix_of_another([stop for stop in stops if stop])
     ),
 )
-def test_stops_show_the_text_before_the_first_of_them_and_no_part_of_it(
-    text: str, stops: list[str]
-) -> None:
+def test_the_text_is_shown_up_to_the_first_stop(text: str, stops: list[str]) -> None:
     ends = [
         (end, stop)
         for end in range(1, len(text) + 1)
@@ -328,14 +326,14 @@ def test_stops_show_the_text_before_the_first_of_them_and_no_part_of_it(
     for seen, character in enumerate(text, start=1):
         shown += filter_.push(character)
         assert expected.startswith(shown)
-        assert filter_.stopped == bool(ends and ends[0][0] <= seen)
-        if not filter_.stopped:  # nothing is held back that could be shown
+        assert bool(filter_.stop) == bool(ends and ends[0][0] <= seen)
+        if not filter_.stop:  # nothing is held back that could be shown
             held = text[len(shown) : seen]
             assert held == "" or any(stop.startswith(held) for stop in stops)
     assert shown + filter_.flush() == expected
 
 
-def test_each_sample_stops_by_itself_and_all_are_awaited() -> None:
+def test_each_sample_stops_by_itself() -> None:
     decoding, vocabulary = nullcontext(CachedDecoder(reader_of(8))), Vocabulary("\nabcdef")
     config = SampleConfig(length=60, n=4, temperature=4.0)
 
@@ -371,7 +369,7 @@ def test_samples_report_which_stop_ended_each() -> None:
     text=st.text("ab", max_size=12),
     stops=st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3),
 )
-def test_a_text_goes_on_past_the_stop_that_it_begins_with_once(text: str, stops: list[str]) -> None:
+def test_a_text_passes_once_the_stop_that_it_begins_with(text: str, stops: list[str]) -> None:
     past = stops[0]
 
     def shown(text: str, past: str | None) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""A score is the mean surprise over windows: torch's, and a plain loop's; in nats and in bits."""
+"""A score is the mean surprise over windows; it equals torch's and a plain loop's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ids_of(trained: TrainedGPT, length: int) -> npt.NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_score_is_what_training_evaluates(trained: TrainedGPT, length: int) -> None:
+def test_a_score_equals_trainings_evaluation(trained: TrainedGPT, length: int) -> None:
     ids = ids_of(trained, length)
     result = score(trained.reader, ids)
     assert result.characters == length - 1
@@ -43,7 +43,7 @@ def test_a_score_is_what_training_evaluates(trained: TrainedGPT, length: int) ->
 
 @pytest.mark.parametrize("at_once", [1, 5_000, 2**22])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_score_is_a_plain_loop_over_windows(
+def test_a_score_equals_a_plain_loop_over_windows(
     trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
@@ -84,7 +84,7 @@ def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) ->
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_the_surprises_of_characters_make_up_the_score(trained: TrainedGPT, length: int) -> None:
+def test_the_mean_surprise_is_the_score(trained: TrainedGPT, length: int) -> None:
     ids = ids_of(trained, length)
     found = surprise_of_each(trained.reader, ids)  # in the windows of `score`
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpt.config.show import Scale, Stage
 from gpt.errors import ConfigError
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import DPI, plan_of, points, sides
 from gpt.view.figure.sheet import GREY, Sheet

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Array, Stages
+from gpt.reading.gpt import Stages
+from gpt.reading.layers import Array
 
 #: What a layer has beyond its weights. All other stages follow from these: scores from q and k,
 #: context and concat from weights and v, residual = stream + proj, to the last bit; masked scores

@@ -20,8 +20,8 @@ import numpy as np
 
 from gpt.config.show import Stage
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.logit_lens import Lens
 from gpt.heads.measures import STRONG, Measure, kinds, strengths
+from gpt.heads.next_character import Lens
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
 from gpt.view.page.packing import DETAILS, fit, in_base64, lower, pack

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gpt.checks import Check
 from gpt.config.show import Scale
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 from gpt.view.characters import cut, escape, pad
 
 GLYPHS = " .:-=+*#%@"

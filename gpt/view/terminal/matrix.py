@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gpt.config.show import Scale
-from gpt.reading.gpt import Array
+from gpt.reading.layers import Array
 from gpt.view.characters import label, pad, quoted
 from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import (

@@ -14,8 +14,7 @@ from rich.text import Text
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
-from gpt.heads.logit_lens import Lens
-from gpt.heads.next_character import Following
+from gpt.heads.next_character import Following, Lens
 from gpt.view.characters import label, pad
 from gpt.view.records import picked, rounded
 from gpt.view.selection import Selection
