@@ -1,6 +1,6 @@
-"""A real Chromium, one for all tests. Whatever a page fetches or complains of fails its test.
+"""A real Chromium, one for all tests. A request or an error of a page fails its test.
 
-Without Chromium these tests are skipped, unless GPTX_NEEDS_BROWSER=1 says that they may not be.
+Without Chromium these tests are skipped, or fail if GPTX_NEEDS_BROWSER=1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The one browser, for a file of tests: its event loop would be in the way of others."""
+    """One browser for a file of tests: its event loop would disturb other tests."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
         if os.environ.get("GPTX_NEEDS_BROWSER") == "1":
@@ -46,7 +46,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens pages; afterwards none of them may have asked for anything, or complained."""
+    """Opens pages; fails the test if one made a request or logged an error."""
     complaints: list[str] = []
     context = chromium.new_context(accept_downloads=True)
     addresses: set[str] = set()

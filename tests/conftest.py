@@ -101,7 +101,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Checkpoint:
-    """A tiny trained checkpoint of one's own, to damage at will."""
+    """A tiny trained checkpoint that a test may damage."""
     return train_tiny(tmp_path)
 
 

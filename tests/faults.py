@@ -1,4 +1,4 @@
-"""A disk that fails where it is told to.
+"""Simulates a disk that fails at a chosen operation.
 
 Every operation below a folder, other than reading a file, goes through `Disk`, which numbers them:
 it can kill the process before or after one, let it fail as a full or broken disk does, or write
@@ -29,7 +29,7 @@ WRITES_ONLY = ("short", "torn", "torn and killed")
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that was done: its name, the path, and where it was renamed to or what written."""
+    """One operation: its name, the path, and the new name or the data written."""
 
     name: str
     path: str
@@ -43,9 +43,9 @@ class Operation:
 
 
 class Disk:
-    """The operations below `root`, in order; at the number `at`, the fault.
+    """Counts the operations below `root`; the operation with number `at` fails.
 
-    A fault that kills ends the process: use it in a child.
+    A fault of the kind "kill" ends the process, so use it in a child process.
     """
 
     def __init__(self, root: Path, at: int | None = None, fault: str = "") -> None:
@@ -57,7 +57,7 @@ class Disk:
 
     @contextmanager
     def watching(self) -> Iterator[Disk]:
-        """Catches every operation of the block."""
+        """Records every operation of the block."""
         for name in _NAMES:
             setattr(os, name, getattr(self, _NAMES[name]))
         try:
@@ -195,7 +195,7 @@ _NAMES = {
 
 
 def _position(descriptor: int) -> int:
-    """Where the next byte that is written goes."""
+    """The position of the next byte to be written."""
     if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
         return os.fstat(descriptor).st_size
     return os.lseek(descriptor, 0, os.SEEK_CUR)
@@ -222,14 +222,14 @@ def in_child(action: Callable[[], int]) -> int:
 
 
 def operations(root: Path, action: Callable[[], int]) -> list[Operation]:
-    """What the action does to the disk when nothing fails. It is done here, in this process."""
+    """The operations of the action without a fault. The action runs in this process."""
     with Disk(root).watching() as disk:
         assert action() == 0
     return disk.log
 
 
 def fault_points(log: list[Operation]) -> Iterator[tuple[int, str]]:
-    """Each operation with each fault that it can have."""
+    """Each operation with each fault that is possible for it."""
     for number, operation in enumerate(log):
         for fault in FAULTS:
             if fault not in WRITES_ONLY or (operation.name == "write" and len(operation.data) > 1):
@@ -277,7 +277,7 @@ class PowerFailure:
         return self._find(os.path.dirname(path)).now, os.path.basename(path)
 
     def apply(self, operation: Operation) -> None:
-        """One more operation reaches the cache."""
+        """Applies one operation to the cache."""
         if operation.name == "fsync":
             node = self._find(operation.path)
             node.flushed = dict(node.now) if isinstance(node, _Folder) else node.now
@@ -296,9 +296,9 @@ class PowerFailure:
             names[name] = node
 
     def outcomes(self, target: Path) -> Iterator[str]:
-        """Makes `target` each of the folders that a failure now may leave; says which it is.
+        """Makes `target` each folder that a power failure may leave now; yields its description.
 
-        No content is there that was not flushed. Names that were not flushed are there or not, in
+        Content that was not flushed is lost. Names that were not flushed exist or not, in
         the folder itself and in those below it.
         """
         for top, below in product((True, False), repeat=2):

@@ -1,7 +1,7 @@
-"""Hostile inputs for the whole program, at random, and what must hold for each of them.
+"""Random hostile inputs for the whole program, and checks of each result.
 
-Every input is a command line in a folder of its own with a corpus and a small run, in which a
-class of damage may have been done: to options, config files, manifests, model files, logs, the
+Every input is a command line in its own folder with a corpus and a small run, with a random
+error of one class: in options, config files, manifests, model files, logs, the
 run's folder, or texts. For each of them gptx must end in time, with a documented exit code, in at
 most one line of error, without a traceback, within a bound of memory, and without changing a file
 outside that folder. Linux and macOS.
@@ -140,14 +140,14 @@ def changed(document: Any, chance: random.Random) -> Any:
 
 
 def resealed(path: Path, document: dict[str, Any]) -> None:
-    """Writes a manifest that vouches for itself."""
+    """Writes a manifest with a correct checksum."""
     document = {name: value for name, value in document.items() if name != "sha256"}
     body = json.dumps(document, indent=1).encode()
     path.write_bytes(sealed(body) if document else b"{}")
 
 
 def manifests(chance: random.Random, home: Path) -> list[str]:
-    """A manifest with wrong values and a right seal, or one that is broken."""
+    """A manifest with wrong values and a correct checksum, or a broken one."""
     path = chance.choice(Run(home / "checkpoints/run").step_paths()) / MANIFEST
     document = changed(json.loads(path.read_bytes()), chance)
     if isinstance(document, dict) and chance.random() < 0.9:
@@ -158,7 +158,7 @@ def manifests(chance: random.Random, home: Path) -> list[str]:
 
 
 def models(chance: random.Random, home: Path) -> list[str]:
-    """A model file with wrong bytes or a wrong description, for which its manifest vouches."""
+    """A model file with wrong bytes or a wrong header; its manifest has the correct digest."""
     step = Run(home / "checkpoints/run").step_paths()[-1]
     path, data = step / MODEL, bytearray((step / MODEL).read_bytes())
     length = int.from_bytes(data[:8], "little")
@@ -221,7 +221,7 @@ def folders(chance: random.Random, home: Path) -> list[str]:
 
 
 def texts(chance: random.Random, home: Path) -> list[str]:
-    """Texts that are none, or hardly."""
+    """Invalid, binary, empty or tiny texts."""
     made = [
         b"",
         b"\xef\xbb\xbf",
@@ -258,7 +258,7 @@ CLASSES: dict[str, Damage] = {
 
 
 def run_child(line: list[str], home: Path) -> tuple[int, str, int]:
-    """Exit code (-1 for one that was killed as it hung), stderr, and bytes of memory."""
+    """Exit code (-1 if it was killed after a hang), stderr, and bytes of memory."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -300,7 +300,7 @@ def run_child(line: list[str], home: Path) -> tuple[int, str, int]:
 
 
 def problem(code: int, said: str, memory: int) -> str:
-    """What is wrong with how an input ended; "" if nothing is."""
+    """The finding of one input; "" if there is none."""
     errors = said.count("gptx: error: ")
     checks = {
         "hangs": code == -1,
@@ -335,7 +335,7 @@ def prepare(folder: Path) -> Path:
 
 
 def warm_up() -> None:
-    """Imports what any child may need, and shortens what plans a training."""
+    """Imports what a child may need, and shortens the planning of a training."""
     for module in pkgutil.walk_packages(gpt.__path__, "gpt."):
         importlib.import_module(module.name)
     importlib.import_module("typer._adapters")

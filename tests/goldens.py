@@ -1,4 +1,4 @@
-"""What the tutorials print, to the digit: document and cell, the lesson that shows it, table."""
+"""The tables that the tutorials print: document and cell, lesson, table, numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPT whose heads are made by hand, each with a known job: what measures are tested on."""
+"""A GPT with heads built by hand, each with a known job, to test measures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ INDUCTION = (1, 0)
 
 
 def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
-    """Layer 0 looks one back, at the first, evenly, at equal characters; layer 1 head 0 completes.
+    """Layer 0 attends to the previous, the first, all, equal characters; layer 1 head 0: induction.
 
-    back: characters that the first head looks back. completed: layer 1 head 0 completes only the
-    first so many characters, and looks evenly from the others.
+    back: the distance of the first head. completed: layer 1 head 0 completes only the
+    first so many characters of the vocabulary, and is uniform for the others.
 
     Characters and positions are unit vectors; RMS norm only changes their length. The previous
     head writes the character before into BEFORE; the induction head looks for its own character

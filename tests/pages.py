@@ -1,4 +1,4 @@
-"""Pages for tests: subjects with random weights, and what a page carries, read back."""
+"""Pages for tests: subjects with random weights, and reading a page's data."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Document(HTMLParser):
 
 
 def payload_of(page: str) -> dict[str, Any]:
-    """What the page carries."""
+    """The data in the page."""
     document: dict[str, Any] = json.loads(Document(page).texts["payload"])
     return document
 

@@ -1,4 +1,4 @@
-"""The program in this process: what a user types goes in, exit code, stdout and stderr come out."""
+"""Runs the program in this process; returns exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Gptx = Callable[..., Answer]
 
 @pytest.fixture(scope="session")
 def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a corpus and one tiny run, as a user would have it; to be copied."""
+    """A folder with a corpus and one tiny run, to be copied."""
     folder = tmp_path_factory.mktemp("trained")
     text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
     text += "qwerty qwerty\n" * 4
@@ -52,7 +52,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Such a folder for a file of tests."""
+    """A copy of `trained_home` for a file of tests."""
     return Path(shutil.copytree(trained_home, tmp_path_factory.mktemp("home") / "home"))
 
 
@@ -68,7 +68,7 @@ def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
 
 
 def _at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """No settings but a user's first ones, and no browser."""
+    """Default settings, and no browser."""
     patch.chdir(folder)
     patch.setattr("webbrowser.open", lambda address: True)
     for variable in ("GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "COLUMNS"):

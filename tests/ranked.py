@@ -1,4 +1,4 @@
-"""Several ranks in a test: processes that meet over a file, forked from one that has torch."""
+"""Several ranks in a test: forked processes that connect through a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT = 60  # seconds, after which a test has hung
 
 @contextmanager
 def rank(number: int, size: int, meeting: Path, shard: bool = False) -> Iterator[Ranks]:
-    """One rank's view of all, once they have met on the CPU."""
+    """One rank, connected to the others on the CPU."""
     ranks = Ranks(Launch(number, size, number), shard, FileStore(str(meeting), size))
     ranks.init("cpu")
     yield ranks
@@ -31,7 +31,7 @@ def rank(number: int, size: int, meeting: Path, shard: bool = False) -> Iterator
 
 
 def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
-    """work(number, size, *details) in as many processes -> what each gave, or raised."""
+    """Runs work(number, size, *details) in so many processes -> what each returned or raised."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "gpt.training.trainer", "torch.distributed.fsdp"])
     ends: list[Connection] = []

@@ -1,4 +1,4 @@
-"""Trainings killed at random moments, again and again, and what is left of them.
+"""Kills trainings at random moments and checks what is saved.
 
 Each child is a whole `gptx train` or `gptx train --resume`, ended by SIGKILL; whatever it had
 committed must be there unchanged, and whole. A run that has been through all its steps must equal
@@ -36,7 +36,7 @@ OPTIONS = (
 
 
 def start(arguments: list[str]) -> int:
-    """A child that is gptx with these arguments; its process id."""
+    """Starts gptx with these arguments; returns its process id."""
     child = os.fork()
     if child == 0:
         log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -70,7 +70,7 @@ def outcome(run: Run) -> tuple[bytes, bytes, list[tuple[int, float]]]:
 
 
 def wait(child: int) -> int:
-    """Its exit code; negative for a signal."""
+    """The exit code of a child; negative for a signal."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

@@ -1,4 +1,4 @@
-"""The catalogue in tests/README.md names only tests that there are."""
+"""Every test that tests/README.md names exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def test_every_test_that_the_catalogue_names_exists() -> None:
+def test_every_test_named_in_the_readme_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (TESTS / "README.md").read_text(encoding="utf-8")))
     there = {
         name

@@ -1,4 +1,4 @@
-"""The program as a whole: how commands refuse, what they all tell, and the README's own lines."""
+"""The whole program: errors, notes, and the commands in README and docs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ ROOT = Path(__file__).parents[1]
         (["runs", "a", "b"], 2, "(b) (see gptx runs --help)"),
     ],
 )
-def test_bad_input_is_one_line_and_an_exit_code(
+def test_bad_input_prints_one_line_and_sets_the_exit_code(
     gptx: Gptx, home: Path, arguments: list[str], code: int, says: str
 ) -> None:
     (home / "empty.txt").write_bytes(b"")
@@ -118,13 +118,13 @@ DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 COMMANDS = dict.fromkeys(command for document in DOCUMENTS for command in commands_of(document))
 
 
-def test_the_documents_that_show_commands_are_all_read() -> None:
+def test_every_document_with_commands_is_tested() -> None:
     shown = {document.name for document in DOCUMENTS if commands_of(document)}
     assert shown >= {"README.md", "corpus.md", "sampling.md", "heads.md", "devices.md", "scale.md"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_of_the_readme_and_of_docs_works(gptx: Gptx, command: str) -> None:
+def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     arguments = shlex.split(command)[1:]
     if arguments[0] == "train":  # as it stands, but small, and only as far as the card
         small = [] if "--resume" in arguments else TINY
@@ -137,7 +137,7 @@ def test_every_command_of_the_readme_and_of_docs_works(gptx: Gptx, command: str)
 
 
 @pytest.mark.usefixtures("gptx")  # in the folder of a user
-def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_example_in_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DOCUMENTS[0].read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
@@ -146,7 +146,7 @@ def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("The ")
 
 
-def test_the_readme_fits_a_few_screens_and_begins_with_installing_and_three_commands() -> None:
+def test_readme_is_short_and_begins_with_installation_and_three_commands() -> None:
     text = DOCUMENTS[0].read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 200
     first = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0].splitlines()
@@ -160,7 +160,7 @@ def test_the_readme_fits_a_few_screens_and_begins_with_installing_and_three_comm
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_and_every_path_in_the_readme_and_in_docs_leads_somewhere(
+def test_links_and_paths_in_readme_and_docs_exist(
     document: Path,
 ) -> None:
     text = document.read_text(encoding="utf-8")
@@ -170,12 +170,12 @@ def test_every_link_and_every_path_in_the_readme_and_in_docs_leads_somewhere(
     assert [str(path) for path in found if not path.exists()] == []
 
 
-def test_the_page_of_the_commands_is_what_they_say_themselves() -> None:
+def test_docs_cli_equals_the_help_of_the_commands() -> None:
     written = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     assert written == runpy.run_path(str(ROOT / "docs/commands.py"))["page"](), "make cli-docs"
 
 
-def test_version_and_help(gptx: Gptx) -> None:
+def test_version_and_help_are_printed(gptx: Gptx) -> None:
     assert gptx("--version").out.startswith("gptx ")
     assert "attn" in gptx("--help").out
     assert "--block-size" in gptx("train", "--help").out
@@ -194,7 +194,7 @@ def test_version_and_help(gptx: Gptx) -> None:
         (["next", "Żółw"], 3, "U+017B"),
     ],
 )
-def test_heads_and_next_refuse_in_one_line(
+def test_heads_and_next_print_one_line_for_bad_input(
     gptx: Gptx, arguments: list[str], code: int, problem: str
 ) -> None:
     answer = gptx(*arguments)
@@ -203,7 +203,7 @@ def test_heads_and_next_refuse_in_one_line(
     assert answer.err.count("\n") == 1
 
 
-def test_what_is_left_out_is_told(gptx: Gptx) -> None:
+def test_note_names_skipped_characters(gptx: Gptx) -> None:
     for command in (["attn"], ["next"], ["sample", "--length", "3"]):
         answer = gptx(*command, "thé cät", "--unknown", "skip")
         assert answer.code == 0
@@ -213,7 +213,7 @@ def test_what_is_left_out_is_told(gptx: Gptx) -> None:
     assert gptx("attn", long[:-1], "--truncate").code == 3
 
 
-def test_the_newest_run_is_named_where_there_are_several(gptx: Gptx, home: Path) -> None:
+def test_note_names_the_newest_of_several_runs(gptx: Gptx, home: Path) -> None:
     from shutil import copytree
 
     copytree(home / "checkpoints/corpus-1", home / "several/a")
@@ -225,7 +225,7 @@ def test_the_newest_run_is_named_where_there_are_several(gptx: Gptx, home: Path)
 
 @pytest.mark.parametrize("columns", ["0", "1", "10"])
 @pytest.mark.parametrize(("command", "word"), [("--help", "Commands"), ("explain", "simple")])
-def test_a_width_that_holds_no_word_is_not_believed(
+def test_tiny_terminal_width_is_ignored(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str, command: str, word: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -233,7 +233,7 @@ def test_a_width_that_holds_no_word_is_not_believed(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_invalid_bytes_in_words_to_explain_are_named(gptx: Gptx, form: list[str]) -> None:
+def test_error_names_invalid_bytes_in_text_to_explain(gptx: Gptx, form: list[str]) -> None:
     answer = gptx("explain", "simple", "--text", "a \udcff b", *form)
     assert (answer.code, answer.out) == (3, "")
     assert "--text: invalid UTF-8 at character 2" in answer.err

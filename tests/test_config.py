@@ -1,4 +1,4 @@
-"""Configs: every bad value names its option, TOML gives back what it got, presets are valid."""
+"""Configs: errors name the option, TOML round trips, presets are valid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config_of(config: type, **values: Any) -> Any:
 
 
 def of_wrong_type() -> list[tuple[type, str, Any]]:
-    """Every option that must be given, with every value that is not of its type."""
+    """Every required option with values of wrong types."""
     return [
         (config, name, value)
         for config in CONFIGS
@@ -44,9 +44,7 @@ def of_wrong_type() -> list[tuple[type, str, Any]]:
 
 
 @pytest.mark.parametrize(("config", "name", "value"), of_wrong_type())
-def test_a_value_of_another_type_is_refused_by_its_option(
-    config: type, name: str, value: Any
-) -> None:
+def test_error_names_an_option_with_a_wrong_type(config: type, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: "):
         config_of(config, **{name: value})
 
@@ -88,7 +86,7 @@ def test_a_value_of_another_type_is_refused_by_its_option(
         (SampleConfig, "typical_p", (0.0, -0.1, 1.1, math.nan)),
     ],
 )
-def test_a_value_out_of_range_is_refused_by_its_option(
+def test_error_names_an_option_out_of_range(
     config: type, name: str, values: tuple[Any, ...]
 ) -> None:
     odd_heads = {"n_embd": 12, "n_head": 4} if name == "position" else {}
@@ -98,7 +96,7 @@ def test_a_value_out_of_range_is_refused_by_its_option(
         assert caught.value.exit_code == 2
 
 
-def test_the_edges_of_every_range_are_valid() -> None:
+def test_limits_of_every_range_are_valid() -> None:
     ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
     ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
     TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
@@ -107,7 +105,7 @@ def test_the_edges_of_every_range_are_valid() -> None:
     SampleConfig(min_p=1, typical_p=1)
 
 
-def test_heads_share_the_width() -> None:
+def test_n_embd_must_be_divisible_by_n_head() -> None:
     assert ModelConfig(vocab_size=7, n_embd=96, n_head=6).head_size == 16
 
 
@@ -122,7 +120,7 @@ def test_heads_share_the_width() -> None:
         ("", ""),
     ],
 )
-def test_a_separator_may_be_written_with_escapes(given: str, meant: str) -> None:
+def test_separator_accepts_escapes(given: str, meant: str) -> None:
     config = TrainConfig(separator=given)
     assert config.between == meant
     assert from_toml(to_toml(vars(config)), "x")["separator"] == given  # resolved only once
@@ -140,21 +138,21 @@ def test_a_separator_may_be_written_with_escapes(given: str, meant: str) -> None
         ("könyv.txt", 0, "könyv.txt"),
     ],
 )
-def test_a_split_is_the_end_or_every_nth_or_a_file(
+def test_split_option_is_the_end_every_nth_or_a_file(
     given: str, every: int, validation: str | None
 ) -> None:
     config = TrainConfig(split=given)
     assert (config.every, config.validation) == (every, validation)
 
 
-def test_the_classic_gpu_preset_has_the_parameters_of_nanogpt() -> None:
+def test_classic_gpu_preset_has_nanogpts_parameter_count() -> None:
     model = only_fields(ModelConfig, preset("classic", "cuda"))
     assert ModelConfig(vocab_size=65, **model).parameters(positions=False) == 10_646_784
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 @pytest.mark.parametrize("name", list(PRESETS))
-def test_a_preset_names_only_options_and_is_valid(name: str, device: str) -> None:
+def test_presets_contain_only_valid_options(name: str, device: str) -> None:
     values = preset(name, device)
     model, train = only_fields(ModelConfig, values), only_fields(TrainConfig, values)
     assert model | train == values
@@ -162,7 +160,7 @@ def test_a_preset_names_only_options_and_is_valid(name: str, device: str) -> Non
     assert vars(TrainConfig(**train)).items() >= train.items()
 
 
-def test_a_preset_is_a_copy() -> None:
+def test_changing_a_preset_does_not_change_the_original() -> None:
     preset("default", "cuda")["n_layer"] = 99
     assert preset("default", "cuda")["n_layer"] == 6
 
@@ -175,7 +173,7 @@ def test_an_unknown_preset_is_refused() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_every_option_has_a_line_of_help(config: type) -> None:
+def test_every_option_has_help(config: type) -> None:
     help_texts = field_help(config)
     assert set(help_texts) == {field.name for field in fields(config)} - {"vocab_size"}
     assert all(text.endswith(".") and text.isprintable() for text in help_texts.values())
@@ -195,7 +193,7 @@ def values_of(config: type) -> SearchStrategy[dict[str, Any]]:
 
 @settings(deadline=None, max_examples=50)
 @given(values_of(ModelConfig) | values_of(TrainConfig))
-def test_toml_gives_every_field_back(values: dict[str, Any]) -> None:
+def test_toml_round_trips_every_field(values: dict[str, Any]) -> None:
     read = from_toml(to_toml(values), "config.toml")
     assert read == values
     assert [type(value) for value in read.values()] == [type(value) for value in values.values()]
@@ -204,26 +202,26 @@ def test_toml_gives_every_field_back(values: dict[str, Any]) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.text(), st.lists(st.text(), max_size=3))
 @example('"\\ \x00\t\n\r\x1f\x7f\x85\u200d\u2028\ufeff\U0001f600é', ["a#b", "'", '"""'])
-def test_toml_gives_any_text_back(text: str, texts: list[str]) -> None:
+def test_toml_round_trips_any_text(text: str, texts: list[str]) -> None:
     values = {"run": text, "corpus": texts}
     written = to_toml(values)
     assert from_toml(written, "config.toml") == values
     assert written.count("\n") == len(values)  # whatever the text holds, a value is one line
 
 
-def test_toml_carries_the_help_and_leaves_out_what_is_not_set() -> None:
+def test_toml_contains_the_help_and_omits_unset_fields() -> None:
     assert to_toml({"corpus": None, "n_layer": 4}) == "n_layer = 4  # Transformer blocks.\n"
     with pytest.raises(TypeError, match="no TOML for object"):
         to_toml({"n_layer": object()})
 
 
 @pytest.mark.parametrize("text", ["steps = ", "steps = 1\nsteps = 2", "= 1", 'a = "\x00"'])
-def test_broken_toml_is_an_error_that_names_the_file(text: str) -> None:
+def test_error_for_broken_toml_names_the_file(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^config my\.toml: "):
         from_toml(text, "my.toml")
 
 
-def test_python_reads_field_names_and_the_command_line_flags() -> None:
+def test_errors_name_keywords_in_python_and_flags_on_the_command_line() -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(min_lr=1.0, learning_rate=0.5)
     assert str(caught.value) == "min_lr: 1.0 is above `learning_rate=0.5`"

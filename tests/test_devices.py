@@ -1,4 +1,4 @@
-"""Devices: what "auto" means, how a missing one is refused, and whose thread settings stand."""
+"""Devices: "auto", errors for missing ones, thread settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpt.errors import ConfigError
 
 
 @pytest.mark.parametrize(("count", "chosen"), [(0, "cpu"), (2, "cuda")])
-def test_auto_takes_what_the_driver_offers(
+def test_auto_device_follows_the_driver(
     monkeypatch: pytest.MonkeyPatch, count: int, chosen: str
 ) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: count)
@@ -20,9 +20,7 @@ def test_auto_takes_what_the_driver_offers(
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_refused(
-    monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     monkeypatch.setattr(devices, "has_mps", lambda: False)
     with pytest.raises(ConfigError, match=r"^device: .* use `device='cpu'`"):
@@ -33,7 +31,7 @@ def test_a_device_that_is_not_there_is_refused(
     ("own", "spin"),
     [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
-def test_waiting_threads_sleep_unless_the_user_has_said_how(
+def test_openmp_threads_wait_passively_unless_the_user_set_it(
     monkeypatch: pytest.MonkeyPatch, own: dict[str, str], spin: str | None
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(own))
@@ -41,7 +39,7 @@ def test_waiting_threads_sleep_unless_the_user_has_said_how(
     assert os.environ.get("GOMP_SPINCOUNT") == spin
 
 
-def test_a_cpu_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     assert [devices.usable(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == ["cpu"] * 2
 

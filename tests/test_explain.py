@@ -1,4 +1,4 @@
-"""`gptx explain` as a user types it: the list, the lessons, one's own words, one's own model."""
+"""`gptx explain` from the command line: the list, the lessons, own words, own model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 NUMBER = re.compile(r"−?\d+\.\d{4}")
 
 
-def test_the_list_names_every_lesson(gptx: Gptx) -> None:
+def test_explain_lists_every_lesson(gptx: Gptx) -> None:
     answer = gptx("explain")
     assert (answer.code, answer.err) == (0, "next   gptx explain simple\n")
     assert [line.split()[0] for line in answer.out.splitlines()] == [*LESSONS, "mine"]
@@ -28,7 +28,7 @@ def test_the_list_names_every_lesson(gptx: Gptx) -> None:
 
 @pytest.mark.parametrize("columns", ["40", "80"])
 @pytest.mark.parametrize("lesson", [*LESSONS, "mine"])
-def test_a_lesson_fits_the_terminal(
+def test_lesson_fits_the_terminal(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, lesson: str, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -39,7 +39,7 @@ def test_a_lesson_fits_the_terminal(
     assert "FAILED" not in answer.out
 
 
-def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
+def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> None:
     (home / "rows.csv").write_text("# x y\nfény,1,0\ncica,0,2\n", encoding="utf-8")
     answer = gptx("explain", "simple", "--embeddings", "rows.csv")
     assert answer.code == 0
@@ -88,7 +88,7 @@ def test_words_and_numbers_of_ones_own(gptx: Gptx, home: Path) -> None:
         ("mine --checkpoints none", 4, "train one with: gptx train"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(
+def test_bad_input_to_explain_prints_one_line(
     gptx: Gptx, home: Path, arguments: str, code: int, problem: str
 ) -> None:
     (home / "rows.csv").write_text("a 1 0\nb 0 2\n")
@@ -100,9 +100,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("wrong", ["--text=", "--layer=2", "--head=9", f"--text={'cat' * 6}"])
-def test_what_mine_refuses_is_refused_before_the_run_is_told(
-    gptx: Gptx, home: Path, wrong: str
-) -> None:
+def test_mine_refuses_bad_input_before_naming_the_run(gptx: Gptx, home: Path, wrong: str) -> None:
     first = next((home / "checkpoints").glob("corpus-*"))
     second = first.with_name("second-1")
     shutil.copytree(first, second)
@@ -111,7 +109,7 @@ def test_what_mine_refuses_is_refused_before_the_run_is_told(
     shutil.rmtree(second)
 
 
-def test_rows_that_nobody_gave_are_told_to_be_random(gptx: Gptx) -> None:
+def test_note_says_that_missing_rows_are_random(gptx: Gptx) -> None:
     of = ("simple", "--text", "the cat")
     assert gptx("explain", *of, "--seed", "4").out.splitlines()[1].startswith("The words’ rows")
     assert (
@@ -123,7 +121,7 @@ def test_rows_that_nobody_gave_are_told_to_be_random(gptx: Gptx) -> None:
     assert json.loads(given)["note"] == ""
 
 
-def test_a_long_text_is_cut_in_the_terminal_and_whole_on_demand_and_in_files(
+def test_long_tables_are_cut_in_the_terminal_but_not_with_full_or_in_files(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -144,7 +142,7 @@ def test_a_long_text_is_cut_in_the_terminal_and_whole_on_demand_and_in_files(
     assert "--full: name a lesson with it" in refused.err
 
 
-def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
+def test_mine_explains_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     answer = gptx("explain", "mine", "--text", "the cat", "--layer", "1", "--head", "1")
     assert answer.code == 0
     assert "blocks.1.attention.qkv.weight, rows 8–15" in answer.out
@@ -163,14 +161,12 @@ def test_mine_tells_of_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
     assert "no TEXT given" in gptx("explain", "mine").err
 
 
-def test_a_shell_completes_the_names_of_lessons() -> None:
+def test_shell_completes_names_of_lessons() -> None:
     assert offered_lessons("") == [*LESSONS, "mine", "all"]
     assert offered_lessons("m") == ["multi-head", "mistakes", "mine"]
 
 
-def test_a_number_that_is_wrong_is_told_and_ends_with_7(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_check_of_a_lesson_exits_with_7(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt.explain.tutorials.simple.attend", lambda x: 1.001 * x)
     answer = gptx("explain", "simple")
     assert answer.code == 7
@@ -180,7 +176,7 @@ def test_a_number_that_is_wrong_is_told_and_ends_with_7(
     assert "✗ FAILED" in answer.out
 
 
-def test_all_lessons_go_into_one_answer_and_one_page(gptx: Gptx, home: Path) -> None:
+def test_explain_all_prints_every_lesson_and_writes_one_page(gptx: Gptx, home: Path) -> None:
     records = [json.loads(line) for line in gptx("explain", "all", "--json").out.splitlines()]
     assert [record["lesson"] for record in records] == list(LESSONS)
     assert gptx("explain", "all", "-o", "page.md").code == 0
@@ -190,7 +186,7 @@ def test_all_lessons_go_into_one_answer_and_one_page(gptx: Gptx, home: Path) -> 
     assert (home / "shiny.txt").read_text(encoding="utf-8") == gptx("explain", "shiny").out
 
 
-def test_the_page_in_docs_is_what_the_lessons_say(gptx: Gptx, home: Path) -> None:
+def test_docs_attention_equals_the_lessons(gptx: Gptx, home: Path) -> None:
     """Numbers may differ by one in the last digit: another processor adds in another order."""
     assert gptx("explain", "all", "-o", "attention.md").code == 0
     made = (home / "attention.md").read_text(encoding="utf-8")

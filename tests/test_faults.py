@@ -1,7 +1,7 @@
-"""Every file operation of a save, a rotation, a resume and an encoding, failed one by one.
+"""Lets each file operation of a save, a rotation, a resume and an encoding fail in turn.
 
-After each fault: earlier checkpoints are what they were, byte for byte; the run opens; and training
-goes on to the same weights as a run that nothing disturbed. `pytest -s` shows the counts.
+After each fault: earlier checkpoints are unchanged, byte for byte; the run opens; and training
+continues to the same weights as an undisturbed run. `pytest -s` shows the counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def restore(copy: Path, folder: Path) -> None:
 
 
 def weights(run: Run) -> tuple[bytes, bytes]:
-    """What training has led to: the model and the optimizer's state."""
+    """The state after training: model and optimizer."""
     path = run.last().path
     return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
 
@@ -57,7 +57,7 @@ def story(run: Run) -> list[tuple[int, float]]:
 
 
 def resume(run: Run, corpus: Corpus) -> Trainer:
-    """As `gptx train --resume` does: from the newest commit that is whole."""
+    """Resumes from the newest whole checkpoint, like `gptx train --resume`."""
     commit, _ = run.last_valid()
     return resume_from(run, corpus, commit)
 
@@ -83,7 +83,7 @@ def finish(events: Iterator[Event]) -> int:
 
 @dataclass
 class Training:
-    """A corpus, and what an undisturbed run on it comes to."""
+    """A corpus, and the result of an undisturbed run on it."""
 
     corpus: Corpus
     weights: tuple[bytes, bytes]
@@ -97,7 +97,7 @@ class Training:
         return Trainer(new_run(self.folder, name, name), self.corpus, manifest, "cpu")
 
     def check(self, run: Run, before: dict[str, bytes], kept: set[int], newest: set[int]) -> None:
-        """Steps in `kept` are as before; the newest whole one is among `newest`; it goes on."""
+        """Asserts: `kept` unchanged, the newest whole step in `newest`, training continues."""
         files = tree(run.path)
         digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
         for name, data in before.items():
@@ -133,9 +133,9 @@ def under(disk: Disk, action: Callable[[], int]) -> int:
 def every_fault(
     run: Run, make: Callable[[], Callable[[], int]], check: Callable[[int, str], None]
 ) -> tuple[int, int]:
-    """Does to the run's folder what `make` gives, once with each fault, each time from the start.
+    """Runs the action that `make` returns once with each fault, each time on a fresh folder.
 
-    Then as a power failure after each operation would leave it. Returns how many of both.
+    Then tests each folder that a power failure may leave. Returns the number of both.
     """
     start = run.path.with_name(f".{run.name}")
     shutil.copytree(run.path, start)
@@ -184,8 +184,8 @@ def expecting(
     return check
 
 
-def test_a_save_and_its_rotation(training: Training) -> None:
-    """From the last step, before its evaluation, to the end: 4 and 6 are there, and 4 goes."""
+def test_fault_in_a_save_and_rotation(training: Training) -> None:
+    """From the last step, before its evaluation, to the end, where checkpoint 4 is deleted."""
     trainer = training.start("saving")
     advance(trainer, STEPS - 1)
 
@@ -197,8 +197,8 @@ def test_a_save_and_its_rotation(training: Training) -> None:
     report("a save and its rotation", training, every_fault(trainer.run, make, check))
 
 
-def test_a_step_saved_again_with_its_evaluation(training: Training) -> None:
-    """A stop between a step and its evaluation saves it without a loss; later it gets one."""
+def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) -> None:
+    """A stop before a step's evaluation saves it without a loss; it is saved again with one."""
     trainer = training.start("again")
     events = advance(trainer, STEPS)
     trainer.stop("SIGTERM")
@@ -213,8 +213,8 @@ def test_a_step_saved_again_with_its_evaluation(training: Training) -> None:
     report("a step saved again", training, every_fault(trainer.run, make, check))
 
 
-def test_a_damaged_step_saved_again(training: Training) -> None:
-    """The newest step is damaged: training goes on from the one before, and replaces it."""
+def test_fault_in_replacing_a_damaged_step(training: Training) -> None:
+    """The newest step is damaged: training continues from the step before and replaces it."""
     trainer = training.start("damaged")
     assert finish(trainer.events()) == 0
     model = trainer.run.last().path / MODEL
@@ -228,7 +228,7 @@ def test_a_damaged_step_saved_again(training: Training) -> None:
     report("a damaged step saved again", training, every_fault(trainer.run, make, check))
 
 
-def test_lines_of_a_log_that_a_resumed_run_will_write_again(training: Training) -> None:
+def test_fault_in_rewriting_log_lines_at_resume(training: Training) -> None:
     """The process died after an evaluation was logged and before its step was saved."""
     trainer = training.start("logged")
     next(advance(trainer, STEPS))
@@ -248,8 +248,8 @@ def test_lines_of_a_log_that_a_resumed_run_will_write_again(training: Training) 
     report("a log cut back", training, every_fault(trainer.run, make, check))
 
 
-def test_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) -> None:
-    """What the first text has left stays; the second text comes to the same as undisturbed."""
+def test_fault_in_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) -> None:
+    """Checkpoints on the first text stay; the second text gives the same as without a fault."""
     trainer = training.start("changed")
     assert finish(trainer.events()) == 0
     run, before = trainer.run, tree(trainer.run.path)
@@ -286,8 +286,8 @@ def test_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) 
     assert all(outcome == expected for outcome in outcomes.values())
 
 
-def test_the_first_save_of_a_run(training: Training) -> None:
-    """Until a new run has a checkpoint there is nothing to lose, and the next try succeeds."""
+def test_fault_in_the_first_save_of_a_run(training: Training) -> None:
+    """A new run has no checkpoint yet, so nothing can be lost; the next try succeeds."""
     trainer = training.start("first")
 
     def make() -> Callable[[], int]:
@@ -316,8 +316,8 @@ def test_the_first_save_of_a_run(training: Training) -> None:
     report("the first save", training, every_fault(trainer.run, make, check))
 
 
-def test_an_encoding(training: Training, tmp_path: Path) -> None:
-    """What another run needs stays; the text is encoded again, or was already, and is the same."""
+def test_fault_in_an_encoding(training: Training, tmp_path: Path) -> None:
+    """Files of another run stay; the text is encoded, or encoded again, with the same result."""
     data = tmp_path / "data"
     other, text = tmp_path / "other.txt", tmp_path / "text.txt"
     other.write_text(TEXT.upper())

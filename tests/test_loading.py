@@ -22,7 +22,7 @@ def python(code: str, *arguments: object) -> str:
     return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_root_a_run_a_step_and_a_file_alone_open_the_same_model(
+def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
     fresh: Checkpoint, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared.safetensors"
@@ -35,7 +35,7 @@ def test_a_root_a_run_a_step_and_a_file_alone_open_the_same_model(
             assert model.proof.passed
 
 
-def test_a_run_opens_at_any_step_it_keeps(fresh: Checkpoint) -> None:
+def test_load_opens_any_kept_step(fresh: Checkpoint) -> None:
     root, run = fresh.path.parents[1], fresh.path.parent
     steps = {"6": 6, "12": 12, "last": 12, "best": fresh.manifest.best_step}
     steps |= {6: 6, np.int64(12): 12, np.uint8(6): 6}
@@ -57,14 +57,14 @@ def test_step_is_refused_where_there_is_only_one(fresh: Checkpoint) -> None:
                 gpt.load(place, step=step)
 
 
-def test_a_model_file_is_called_by_its_own_name(fresh: Checkpoint, tmp_path: Path) -> None:
+def test_loaded_model_file_has_its_own_name(fresh: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "deep/er").mkdir(parents=True)
     shared = shutil.copy(fresh.path / MODEL, tmp_path / "deep/er/shared.safetensors")
     assert repr(gpt.load(shared)).startswith("<TrainedGPT shared.safetensors step 12: ")
     assert repr(gpt.load(fresh.path / MODEL)).startswith("<TrainedGPT tiny step 12: ")
 
 
-def test_without_a_place_it_is_the_checkpoints_folder(
+def test_load_defaults_to_the_checkpoints_folder(
     fresh: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(fresh.path.parents[2])
@@ -99,7 +99,7 @@ def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:
         models[0].generate("tQe")
 
 
-def test_the_package_offers_its_names_and_no_others() -> None:
+def test_package_exports_exactly_its_public_names() -> None:
     assert all(getattr(gpt, name) is not None for name in gpt.__all__)
     with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'train'"):
         _ = gpt.train

@@ -1,4 +1,4 @@
-"""What pyproject.toml and the messages promise about installing."""
+"""Installation: the wheel, Python versions, advice to install packages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_wheel_is_one_package_with_all_its_files_and_one_script(wheel: Path) -> None:
+def test_wheel_contains_one_package_with_all_files_and_one_script(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (entries,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
@@ -62,9 +62,7 @@ def test_a_wheel_is_one_package_with_all_its_files_and_one_script(wheel: Path) -
     assert [line for line in scripts if line] == ["[console_scripts]", "gptx = gpt.commands:main"]
 
 
-def test_an_installed_wheel_trains_samples_and_shows_a_head_beside_anothers_cli(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_installed_wheel_works_beside_another_cli_module(installed: Path, tmp_path: Path) -> None:
     def run(*command: str | Path) -> str:
         place = {name: value for name, value in os.environ.items() if "GPTX" not in name}
         place |= {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
@@ -87,7 +85,7 @@ def test_an_installed_wheel_trains_samples_and_shows_a_head_beside_anothers_cli(
     assert (installed / "cli.py").read_text(encoding="utf-8") == OTHER
 
 
-def test_the_program_of_a_checkout_is_the_installed_one() -> None:
+def test_checkout_and_installed_program_are_the_same() -> None:
     import cli
     from gpt import commands
 
@@ -98,7 +96,7 @@ def test_the_program_of_a_checkout_is_the_installed_one() -> None:
     assert done.stdout.startswith("gptx ")
 
 
-def test_the_oldest_python_is_the_same_for_pip_ruff_and_mypy() -> None:
+def test_pip_ruff_and_mypy_have_the_same_oldest_python() -> None:
     oldest = f"3.{versions.oldest()}"
     assert PROJECT["project"]["requires-python"] == f">={oldest}"
     assert PROJECT["tool"]["mypy"]["python_version"] == oldest
@@ -106,7 +104,7 @@ def test_the_oldest_python_is_the_same_for_pip_ruff_and_mypy() -> None:
     assert f"Python {oldest} or newer" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_nothing_tells_people_to_install_a_package_of_our_names_from_an_index() -> None:
+def test_no_document_says_to_install_gptx_from_an_index() -> None:
     texts = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("gpt/**/*.py")]
     assert len(texts) > 50
     install = re.compile(r"pip install[^\n]*?[ '\"](gptx|gpt|cli)(?![\w.-])")
@@ -114,7 +112,7 @@ def test_nothing_tells_people_to_install_a_package_of_our_names_from_an_index() 
     assert not {path for path in texts if install.search(path.read_text(encoding="utf-8"))}
 
 
-def test_every_python_that_is_allowed_and_runs_is_found_once(
+def test_each_installed_supported_python_is_found_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exits = {"first/python3.10": 0, "first/python3.11": 0, "first/python3.12": 127}

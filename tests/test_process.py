@@ -1,4 +1,4 @@
-"""What only a real process can show: signals, pipes, full disks, locales, terminals, imports."""
+"""Tests that need a real process: signals, pipes, full disks, locales, terminals, imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAIN = [sys.executable, "-m", "gpt"]
 
 
 def without(module: str) -> list[str]:
-    """The program, which fails if it imports this."""
+    """Runs the program, which fails if it imports the given module."""
     check = f"assert {module!r} not in sys.modules, 'imported'"
     return [
         sys.executable,
@@ -72,18 +72,18 @@ def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.Comp
         ["explain", "mine", "--text", "the cat"],
     ],
 )
-def test_what_people_repeat_never_imports_torch(home: Path, arguments: list[str]) -> None:
+def test_sample_attn_eval_and_runs_never_import_torch(home: Path, arguments: list[str]) -> None:
     done = gptx(home, *arguments, main=without("torch"))
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout
 
 
-def test_a_bare_import_of_the_library_imports_neither_numpy_nor_torch() -> None:
+def test_import_gpt_imports_neither_numpy_nor_torch() -> None:
     code = "import sys, gpt; assert gpt.__version__; assert not {'numpy', 'torch'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
 
 
-def test_tab_completion_shows_the_public_names_of_the_library_and_each_one_is_there() -> None:
+def test_tab_completion_shows_every_public_name() -> None:
     import gpt
 
     assert sorted(dir(gpt)) == sorted(gpt.__all__)
@@ -92,7 +92,7 @@ def test_tab_completion_shows_the_public_names_of_the_library_and_each_one_is_th
         gpt.lode  # noqa: B018
 
 
-def test_a_timed_run_beside_a_busy_core_ends_with_its_schedule(tmp_path: Path) -> None:
+def test_timed_run_on_a_busy_machine_finishes_its_schedule(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT * 20, encoding="utf-8")
     options = "--n-layer 1 --n-head 2 --n-embd 32 --block-size 32 --batch-size 8 --json"
     command = [*MAIN, "train", "text.txt", *options.split(), "--minutes", "0.05"]
@@ -120,7 +120,7 @@ def test_a_timed_run_beside_a_busy_core_ends_with_its_schedule(tmp_path: Path) -
     assert (last["step"], last["learning_rate"]) == (result["step"], 0)
 
 
-def test_a_reader_who_leaves_is_no_error(home: Path) -> None:
+def test_closed_pipe_is_no_error(home: Path) -> None:
     command = [*MAIN, "sample", "--length", "20000"]
     with subprocess.Popen(
         command, cwd=home, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -134,7 +134,7 @@ def test_a_reader_who_leaves_is_no_error(home: Path) -> None:
     assert said == b""
 
 
-def test_a_reader_of_help_who_leaves_is_no_error(home: Path) -> None:
+def test_closed_pipe_during_help_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -154,7 +154,7 @@ def test_a_reader_of_help_who_leaves_is_no_error(home: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [["sample", "--length", "5"], ["attn", "the"], ["runs"], ["train", "--help"], []]
 )
-def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
+def test_full_disk_behind_stdout_is_reported(home: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*MAIN, *arguments],
@@ -181,7 +181,7 @@ def test_a_full_disk_is_said(home: Path, arguments: list[str]) -> None:
         ("2>&-", "sample the☃ --unknown skip --length 0", 0, b""),
     ],
 )
-def test_a_closed_stream_is_no_bug(
+def test_closed_stream_is_not_reported_as_a_bug(
     home: Path, closed: str, arguments: str, code: int, says: bytes
 ) -> None:
     command = f'exec "$0" "$@" {closed}'
@@ -199,7 +199,7 @@ def test_a_closed_stream_is_no_bug(
         assert done.stdout == b"the\n"
 
 
-def test_an_ascii_locale_changes_nothing_but_labels(home: Path) -> None:
+def test_ascii_locale_changes_only_labels(home: Path) -> None:
     plain = environment(
         LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
     )
@@ -213,7 +213,7 @@ def test_an_ascii_locale_changes_nothing_but_labels(home: Path) -> None:
     assert done.returncode == 0
 
 
-def test_invalid_bytes_in_an_argument_are_named(home: Path) -> None:
+def test_error_names_invalid_bytes_in_an_argument(home: Path) -> None:
     done = subprocess.run(
         [os.fsencode(part) for part in (*MAIN, "sample", "--prompt")] + [b"th\xffe"],
         cwd=home,
@@ -226,7 +226,7 @@ def test_invalid_bytes_in_an_argument_are_named(home: Path) -> None:
     assert b"position 2" in done.stderr
 
 
-def test_a_terminal_sees_control_characters_as_text(tmp_path: Path) -> None:
+def test_terminal_output_escapes_control_characters(tmp_path: Path) -> None:
     text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
     done = gptx(tmp_path, "--version")
     assert done.returncode == 0
@@ -280,7 +280,7 @@ LONG = (
 
 
 def listen() -> None:
-    """Undoes what a shell's background or nohup has set: signals that nobody hears."""
+    """Resets signals that a shell or nohup has set to be ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -309,7 +309,7 @@ def stopped_by(home: Path, number: signal.Signals, *arguments: str) -> tuple[int
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_saves_and_says_how_to_go_on(
+def test_signal_saves_and_prints_how_to_continue(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
@@ -322,7 +322,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     run.last().verify()
 
 
-def test_stopped_by_a_signal_and_resumed_equals_unbroken(tmp_path: Path) -> None:
+def test_run_stopped_by_a_signal_and_resumed_equals_an_unbroken_run(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     flat = ["--schedule", "linear", "--min-lr", "0.001", "--learning-rate", "0.001"]
     # Given, as the default would fit them to the number of steps.
@@ -339,7 +339,7 @@ def test_stopped_by_a_signal_and_resumed_equals_unbroken(tmp_path: Path) -> None
         assert ends[0] == ends[1]
 
 
-def test_a_second_signal_leaves_at_once_and_loses_nothing(tmp_path: Path) -> None:
+def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     wide = "--n-embd 256 --n-layer 4 --batch-size 64 --block-size 64 --eval-interval 100000".split()
     process = subprocess.Popen(
@@ -363,7 +363,7 @@ def test_a_second_signal_leaves_at_once_and_loses_nothing(tmp_path: Path) -> Non
     run.last().verify()
 
 
-def test_a_file_too_large_for_its_limit_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+def test_file_size_limit_ends_the_run_and_loses_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     steps = [*LONG[:2], *"--steps 20 --eval-interval 10".split(), *LONG[4:-2]]
     first = gptx(tmp_path, *steps)
@@ -391,7 +391,7 @@ def test_a_file_too_large_for_its_limit_ends_the_run_and_loses_nothing(tmp_path:
     run.last().verify()
 
 
-def test_a_corpus_larger_than_the_memory_it_takes(tmp_path: Path) -> None:
+def test_memory_stays_below_the_size_of_a_large_corpus(tmp_path: Path) -> None:
     with open(tmp_path / "text.txt", "w", encoding="utf-8") as file:
         for _ in range(25):
             file.write("the quick brown fox, árvíztűrő, 東京\n" * 100_000)
@@ -439,7 +439,7 @@ def test_two_trainers_cannot_share_a_run(tmp_path: Path) -> None:
     assert freed.returncode == 0, freed.stderr
 
 
-def test_every_saved_number_is_plain_safetensors(home: Path) -> None:
+def test_checkpoints_contain_only_safetensors_and_json(home: Path) -> None:
     path = Run(home / "checkpoints" / "tiny").last().path
     tensors = safetensors.numpy.load((path / "model.safetensors").read_bytes())
     assert all(np.isfinite(tensor).all() for tensor in tensors.values())

@@ -1,4 +1,4 @@
-"""docs/scale.md shows what benchmarks/scale.py computes, and that adds up."""
+"""docs/scale.md equals the output of benchmarks/scale.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_plan_shows_what_its_script_computes() -> None:
+def test_docs_scale_equals_the_output_of_its_script() -> None:
     scale = runpy.run_path(str(ROOT / "benchmarks/scale.py"))
     rows = scale["costs"]()
     assert scale["markdown"](rows) in (ROOT / "docs/scale.md").read_text(encoding="utf-8")

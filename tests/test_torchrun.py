@@ -1,4 +1,4 @@
-"""Ranks under torchrun: one is killed, one is signalled, one launch after another goes on."""
+"""Ranks under torchrun: a kill, a signal, a restart."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def last_of(run: Run) -> dict[str, Any]:
 
 
 def learn_undisturbed(number: int, size: int, folder: Path) -> int:
-    """What the killed run has learned, in one go."""
+    """The same training without a kill."""
     trained = Run(folder / "checkpoints/killed").last().manifest
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
@@ -109,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_a_killed_rank_is_started_again_with_all_others_and_the_weights_are_as_ever(
+def test_ranks_restart_after_a_kill_with_the_same_weights(
     folder: Path,
 ) -> None:
     order = ("text.txt", "--steps", "120", "--eval-interval", "40", *SHAPE)
@@ -127,7 +127,7 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_weights_are_as_e
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_a_signal_to_one_rank_saves_and_ends_all_and_one_process_goes_on(folder: Path) -> None:
+def test_signal_to_one_rank_stops_all_and_one_process_can_resume(folder: Path) -> None:
     order = ("text.txt", "--steps", "1000000", "--eval-interval", "50", "--run", "signalled")
     run = Run(folder / "checkpoints/signalled")
     with launched(folder, 2, *order, *SHAPE, restarts=1) as process:

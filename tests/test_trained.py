@@ -32,7 +32,7 @@ def trained(stored: StoredModel) -> TrainedGPT:
     return TrainedGPT(stored)
 
 
-def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> None:
+def test_opening_compares_the_logits_with_torchs_at_saving(trained: TrainedGPT) -> None:
     assert 0 < trained.proof.error < 1e-5
     assert trained.proof.error <= trained.proof.bound < 1e-3
     assert repr(trained) == "<TrainedGPT tiny step 12: 2 layers × 2 heads × 8, 15 characters>"
@@ -43,7 +43,7 @@ def test_opening_proves_the_logits_torch_gave_at_saving(trained: TrainedGPT) -> 
     "name",
     ["token_embedding.weight", "blocks.1.attention.qkv.weight", "blocks.0.feed_forward.up.weight"],
 )
-def test_a_model_that_computes_other_logits_does_not_open(
+def test_model_with_other_logits_does_not_open(
     stored: StoredModel, name: str, value: float
 ) -> None:
     tensors = {**stored.tensors, name: stored.tensors[name].copy()}
@@ -63,7 +63,7 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(
     assert set(texts[0]) <= set(TEXT)
 
 
-def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
+def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
     config = SampleConfig(length=20, n=3, seed=5)
     steps = list(trained.stream("no ", config))
     samples = ["".join(gained) for gained in zip(*steps, strict=True)]
@@ -77,7 +77,7 @@ def test_a_generation_is_its_stream(trained: TrainedGPT) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["", "t", "the cat sat on the mat. no mat"])
-def test_no_length_writes_nothing(trained: TrainedGPT, prompt: str) -> None:
+def test_length_0_generates_nothing(trained: TrainedGPT, prompt: str) -> None:
     assert trained.generate(prompt, length=0) == prompt
 
 
@@ -88,7 +88,7 @@ def test_generation_ends_before_a_stop_text(trained: TrainedGPT) -> None:
     assert trained.generate("the", length=200, temperature=0.9, stop=[stop]) == expected
 
 
-def test_unknown_characters_are_refused_by_name_or_skipped(trained: TrainedGPT) -> None:
+def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
         trained.generate("the é")
     continued = trained.generate("the é", unknown="skip", length=30)
@@ -98,7 +98,7 @@ def test_unknown_characters_are_refused_by_name_or_skipped(trained: TrainedGPT) 
 @pytest.mark.parametrize(
     ("options", "named"), [({"temperature": -1.0}, "temperature"), ({"top_k": 0}, "top_k")]
 )
-def test_an_option_out_of_range_is_named(
+def test_error_of_generate_names_an_option_out_of_range(
     trained: TrainedGPT, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{named}: "):
@@ -134,20 +134,20 @@ def test_attention_and_generation_change_no_state(trained: TrainedGPT) -> None:
         ("\n\n\n", "\n\n\n"),
     ],
 )
-def test_the_example_is_the_first_good_line_cut_between_words(
+def test_example_text_is_the_first_suitable_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
     assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
 
 
-def test_an_example_is_never_longer_than_the_context(stored: StoredModel) -> None:
+def test_example_text_is_never_longer_than_the_context(stored: StoredModel) -> None:
     model = TrainedGPT(replace(stored, excerpt="abcdefghijklmnopqrstuvwxyz"))
     assert model.example(20) == "abcdefghijklmnop"
 
 
 @settings(deadline=None, max_examples=60)
 @given(excerpt=st.text("ab \n\t", min_size=1, max_size=60), length=st.integers(1, 20))
-def test_an_example_is_always_a_part_of_the_text_that_fits(
+def test_example_text_is_always_a_part_of_the_text(
     trained: TrainedGPT, excerpt: str, length: int
 ) -> None:
     example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
@@ -184,7 +184,7 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
+def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
     if used:
         samples = trained.stream("the", SampleConfig(length=9))
         next(samples)
@@ -206,7 +206,7 @@ def test_a_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> N
         (lambda model: model.lens(model.attention("the"), -3), ValueError, "most: -3 is less"),
     ],
 )
-def test_a_wrong_argument_is_named(
+def test_error_names_a_wrong_argument(
     trained: TrainedGPT, call: Any, error: type[Exception], problem: str
 ) -> None:
     with pytest.raises(error, match=problem):
@@ -225,7 +225,7 @@ def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
         yield from arrays_of(vars(result))
 
 
-def test_arrays_of_results_cannot_be_changed(trained: TrainedGPT, stored: StoredModel) -> None:
+def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -> None:
     seen = trained.attention("the cat sat")
     results = {
         "attention": seen,
@@ -244,7 +244,7 @@ def test_arrays_of_results_cannot_be_changed(trained: TrainedGPT, stored: Stored
         assert not any(array.flags.writeable for array in arrays), name
 
 
-def test_a_text_may_be_given_as_its_ids_and_models_are_compared(trained: TrainedGPT) -> None:
+def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
     assert trained.score(ids) == trained.score(text)

@@ -1,4 +1,4 @@
-"""The vocabulary: any text comes back as it went in, and what is unknown is named."""
+"""The vocabulary: any text round trips, unknown characters are named."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_empty_text_has_no_ids() -> None:
     ("size", "dtype"),
     [(1, "u1"), (256, "u1"), (257, "u2"), (20_000, "u2"), (65_536, "u2"), (65_537, "u4")],
 )
-def test_ids_take_the_fewest_bytes_that_hold_them(size: int, dtype: str) -> None:
+def test_ids_use_the_smallest_integer_type(size: int, dtype: str) -> None:
     points = [point for point in range(70_000) if not 0xD800 <= point < 0xE000]
     text = "".join(map(chr, points[:size]))
     vocabulary = Vocabulary.from_text(text)
@@ -60,7 +60,7 @@ def test_ids_take_the_fewest_bytes_that_hold_them(size: int, dtype: str) -> None
         ("\U0010ffff", r"'\U0010ffff' (U+10FFFF no name)"),
     ],
 )
-def test_an_unknown_character_is_named_with_its_place(character: str, name: str) -> None:
+def test_error_names_an_unknown_character_and_its_position(character: str, name: str) -> None:
     with pytest.raises(TextError) as caught:
         Vocabulary(" abcf").encode(f"caf {character} {character}")
     assert str(caught.value) == (
@@ -75,9 +75,7 @@ def test_an_unknown_character_is_named_with_its_place(character: str, name: str)
     st.text(min_size=1, max_size=20),
     st.text(st.characters(codec=None), min_size=1, max_size=20),
 )
-def test_the_first_unknown_character_is_found_and_skipping_leaves_the_rest(
-    known: str, text: str
-) -> None:
+def test_first_unknown_character_is_reported_or_skipped(known: str, text: str) -> None:
     vocabulary = Vocabulary.from_text(known)
     foreign = [position for position, character in enumerate(text) if character not in known]
     kept = "".join(character for character in text if character in known)
@@ -92,6 +90,6 @@ def test_the_first_unknown_character_is_found_and_skipping_leaves_the_rest(
 
 
 @pytest.mark.parametrize("characters", ["", "ba", "aa", "abb", "a\U0001f600b"])
-def test_what_is_not_a_sorted_set_is_no_vocabulary(characters: str) -> None:
+def test_unsorted_or_duplicate_vocabulary_is_refused(characters: str) -> None:
     with pytest.raises(ValueError, match="distinct characters in code point order"):
         Vocabulary(characters)

@@ -1,4 +1,4 @@
-"""The page as a reader meets it: what is pointed at, clicked and saved is the map's numbers."""
+"""The page in a browser: hovering, clicking and saving show the numbers of the map."""
 
 from __future__ import annotations
 
@@ -108,9 +108,7 @@ def matrix_of(page: Page) -> Array:
     return values
 
 
-def test_every_cell_that_is_pointed_at_says_the_maps_numbers(
-    open_page: Open, subject: Subject
-) -> None:
+def test_hovering_a_cell_shows_the_numbers_of_the_map(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], Start(layer=1, head=1))
     stages = subject.attention.layers[1]
     for row in range(T):
@@ -130,7 +128,7 @@ def test_every_cell_that_is_pointed_at_says_the_maps_numbers(
 
 
 @pytest.mark.parametrize("limit", [5_000_000, 0])
-def test_a_saved_csv_is_the_commands_and_has_the_maps_numbers(
+def test_csv_saved_from_the_page_equals_the_commands_csv(
     open_page: Open, subject: Subject, limit: int
 ) -> None:
     page = open_page([subject], Start(layer=1, head=1), limit=limit)
@@ -151,7 +149,7 @@ def test_a_saved_csv_is_the_commands_and_has_the_maps_numbers(
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
 
 
-def test_the_products_of_a_clicked_cell_sum_to_its_score(open_page: Open, subject: Subject) -> None:
+def test_products_of_a_clicked_cell_sum_to_its_score(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     stages = subject.attention.layers[0]
     click(page, 5, 3)
@@ -173,7 +171,7 @@ def test_the_products_of_a_clicked_cell_sum_to_its_score(open_page: Open, subjec
     assert sizes == sorted(map(abs, products), reverse=True)
 
 
-def test_a_bias_of_positions_is_in_the_masked_scores_and_in_a_cell(open_page: Open) -> None:
+def test_position_bias_appears_in_masked_scores_and_in_a_cell(open_page: Open) -> None:
     biased = random_subject(TEXT, n_head=3, n_embd=24, position="alibi")
     page = open_page([biased], Start(layer=1, head=1, stage="masked"))
     stages = biased.attention.layers[1]
@@ -189,7 +187,7 @@ def test_a_bias_of_positions_is_in_the_masked_scores_and_in_a_cell(open_page: Op
 @pytest.mark.parametrize(
     ("stage", "column"), [("context", 3), ("concat", 11), ("residual", 9), ("masked", 2)]
 )
-def test_a_cell_of_any_stage_is_the_sum_of_its_terms(
+def test_each_cell_of_each_stage_equals_the_sum_of_its_terms(
     open_page: Open, subject: Subject, stage: str, column: int
 ) -> None:
     page = open_page([subject], hash=f"stage={stage}&cell=4,{column}")
@@ -200,7 +198,7 @@ def test_a_cell_of_any_stage_is_the_sum_of_its_terms(
     assert math.isclose(sum(values), expected, rel_tol=1e-5, abs_tol=1e-5)
 
 
-def test_the_keyboard_goes_everywhere(open_page: Open, subject: Subject) -> None:
+def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     weights = subject.attention.layers[0].weights[0]
     page.locator(".matrix-box").focus()
@@ -244,9 +242,7 @@ def test_the_keyboard_goes_everywhere(open_page: Open, subject: Subject) -> None
     assert here(page) == "L1 H0"
 
 
-def test_the_address_brings_a_view_back_and_so_does_going_back(
-    open_page: Open, subject: Subject
-) -> None:
+def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], hash="layer=1&head=1&stage=scaled&scale=row&pins=2,4&cell=3,6")
     assert (here(page), chosen(page, "stages"), chosen(page, "scale")) == (
         "L1 H1",
@@ -268,9 +264,7 @@ def test_the_address_brings_a_view_back_and_so_does_going_back(
     assert chosen(page, "stages") == "context"
 
 
-def test_an_address_that_makes_no_sense_shows_what_there_is(
-    open_page: Open, subject: Subject
-) -> None:
+def test_invalid_url_shows_the_default_view(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], hash="%%%&=&layer")
     for hash, head in {
         "layer=99&head=99": "L1 H1",
@@ -285,7 +279,7 @@ def test_an_address_that_makes_no_sense_shows_what_there_is(
         assert "Click a cell" in page.locator("#cell").inner_text()
 
 
-def test_any_text_is_shown_as_text(open_page: Open) -> None:
+def test_page_shows_any_text_without_interpreting_it(open_page: Open) -> None:
     hostile = random_subject(HOSTILE)
     page = open_page([hostile], title=HOSTILE)
     assert page.evaluate("typeof window.hacked") == "undefined"
@@ -299,7 +293,7 @@ def test_any_text_is_shown_as_text(open_page: Open) -> None:
     ElementTree.fromstring(saved(page, "svg").read_text("utf-8"))
 
 
-def test_heads_and_the_table_sort_by_a_measure(open_page: Open, subject: Subject) -> None:
+def test_heads_and_table_sort_by_a_measure(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     sink = subject.measures[0].values
     order = [f"L{i} H{j}" for i, j in sorted(np.ndindex(2, 2), key=lambda place: -sink[place])]
@@ -316,7 +310,7 @@ def test_heads_and_the_table_sort_by_a_measure(open_page: Open, subject: Subject
     assert page.locator("#heads .name").all_inner_texts()[0] == "L0 H0"
 
 
-def test_a_character_shows_what_it_attends_to_and_what_attends_to_it(
+def test_selecting_a_character_shows_attention_from_and_to_it(
     open_page: Open, subject: Subject
 ) -> None:
     page = open_page([subject])
@@ -344,7 +338,7 @@ def test_a_character_shows_what_it_attends_to_and_what_attends_to_it(
     assert near(top.split(" · ")[0].split(" ")[-1], mean[best])
 
 
-def test_the_mean_of_heads_and_the_rollout(open_page: Open, subject: Subject) -> None:
+def test_page_shows_the_mean_of_heads_and_the_rollout(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], Start(layer=1, head="mean"))
     means = [layer.weights.mean(axis=0) for layer in subject.attention.layers]
     below = np.tri(T, dtype=bool)
@@ -355,7 +349,7 @@ def test_the_mean_of_heads_and_the_rollout(open_page: Open, subject: Subject) ->
     assert page.locator("#stages button").first.is_disabled()
 
 
-def test_predictions_and_the_lens(open_page: Open, subject: Subject) -> None:
+def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     lens = subject.lens
     guesses = page.locator("#next li")
@@ -381,7 +375,7 @@ def test_predictions_and_the_lens(open_page: Open, subject: Subject) -> None:
         assert shown == [label(character) for character in likeliest]
 
 
-def test_a_figure_is_saved_as_svg_and_as_png(open_page: Open, subject: Subject) -> None:
+def test_figure_is_saved_as_svg_and_png(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], title="tiny-1 step 12", hash="scale=root")
     svg = saved(page, "svg").read_text("utf-8")
     root = ElementTree.fromstring(svg)
@@ -448,7 +442,7 @@ def svg_colours(root: ElementTree.Element, group: str) -> list[tuple[int, int, i
     return [rgb(rect.attrib["fill"]) for rect in found]
 
 
-def test_a_colour_means_the_same_sign_in_every_part_of_the_page(
+def test_each_colour_means_the_same_sign_everywhere_on_the_page(
     open_page: Open, subject: Subject
 ) -> None:
     page = open_page([subject], hash="stage=scores&cell=5,3")
@@ -485,7 +479,7 @@ def test_a_colour_means_the_same_sign_in_every_part_of_the_page(
             assert (blue > red) == (score > 0)
 
 
-def test_weights_are_shaded_from_0_to_1_in_the_text_the_matrix_and_the_heads(
+def test_weights_are_shaded_from_0_to_1_in_text_matrix_and_heads(
     open_page: Open,
 ) -> None:
     even = random_subject("the cat sat on the mat, and again the rat sat on the flat mat", seed=2)
@@ -531,7 +525,7 @@ def test_fit_shows_the_whole_matrix(open_page: Open) -> None:
             assert buttons["y"] + buttons["height"] <= height, "the button does not run away"
 
 
-def test_the_page_says_why_it_opens_on_a_head_and_its_address_wins(
+def test_page_states_why_it_opens_on_a_head_and_the_url_overrides_it(
     open_page: Open, subject: Subject
 ) -> None:
     start = Start(layer=1, head=1, why="lowest entropy")
@@ -543,7 +537,7 @@ def test_the_page_says_why_it_opens_on_a_head_and_its_address_wins(
     assert page.locator("#heads-why").inner_text() == ""
 
 
-def test_checks_say_their_errors_once_and_failures_what_was_allowed(
+def test_checks_show_errors_once_and_failed_checks_show_the_bound(
     open_page: Open, subject: Subject
 ) -> None:
     checks = (
@@ -562,9 +556,7 @@ def test_checks_say_their_errors_once_and_failures_what_was_allowed(
     assert page.locator("#alarm").is_visible()
 
 
-def test_what_was_left_out_is_said_with_the_option_that_brings_it(
-    open_page: Open, subject: Subject
-) -> None:
+def test_page_names_the_option_for_omitted_data(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], Start(layer=1), limit=0)
     assert "float16" in page.locator("#precision").inner_text()
     assert "--layer 0" in page.locator("#left-out").inner_text()
@@ -579,7 +571,7 @@ def test_what_was_left_out_is_said_with_the_option_that_brings_it(
     assert page.locator("#save-csv").is_disabled()
 
 
-def test_two_checkpoints_side_by_side_and_their_difference(
+def test_page_shows_two_checkpoints_and_their_difference(
     open_page: Open, subject: Subject, later: Subject
 ) -> None:
     page = open_page([subject, later])
@@ -610,7 +602,7 @@ def test_two_checkpoints_side_by_side_and_their_difference(
 
 
 @pytest.mark.parametrize("length", [1, 90])
-def test_nothing_is_wider_than_a_telephone(open_page: Open, length: int) -> None:
+def test_page_fits_the_width_of_a_phone(open_page: Open, length: int) -> None:
     texts = [random_subject(("the cat sat on " * 6)[:length], seed=seed) for seed in (0, 1)]
     for subjects in (texts[:1], texts):
         page = open_page(subjects, title="x" * 200, width=360)
@@ -624,7 +616,7 @@ def test_nothing_is_wider_than_a_telephone(open_page: Open, length: int) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(open_page: Open, subject: Subject, scheme: str) -> None:
+def test_page_has_a_light_and_a_dark_theme(open_page: Open, subject: Subject, scheme: str) -> None:
     page = open_page([subject], scheme=scheme)
 
     def lightness() -> float:
@@ -644,7 +636,7 @@ def test_light_and_dark(open_page: Open, subject: Subject, scheme: str) -> None:
     assert light[1] != dark[1]
 
 
-def test_the_policy_lets_nothing_out_and_nothing_else_run(
+def test_security_policy_blocks_requests_and_foreign_scripts(
     chromium: Browser, subject: Subject, tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"

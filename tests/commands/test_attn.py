@@ -1,4 +1,4 @@
-"""`gptx attn`: its views, its files, two checkpoints, what it refuses."""
+"""`gptx attn`: views, files, two checkpoints, refused options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pages import payload_of
 from program import Gptx
 
 
-def test_a_device_is_written_to_and_not_replaced(gptx: Gptx, tmp_path: Path) -> None:
+def test_output_to_a_device_writes_to_it(gptx: Gptx, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
@@ -25,7 +25,7 @@ def test_a_device_is_written_to_and_not_replaced(gptx: Gptx, tmp_path: Path) -> 
     assert pipe.is_fifo()
 
 
-def test_bare_attn_shows_a_checked_matrix(gptx: Gptx) -> None:
+def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx) -> None:
     answer = gptx("attn")
     assert answer.code == 0
     assert "layer 0 head 0 · weights" in answer.out
@@ -60,12 +60,12 @@ def test_every_view_of_every_stage_fits_the_terminal(
     assert max(map(len, answer.out.splitlines())) <= int(columns)
 
 
-def test_color_can_be_forced_and_forbidden(gptx: Gptx) -> None:
+def test_color_option_forces_and_disables_colour(gptx: Gptx) -> None:
     assert "\x1b[" in gptx("attn", "the cat", "--view", "heat", "--color", "always").out
     assert "\x1b[" not in gptx("attn", "the cat", "--view", "heat", "--color", "never").out
 
 
-def test_two_steps_of_a_run_are_compared(gptx: Gptx) -> None:
+def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
     answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1")
     assert (answer.code, answer.err) == (0, "")
     assert "step 4" in answer.out
@@ -82,7 +82,7 @@ def test_two_steps_of_a_run_are_compared(gptx: Gptx) -> None:
     assert gptx("attn", "x", "--diff", "none").code == 4
 
 
-def test_lens_and_rollout_are_views(gptx: Gptx) -> None:
+def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
     lens = gptx("attn", "the cat", "--view", "lens")
     assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
     assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
@@ -140,7 +140,7 @@ def test_an_option_without_effect_on_the_format_is_noted(
     assert list(home.glob("whole.*"))
 
 
-def test_a_dash_is_standard_output_and_a_link_stays_one(gptx: Gptx, home: Path) -> None:
+def test_output_dash_is_stdout_and_a_link_stays_a_link(gptx: Gptx, home: Path) -> None:
     assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
     assert not (home / "-").exists()
     (home / "link.json").symlink_to(home / "real.json")
@@ -149,7 +149,7 @@ def test_a_dash_is_standard_output_and_a_link_stays_one(gptx: Gptx, home: Path) 
     assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
 
 
-def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
+def test_file_extension_selects_the_format(gptx: Gptx, home: Path) -> None:
     beginnings = {
         "page.html": b"<!doctype html>",
         "figure.svg": b"<?xml",
@@ -166,9 +166,7 @@ def test_the_ending_of_a_file_names_the_form(gptx: Gptx, home: Path) -> None:
         assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
 
 
-def test_a_page_opens_on_the_head_that_says_most_or_on_the_one_that_is_asked_for(
-    gptx: Gptx, home: Path
-) -> None:
+def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, home: Path) -> None:
     def start(*options: str) -> dict[str, object]:
         assert gptx("attn", "the cat sat on", *options, "-o", "start.html").code == 0
         shown = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
@@ -187,7 +185,7 @@ def test_a_page_opens_on_the_head_that_says_most_or_on_the_one_that_is_asked_for
     assert start("--view", "rollout")["head"] == "rollout"
 
 
-def test_open_shows_the_page_in_the_browser(
+def test_open_option_opens_the_page_in_a_browser(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []

@@ -1,4 +1,4 @@
-"""What a --config file may say: what --help names, by that name and type, and nothing else."""
+"""--config files accept the names and types that --help shows, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES["a list of texts"] = "['a']"
 
 
 def values_of(command: str, toml: str, folder: Path) -> dict[str, object]:
-    """What a file gives to a command, by the command's own names."""
+    """The options of a file, by the command's own names."""
     path = folder / "config.toml"
     path.write_text(toml, encoding="utf-8")
     with PROGRAM.make_context("gptx", [command], resilient_parsing=True) as parent:
@@ -43,7 +43,7 @@ def spellings() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("command", "name"), spellings())
-def test_what_help_names_is_taken_by_that_name_with_one_type_and_no_other(
+def test_config_file_accepts_names_and_types_from_help_only(
     command: str, name: str, tmp_path: Path
 ) -> None:
     taken, refused = set(), []
@@ -85,7 +85,7 @@ def test_what_help_names_is_taken_by_that_name_with_one_type_and_no_other(
         ("train", "corpus = [1]", "corpus = [1] is not a list of texts"),
     ],
 )
-def test_another_name_or_type_is_refused(
+def test_config_file_refuses_other_names_and_types(
     gptx: Gptx, home: Path, command: str, toml: str, problem: str
 ) -> None:
     (home / "wrong.toml").write_text(toml, encoding="utf-8")
@@ -94,7 +94,7 @@ def test_another_name_or_type_is_refused(
     assert f"--config wrong.toml: {problem}" in answer.err
 
 
-def test_former_names_are_read_from_files(gptx: Gptx, home: Path, tmp_path: Path) -> None:
+def test_config_file_accepts_former_names(gptx: Gptx, home: Path, tmp_path: Path) -> None:
     assert values_of("train", "windows = 'epochs'", tmp_path) == {"windows": "epochs"}
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"windows": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
@@ -102,7 +102,7 @@ def test_former_names_are_read_from_files(gptx: Gptx, home: Path, tmp_path: Path
     assert values_of("sample", "prompt_file = 'x'", tmp_path) == {"file": "x"}
 
 
-def test_a_file_can_ask_for_json_a_step_and_samples(gptx: Gptx, home: Path) -> None:
+def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> None:
     (home / "right.toml").write_text("json = true\nstep = 8\nn = 2\nlength = 3\n", encoding="utf-8")
     answer = gptx("sample", "--config", "right.toml")
     assert answer.code == 0, answer.err

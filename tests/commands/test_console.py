@@ -1,4 +1,4 @@
-"""How the commands speak and read: texts exactly, lines between words, nothing for ever."""
+"""How commands read texts and print lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gpt.errors import TextError
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream whose isatty is true."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 2**16])
-def test_a_text_is_read_exactly_in_chunks_of_any_size(
+def test_reading_in_chunks_of_any_size_keeps_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(console, "CHUNK", chunk)
@@ -39,7 +39,7 @@ def test_a_text_is_read_exactly_in_chunks_of_any_size(
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
-def test_a_device_without_an_end_is_not_read_for_ever() -> None:
+def test_endless_device_is_refused() -> None:
     with pytest.raises(TextError, match="/dev/zero looks like UTF-16 or binary"):
         console.read_text("/dev/zero")
     with pytest.raises(TextError, match=r"/dev/urandom: invalid UTF-8"):
@@ -47,7 +47,7 @@ def test_a_device_without_an_end_is_not_read_for_ever() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u202eb"])
-def test_a_line_on_stderr_stays_one_line_whatever_a_name_contains(
+def test_control_characters_in_a_name_do_not_break_a_line_on_stderr(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     console.say(f"note: {name}")
@@ -58,9 +58,7 @@ def test_a_line_on_stderr_stays_one_line_whatever_a_name_contains(
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
-def test_lines_on_a_terminal_break_between_words(
-    monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_terminal_lines_break_between_words(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
@@ -78,7 +76,7 @@ def test_lines_on_a_terminal_break_between_words(
     assert short.getvalue() == "two words\n"
 
 
-def test_lines_in_a_pipe_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_piped_lines_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
     monkeypatch.setenv("COLUMNS", "20")
@@ -86,7 +84,7 @@ def test_lines_in_a_pipe_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pipe.getvalue().count("\n") == 1
 
 
-def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coloured_table_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpt.view.terminal.lines import card
 
     terminal = Terminal()
@@ -100,13 +98,13 @@ def test_a_table_with_colours_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -
     assert "\x1b[" in terminal.getvalue()
 
 
-def test_a_name_with_a_nul_character_is_named() -> None:
+def test_error_names_a_path_with_a_nul_character() -> None:
     with pytest.raises(TextError, match="the name has a NUL character"):
         console.read_text("a\0b")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "log"])
-def test_an_output_to_a_name_of_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
+def test_output_to_dev_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
     code = "import sys; from pathlib import Path; from gpt.commands import console; "

@@ -1,4 +1,4 @@
-"""`gptx eval`: training's number again, every character, two models."""
+"""`gptx eval`: the loss of training, every character's surprise, two models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 
 
-def test_eval_repeats_the_validation_loss_of_training(gptx: Gptx) -> None:
+def test_eval_computes_the_same_validation_loss_as_training(gptx: Gptx) -> None:
     evaluated = json.loads(gptx("eval", "--json").out)
     trained = json.loads(gptx("runs", "--json").out.splitlines()[-1])
     assert evaluated["nats"] == pytest.approx(trained["val_nats"], abs=1e-6)
@@ -46,14 +46,14 @@ def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     ) in answer.out
 
 
-def test_one_window_has_one_number(gptx: Gptx) -> None:
+def test_eval_of_one_window_shows_one_loss(gptx: Gptx) -> None:
     answer = gptx("eval", "-", "--chars", stdin=b"the cat sat on t")
     assert answer.out.endswith("15 characters predicted\n")
     two = gptx("eval", "-", stdin=b"th").out
     assert re.fullmatch(r"standard input: .* · 1 character predicted\n", two)
 
 
-def test_what_was_scored_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scored_text_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gptx("eval", "--chars").out.splitlines()[-1]
     assert whole.startswith("validation split: ")
     monkeypatch.setattr("gpt.commands.evaluate.MOST_SHOWN", 100)
@@ -69,7 +69,7 @@ def test_what_was_scored_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPat
     assert record["characters"] > 99
 
 
-def test_every_file_has_its_turn_in_its_place(gptx: Gptx, home: Path) -> None:
+def test_eval_scores_files_in_order(gptx: Gptx, home: Path) -> None:
     (home / "a.txt").write_text("the cat sat on the mat")
     (home / "empty.txt").write_bytes(b"")
     (home / "odd.txt").write_text("thé cat")
@@ -93,7 +93,9 @@ def test_every_file_has_its_turn_in_its_place(gptx: Gptx, home: Path) -> None:
     ]
 
 
-def test_positions_are_those_of_the_file_whatever_was_left_out(gptx: Gptx, home: Path) -> None:
+def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
+    gptx: Gptx, home: Path
+) -> None:
     text = "é☃the cat, ☃the ☃☃rat"
     (home / "odd.txt").write_text(text, encoding="utf-8")
     odd = ("eval", "odd.txt", "--unknown", "skip", "--chars")
@@ -118,14 +120,12 @@ def test_positions_are_those_of_the_file_whatever_was_left_out(gptx: Gptx, home:
         ("--chars --against corpus-1", "--chars and --against: give one of them"),
     ],
 )
-def test_what_eval_would_have_to_ignore_is_refused(
-    gptx: Gptx, arguments: str, problem: str
-) -> None:
+def test_eval_refuses_options_without_effect(gptx: Gptx, arguments: str, problem: str) -> None:
     answer = gptx("eval", *arguments.split())
     assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
 
 
-def test_what_another_release_was_trained_on_cannot_be_told(tiny: Checkpoint) -> None:
+def test_other_digest_algorithm_means_the_text_may_have_been_seen(tiny: Checkpoint) -> None:
     mine = tiny.manifest
     old = replace(mine, corpus=replace(mine.corpus, digest="sha256:00"))
     why = "old has another release's name for its corpus, so it may have seen this text"
@@ -134,8 +134,8 @@ def test_what_another_release_was_trained_on_cannot_be_told(tiny: Checkpoint) ->
     assert same.exposure_to_split(same) is None
 
 
-def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
-    """Other text, more of this text, less of it, as much; of a file nobody knows."""
+def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home: Path) -> None:
+    """The other run has seen another text, more, less or as much of this one; a file is unknown."""
     (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
     for run, corpus, share in (("other", "other", ".1"), ("more", "corpus", ".05")):
         trained = ("train", f"{corpus}.txt", *TINY, "--run", run, "--val-fraction", share)
@@ -164,7 +164,7 @@ def test_who_may_have_seen_the_text_is_told(gptx: Gptx, home: Path) -> None:
     assert both.count("\n") == 1
 
 
-def test_without_its_corpus_eval_says_what_to_do(gptx: Gptx, home: Path) -> None:
+def test_eval_without_its_corpus_says_what_to_do(gptx: Gptx, home: Path) -> None:
     corpus = home / "corpus.txt"
     whole = corpus.read_bytes()
     try:
@@ -203,7 +203,7 @@ def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
     assert by_file == by_pipe
 
 
-def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
+def test_eval_scores_part_of_a_long_validation_split_and_says_so(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(gptx("eval", "--json").out)
@@ -215,7 +215,7 @@ def test_a_long_validation_split_is_scored_in_part_and_that_is_said(
     assert trained in answer.err
 
 
-def test_eval_compares_with_what_the_run_has_counted(
+def test_eval_compares_with_the_baseline_of_the_run(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = gptx("eval")
@@ -237,7 +237,7 @@ def test_eval_compares_with_what_the_run_has_counted(
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
 
 
-def test_counting_scores_a_file_only_when_it_is_asked_to(
+def test_eval_of_a_file_compares_with_counting_only_if_asked(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (home / "corpus.txt").read_text()
@@ -268,10 +268,8 @@ def test_counting_scores_a_file_only_when_it_is_asked_to(
     assert "counting" not in gptx("eval", "end.txt").out
 
 
-def test_a_run_without_a_baseline_compares_with_nothing_unless_asked(
-    gptx: Gptx, home: Path
-) -> None:
-    """As runs of earlier releases."""
+def test_eval_without_stored_baseline_compares_only_if_asked(gptx: Gptx, home: Path) -> None:
+    """Runs of earlier releases have no baseline."""
     (path,) = (home / "checkpoints").glob("corpus-1/step-00000008/manifest.json")
     whole = path.read_bytes()
     stored = json.loads(gptx("eval", "--json").out)["counting"]
@@ -287,9 +285,7 @@ def test_a_run_without_a_baseline_compares_with_nothing_unless_asked(
         path.write_bytes(whole)
 
 
-def test_counting_a_file_needs_the_corpus_and_goes_without_another_run(
-    gptx: Gptx, home: Path
-) -> None:
+def test_counting_a_file_needs_the_corpus_and_excludes_against(gptx: Gptx, home: Path) -> None:
     corpus = home / "corpus.txt"
     corpus.rename(home / "moved.txt")
     try:

@@ -1,4 +1,4 @@
-"""`gptx heads`: the ranking, with the corpus and without it, its page."""
+"""`gptx heads`: the ranking, with and without the corpus, and the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt.heads.survey import Survey
 from gpt.view.terminal.heads import heads_record
 
 
-def test_heads_are_ranked_on_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
+def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
     answer = gptx("heads", "--ablate", "mean")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
@@ -31,7 +31,7 @@ def test_heads_are_ranked_on_the_validation_split_or_a_text(gptx: Gptx, home: Pa
     assert ranking == sorted(ranking, reverse=True)
 
 
-def test_heads_without_the_corpus_use_what_the_model_carries(gptx: Gptx) -> None:
+def test_heads_without_corpus_uses_the_text_in_the_model_file(gptx: Gptx) -> None:
     (Path("corpus.txt")).rename("elsewhere.txt")
     try:
         answer = gptx("heads", "--data", "nowhere")
@@ -44,9 +44,7 @@ def test_heads_without_the_corpus_use_what_the_model_carries(gptx: Gptx) -> None
     )
 
 
-def test_python_and_the_command_give_the_same_numbers_for_the_same_text(
-    gptx: Gptx, home: Path
-) -> None:
+def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home: Path) -> None:
     run = gpt.load("checkpoints/corpus-1")
 
     def same(record: dict[str, Any], survey: Survey) -> bool:
@@ -72,7 +70,7 @@ def test_python_and_the_command_give_the_same_numbers_for_the_same_text(
     assert in_python.text == "a text of 22 characters"
 
 
-def test_a_page_of_heads_and_of_two_steps(gptx: Gptx, home: Path) -> None:
+def test_heads_command_writes_a_page_also_for_two_steps(gptx: Gptx, home: Path) -> None:
     assert gptx("heads", "-o", "heads.html").code == 0
     page = (home / "heads.html").read_text(encoding="utf-8")
     assert "induction, synthetic" in page

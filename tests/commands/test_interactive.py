@@ -1,4 +1,4 @@
-"""Writing in turns: what is typed stands, what is drawn follows, every turn can be taken back."""
+"""`sample -i`: turns, undo, settings, saving, errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def turns(trained: TrainedGPT) -> Talk:
     return Talk(trained, SampleConfig(length=5, seed=7), text="the ")
 
 
-def test_the_model_goes_on_from_the_text(turns: Talk, trained: TrainedGPT) -> None:
+def test_enter_continues_the_text(turns: Talk, trained: TrainedGPT) -> None:
     assert turns.take("cat")
     assert turns.text == trained.generate("the cat", length=5, seed=7)
     before = turns.text
@@ -38,7 +38,7 @@ def test_the_model_goes_on_from_the_text(turns: Talk, trained: TrainedGPT) -> No
     assert turns.text == trained.generate(before, length=5, seed=8)
 
 
-def test_undo_takes_back_turn_by_turn_and_another_try_is_another(turns: Talk) -> None:
+def test_undo_removes_one_turn_and_a_retry_differs(turns: Talk) -> None:
     texts = ["the "]
     for line in ("", "c", ""):
         turns.take(line)
@@ -60,7 +60,7 @@ def test_undo_takes_back_turn_by_turn_and_another_try_is_another(turns: Talk) ->
     assert turns.text == "the "
 
 
-def test_settings_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_change_settings(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         "/temperature 0.5",
         "/top-k 3",
@@ -97,7 +97,7 @@ def test_settings_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str
         ("żółw", "U+017C"),
     ],
 )
-def test_a_wrong_line_changes_nothing(turns: Talk, line: str, problem: str) -> None:
+def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -> None:
     with pytest.raises(GptxError) as error:
         turns.take(line)
     assert str(error.value).startswith(problem) or problem == "U+017C"
@@ -107,7 +107,7 @@ def test_a_wrong_line_changes_nothing(turns: Talk, line: str, problem: str) -> N
         turns.take("/undo")
 
 
-def test_a_text_can_begin_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path) -> None:
+def test_text_may_start_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path) -> None:
     with pytest.raises(TextError, match="'/'"):  # this model does not know it
         turns.take("//")
     turns.take(f"/save {tmp_path / 'kept.txt'}")
@@ -115,7 +115,7 @@ def test_a_text_can_begin_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path)
     assert not turns.take("/quit")
 
 
-def test_saving_spares_what_is_not_its_own(turns: Talk, tmp_path: Path) -> None:
+def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
     kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
     mine.write_text("mine")
     with pytest.raises(ConfigError, match=r"mine.txt is there already; /save! .*mine.txt repl"):
@@ -134,7 +134,7 @@ def test_saving_spares_what_is_not_its_own(turns: Talk, tmp_path: Path) -> None:
     assert kept.read_text() == mine.read_text() != ""
 
 
-def test_every_filter_is_a_setting_and_stands_in_the_help(
+def test_every_filter_is_a_setting_with_help(
     turns: Talk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in SHAPING:
@@ -145,9 +145,7 @@ def test_every_filter_is_a_setting_and_stands_in_the_help(
     assert turns.settings.typical_p == 1
 
 
-def test_a_setting_without_a_value_is_shown(
-    turns: Talk, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_setting_without_a_value_prints_it(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("/length", "/top-k", "/temperature", "/stop", "/seed 1234567", "/seed"):
         turns.take(line)
     assert capsys.readouterr().err.splitlines() == [
@@ -160,7 +158,7 @@ def test_a_setting_without_a_value_is_shown(
     ]
 
 
-def test_what_the_model_does_not_know_is_left_out_and_told_each_time(
+def test_unknown_characters_are_skipped_with_a_note_each_time(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = Talk(trained, SampleConfig(length=0), text="the ", unknown="skip")
@@ -173,7 +171,7 @@ def test_what_the_model_does_not_know_is_left_out_and_told_each_time(
     ]
 
 
-def test_a_turn_goes_on_past_the_stop_where_one_ended(
+def test_next_turn_continues_after_a_stop_text(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Greedy, so that the stop text is what must come next."""
@@ -192,7 +190,7 @@ def test_a_turn_goes_on_past_the_stop_where_one_ended(
     assert turns.text == free[: free.index(stop)]
 
 
-def test_stops_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_changes_stop_texts(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     turns.take("/stop at ")
     assert turns.stops == ("at ",)
     turns.take("/stop \n")
@@ -210,7 +208,7 @@ def test_stops_change_in_place(turns: Talk, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_a_first_length_has_the_same_limit(trained: TrainedGPT) -> None:
+def test_length_option_has_the_same_limit_as_the_command(trained: TrainedGPT) -> None:
     with pytest.raises(ConfigError, match="--length: at most 10,000,000 characters a turn"):
         Talk(trained, SampleConfig(length=10_000_001))
 
@@ -233,7 +231,7 @@ def test_help_breaks_between_words(
         assert {word.strip(";,:") for word in what.split()} <= words
 
 
-def test_ctrl_c_ends_the_models_turn_and_keeps_what_came(
+def test_ctrl_c_ends_a_turn_and_keeps_its_text(
     turns: Talk, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
@@ -252,7 +250,7 @@ def test_ctrl_c_ends_the_models_turn_and_keeps_what_came(
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_lines_come_from_the_terminal_until_it_ends(
+def test_session_reads_lines_until_end_of_file(
     turns: Talk, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
@@ -269,7 +267,7 @@ def test_lines_come_from_the_terminal_until_it_ends(
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "~no-such-user/x", "no/folder/x", "\0"])
-def test_a_name_that_cannot_be_saved_under_is_an_error_and_the_text_stays(
+def test_save_to_an_invalid_name_fails_and_keeps_the_text(
     turns: Talk, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
@@ -282,7 +280,7 @@ def test_a_name_that_cannot_be_saved_under_is_an_error_and_the_text_stays(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), GptxError("no room"), KeyError("unforeseen")])
-def test_no_error_of_a_turn_ends_the_talk(
+def test_error_in_a_turn_does_not_end_the_session(
     turns: Talk,
     trained: TrainedGPT,
     monkeypatch: pytest.MonkeyPatch,

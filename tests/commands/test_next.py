@@ -8,7 +8,7 @@ import pytest
 from program import Gptx
 
 
-def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
+def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     answer = gptx("next", "the c", "--top-k", "2", "--show", "3")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
@@ -20,14 +20,14 @@ def test_next_shows_what_may_come_and_what_filters_take(gptx: Gptx) -> None:
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
 
 
-def test_no_digits_would_say_nothing(gptx: Gptx) -> None:
+def test_next_refuses_zero_digits(gptx: Gptx) -> None:
     answer = gptx("next", "the c", "--digits", "0")
     assert (answer.code, answer.out) == (2, "")
     assert "--digits" in answer.err
     assert ".0" in gptx("next", "the c", "--digits", "1").out
 
 
-def test_one_character_is_one(gptx: Gptx) -> None:
+def test_next_works_for_a_vocabulary_of_one_character(gptx: Gptx) -> None:
     count = len(json.loads(gptx("next", "the c", "--json").out)["characters"])
     assert "rest: 1 character ." in gptx("next", "the c", "--show", str(count - 1)).out
     assert "rest: 2 characters ." in gptx("next", "the c", "--show", str(count - 2)).out

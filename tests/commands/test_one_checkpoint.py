@@ -32,7 +32,7 @@ READING = [
 
 @pytest.fixture(scope="module")
 def runs(home: Path) -> Path:
-    """home with the run "first" of corpus.txt, and apart a run "second" with other characters."""
+    """A home with the run "first" on corpus.txt and a run "second" with other characters."""
     (home / "other.txt").write_text("ΑΒΓ cato, αβγδε! 123\n" * 200, encoding="utf-8")
     (home / "checkpoints/corpus-1").rename(home / "checkpoints/first")
     return home
@@ -67,7 +67,7 @@ def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_training_that_commits_meanwhile_changes_no_answer(
+def test_checkpoint_saved_meanwhile_does_not_change_an_answer(
     gptx: Gptx, runs: Path, command: str, request: pytest.FixtureRequest
 ) -> None:
     if "--novelty" in command:
@@ -82,7 +82,7 @@ def test_a_training_that_commits_meanwhile_changes_no_answer(
 
 @pytest.fixture(scope="module")
 def model(runs: Path) -> str:
-    """A model file that somebody has sent, in a folder of its own."""
+    """A model file alone in a folder."""
     (runs / "sent").mkdir()
     best = Run(runs / "checkpoints/first").best()
     shutil.copy(best.path / "model.safetensors", runs / "sent/one:1.safetensors")
@@ -106,7 +106,7 @@ def model(runs: Path) -> str:
         "explain mine",
     ],
 )
-def test_a_model_file_alone_answers_as_its_run(
+def test_model_file_alone_gives_the_same_answers_as_its_run(
     gptx: Gptx, runs: Path, model: str, command: str
 ) -> None:
     by_name = gptx(*command.split(), "--run", "first")
@@ -123,14 +123,14 @@ def test_a_model_file_alone_answers_as_its_run(
         page.unlink()
 
 
-def test_heads_of_a_model_file_use_the_text_that_it_carries(gptx: Gptx, model: str) -> None:
+def test_heads_of_a_model_file_uses_the_text_in_it(gptx: Gptx, model: str) -> None:
     answer = gptx("heads", "--run", model)
     assert answer.code == 0
     assert f"note: {model} is a model file without its run, so its corpus is unknown" in answer.err
     assert "of the validation split's first " in answer.out
 
 
-def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
+def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: str) -> None:
     against = gptx("eval", "corpus.txt", "--run", "first", "--step", "4", "--against", model)
     assert against.out.startswith("corpus.txt: first ")
     assert f", {model} " in against.out
@@ -185,7 +185,7 @@ def test_a_model_file_is_compared(gptx: Gptx, runs: Path, model: str) -> None:
         ("sample --run {long}", 2, "invalid run name"),
     ],
 )
-def test_what_a_model_file_cannot_answer_is_said(
+def test_commands_that_need_a_run_refuse_a_model_file(
     gptx: Gptx, runs: Path, model: str, command: str, code: int, problem: str
 ) -> None:
     names = {"model": model, "step": "checkpoints/first/step-00000008", "long": "x/" * 5000}
@@ -196,7 +196,7 @@ def test_what_a_model_file_cannot_answer_is_said(
     assert bool(answer.out) == (code == 0)
 
 
-def test_the_path_of_a_run_or_of_a_step_opens_it_with_its_corpus(gptx: Gptx, runs: Path) -> None:
+def test_path_of_a_run_or_step_opens_it_with_its_corpus(gptx: Gptx, runs: Path) -> None:
     def asked(*arguments: str) -> dict[str, Any]:
         answer = gptx("eval", "--json", *arguments)
         assert (answer.code, answer.err) == (0, "")
@@ -209,7 +209,7 @@ def test_the_path_of_a_run_or_of_a_step_opens_it_with_its_corpus(gptx: Gptx, run
         assert asked("--run", f"{runs}/checkpoints/first/step-0000000{step}") == expected
 
 
-def test_a_run_of_that_name_comes_before_a_file(gptx: Gptx, runs: Path, model: str) -> None:
+def test_run_name_takes_precedence_over_a_file(gptx: Gptx, runs: Path, model: str) -> None:
     shutil.copy(runs / model, runs / "first")
     try:
         assert (

@@ -1,4 +1,4 @@
-"""`gptx runs`: the table, one run's story, every byte read again."""
+"""`gptx runs`: the table, the details of one run, --verify."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from program import TINY, Gptx
 
 
-def test_runs_lists_and_tells_one_story(gptx: Gptx) -> None:
+def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
     table = gptx("runs").out
     assert table.splitlines()[0].split()[:2] == ["run", "step"]
     assert "corpus-1" in table
@@ -17,7 +17,7 @@ def test_runs_lists_and_tells_one_story(gptx: Gptx) -> None:
         assert word in story
 
 
-def test_runs_verify_reads_every_byte(gptx: Gptx, home: Path) -> None:
+def test_runs_verify_detects_a_changed_byte(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "verified")
     assert gptx("train", "corpus.txt", *TINY, *where).code == 0
     whole = gptx("runs", "--verify", *where)
@@ -34,7 +34,7 @@ def test_runs_verify_reads_every_byte(gptx: Gptx, home: Path) -> None:
     assert str(state.name) in records[1]["problem"]
 
 
-def test_a_damaged_log_is_shown_as_far_as_it_is_whole(gptx: Gptx, home: Path) -> None:
+def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> None:
     logs = [home / "checkpoints/corpus-1" / name for name in ("metrics.jsonl", "samples.jsonl")]
     whole = [path.read_bytes() for path in logs]
     try:

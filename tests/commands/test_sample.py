@@ -1,4 +1,4 @@
-"""`gptx sample`: prompts in, texts out, where they end, what they copied."""
+"""`gptx sample`: prompts, texts, stops, novelty, devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
 
-def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
+def test_sample_prints_prompt_plus_length_characters(gptx: Gptx) -> None:
     answer = gptx("sample", "--prompt", "the cat", "--length", "30")
     assert answer.code == 0
     assert answer.out.startswith("the cat")
@@ -30,7 +30,7 @@ def test_a_sample_is_the_prompt_and_its_length(gptx: Gptx) -> None:
     assert gptx("sample", "--prompt", "the cat", "--length", "30", "--seed", "2").out != answer.out
 
 
-def test_prompts_come_from_argument_option_file_and_pipe(gptx: Gptx, home: Path) -> None:
+def test_prompt_is_read_from_argument_option_file_or_pipe(gptx: Gptx, home: Path) -> None:
     (home / "prompt.txt").write_text("the rat", encoding="utf-8")
     short = ("--length", "10")
     texts = {
@@ -43,7 +43,7 @@ def test_prompts_come_from_argument_option_file_and_pipe(gptx: Gptx, home: Path)
     assert len(texts) == 1
 
 
-def test_several_samples_are_separated_and_equal_their_json(gptx: Gptx) -> None:
+def test_several_samples_are_separated_and_equal_the_json(gptx: Gptx) -> None:
     many = ("sample", "--prompt", "the ", "-n", "3", "--length", "12")
     plain, lines = gptx(*many).out, gptx(*many, "--json").out.splitlines()
     records = [json.loads(line) for line in lines]
@@ -53,7 +53,7 @@ def test_several_samples_are_separated_and_equal_their_json(gptx: Gptx) -> None:
     assert len({record["text"] for record in records}) > 1
 
 
-def test_stop_strings_end_the_text_before_them(gptx: Gptx) -> None:
+def test_text_ends_before_a_stop_string(gptx: Gptx) -> None:
     free = gptx("sample", "--prompt", "the", "--length", "60", "--temperature", "0").out
     stopped = gptx(
         "sample", "--prompt", "the", "--length", "60", "--temperature", "0", "--stop", " "
@@ -61,19 +61,19 @@ def test_stop_strings_end_the_text_before_them(gptx: Gptx) -> None:
     assert stopped.out == free[: free.index(" ", 3)] + "\n"
 
 
-def test_unknown_characters_can_be_skipped(gptx: Gptx) -> None:
+def test_unknown_skip_leaves_out_unknown_characters(gptx: Gptx) -> None:
     skipped = gptx("sample", "--prompt", "th☃e", "--unknown", "skip", "--length", "5")
     assert skipped.out == gptx("sample", "--prompt", "the", "--length", "5").out
 
 
-def test_a_long_prompt_is_echoed_whole_with_one_note(gptx: Gptx) -> None:
+def test_prompt_longer_than_the_context_is_printed_whole_with_a_note(gptx: Gptx) -> None:
     prompt = "the cat sat on the mat. " * 4
     answer = gptx("sample", "--prompt", prompt, "--length", "5")
     assert answer.out.startswith(prompt)
     assert len(answer.err.splitlines()) == 1
 
 
-def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
+def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
     answer = gptx("sample", "--length", "60", "--novelty", "--temperature", "0.1")
     assert answer.code == 0
     assert re.search(r"novelty: \d+ of 60 characters .* at most\n", answer.err)
@@ -99,13 +99,13 @@ def test_sample_tells_what_it_copied(gptx: Gptx) -> None:
         ("--novelty", "-i: cannot be combined with --novelty"),
     ],
 )
-def test_writing_in_turns_needs_a_person(gptx: Gptx, arguments: str, problem: str) -> None:
+def test_interactive_sampling_needs_a_terminal(gptx: Gptx, arguments: str, problem: str) -> None:
     answer = gptx("sample", "-i", *arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
 
 
-def test_json_tells_how_it_was_drawn_and_why_it_ended(gptx: Gptx) -> None:
+def test_sample_json_has_settings_and_reason_of_the_end(gptx: Gptx) -> None:
     made = "sample the --json --length 9 --top-k 4 --min-p .01 --typical-p .9 --seed 3 -n 2".split()
     for record in map(json.loads, gptx(*made, "--stop", " ").out.splitlines()):
         told = [record[name] for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")]
@@ -120,7 +120,7 @@ def test_json_tells_how_it_was_drawn_and_why_it_ended(gptx: Gptx) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("-n", "2"), ("--json",), ("-n", "2", "--novelty")])
-def test_ctrl_c_keeps_what_is_written(
+def test_ctrl_c_keeps_the_text_written_so_far(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
     whole = gptx("sample", "the", "--length", "20", *form[:2]).out
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_is_written(
         assert complete.startswith(text)
 
 
-def test_a_length_beyond_all_use_is_refused_and_one_below_begins(
+def test_huge_length_is_refused_and_the_largest_allowed_starts(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = gptx("sample", "--length", str(10**20))
@@ -162,7 +162,7 @@ def test_a_length_beyond_all_use_is_refused_and_one_below_begins(
     assert (answer.code, len(answer.out.rstrip("\n"))) == (130, len("the") + 5)
 
 
-def test_more_samples_than_memory_are_refused_at_once(gptx: Gptx) -> None:
+def test_samples_that_do_not_fit_in_memory_are_refused_at_once(gptx: Gptx) -> None:
     answer = gptx("sample", "-n", "1000000000000", "--device", "cpu")
     assert (answer.code, answer.out) == (8, "")
     said = re.fullmatch(
@@ -174,7 +174,7 @@ def test_more_samples_than_memory_are_refused_at_once(gptx: Gptx) -> None:
     assert int(said[1]) > 100
 
 
-def test_stops_that_cannot_work_are_refused_or_told(gptx: Gptx) -> None:
+def test_stop_texts_that_cannot_occur_are_refused_or_reported(gptx: Gptx) -> None:
     empty = gptx("sample", "--stop", "")
     assert (empty.code, empty.out) == (2, "")
     assert empty.err.startswith("gptx: error: --stop: an empty text")
@@ -184,7 +184,7 @@ def test_stops_that_cannot_work_are_refused_or_told(gptx: Gptx) -> None:
     assert never.out == gptx("sample", "--length", "3").out
 
 
-def test_a_sample_needs_no_corpus_even_where_its_novelty_does(gptx: Gptx, home: Path) -> None:
+def test_sample_is_printed_without_corpus_before_novelty_fails(gptx: Gptx, home: Path) -> None:
     (home / "corpus.txt").rename(home / "gone.txt")
     told = ("--data", "nowhere", "--novelty", "--length", "9")
     try:
@@ -205,7 +205,7 @@ GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
-def test_a_driver_without_a_torch_that_uses_it_is_one_line_and_numpys_text(home: Path) -> None:
+def test_driver_without_usable_torch_prints_one_line_and_numpy_samples(home: Path) -> None:
     texts = []
     for extra in ("", GPU):
         code = f"{extra}from gpt.commands import main; main()"
@@ -222,7 +222,7 @@ def test_a_driver_without_a_torch_that_uses_it_is_one_line_and_numpys_text(home:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
 @pytest.mark.parametrize("command", [("sample", "the"), ("train", "corpus.txt", *TINY)])
-def test_a_device_that_torch_cannot_use_is_refused_if_asked_for(
+def test_requested_device_that_torch_cannot_use_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], home: Path
 ) -> None:
     before = sorted((home / "checkpoints").iterdir())
@@ -237,7 +237,7 @@ def test_a_device_that_torch_cannot_use_is_refused_if_asked_for(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
-def test_auto_trains_on_the_cpu_where_torch_cannot_use_the_gpu(
+def test_auto_trains_on_the_cpu_if_torch_cannot_use_the_gpu(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
@@ -248,10 +248,10 @@ def test_auto_trains_on_the_cpu_where_torch_cannot_use_the_gpu(
     assert re.search(r"cuda failed \((Assertion|Runtime)Error: ", note)
 
 
-def test_a_device_that_fails_halfway_leaves_the_text_whole(
+def test_device_failure_while_sampling_keeps_the_text(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the command line, with torch on a CPU in the device's place."""
+    """With the command line; torch on a CPU takes the place of the device."""
     asked = ("sample", "the cat", "--length", "90", "--novelty")
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)

@@ -1,4 +1,4 @@
-"""`gptx train`: what it tells where, what it keeps, how it goes on."""
+"""`gptx train`: output, files, resuming."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpt.storage.run import Run
 from gpt.training.fit import Measurement
 
 
-def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, home: Path) -> None:
+def test_train_prints_to_stderr_and_writes_its_files(gptx: Gptx, home: Path) -> None:
     answer = gptx("train", "corpus.txt", *TINY, "--run", "told", "--checkpoints", "told")
     assert (answer.code, answer.out) == (0, "")
     for word in ("characters", "split", "parameters", "epochs", "ms/step", "to beat", "uniform"):
@@ -37,7 +37,7 @@ def test_training_tells_everything_on_stderr_and_keeps_its_files(gptx: Gptx, hom
     assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
 
 
-def test_what_numpy_computes_otherwise_is_never_saved(
+def test_nothing_is_saved_if_numpy_computes_other_logits(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "prove_tensors", lambda *_: Check("", 1.0, 0.5))
@@ -67,14 +67,14 @@ def test_train_json_is_one_object(gptx: Gptx) -> None:
     ) in shown
 
 
-def test_a_dry_run_leaves_no_run(gptx: Gptx, home: Path) -> None:
+def test_dry_run_creates_no_run(gptx: Gptx, home: Path) -> None:
     answer = gptx("train", "corpus.txt", *TINY, "--dry-run", "--checkpoints", "none")
     assert answer.code == 0
     assert "to beat" in answer.err
     assert not (home / "none").exists()
 
 
-def test_a_run_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
+def test_config_of_a_run_repeats_it(gptx: Gptx, home: Path) -> None:
     first = sorted((home / "checkpoints").iterdir())[0]
     again = gptx("train", "--config", str(first / "config.toml"), "--checkpoints", "again")
     assert again.code == 0, again.err
@@ -82,7 +82,7 @@ def test_a_run_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
     assert copies[0].read_bytes() == (first / "step-00000008/model.safetensors").read_bytes()
 
 
-def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
+def test_resume_continues_to_more_steps_and_names_conflicting_options(gptx: Gptx) -> None:
     where = ("--checkpoints", "resumed")
     assert gptx("train", "corpus.txt", *TINY, *where).code == 0
     conflict = gptx("train", "--resume", "--n-embd", "32", *where)
@@ -95,8 +95,8 @@ def test_resume_goes_on_to_more_steps_and_names_conflicts(gptx: Gptx) -> None:
     assert "resuming" in further.err
 
 
-def test_a_run_that_has_no_baseline_gets_one_when_it_goes_on(gptx: Gptx, home: Path) -> None:
-    """As runs of earlier releases have none."""
+def test_resume_adds_a_missing_baseline(gptx: Gptx, home: Path) -> None:
+    """Runs of earlier releases have no baseline."""
     where = ("--checkpoints", "older")
     assert gptx("train", "corpus.txt", *TINY, *where).code == 0
     before = json.loads(gptx("runs", "--json", *where).out)
@@ -111,7 +111,9 @@ def test_a_run_that_has_no_baseline_gets_one_when_it_goes_on(gptx: Gptx, home: P
     assert after["counting"] == {**before["counting"], "difference": difference}
 
 
-def test_a_text_of_its_own_validates_and_rare_characters_fold(gptx: Gptx, home: Path) -> None:
+def test_split_file_validates_and_min_count_replaces_rare_characters(
+    gptx: Gptx, home: Path
+) -> None:
     (home / "val.txt").write_text("the cat sat on the mat.\n" * 9 + "ő", encoding="utf-8")
     where = ("--checkpoints", "folded")
     refused = gptx("train", "corpus.txt", *TINY, "--split", "val.txt", *where)
@@ -137,7 +139,7 @@ def test_a_text_of_its_own_validates_and_rare_characters_fold(gptx: Gptx, home: 
     assert "217 to validate: val.txt" in on.err
 
 
-def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home: Path) -> None:
+def test_minutes_option_overrides_steps_of_a_config(gptx: Gptx, home: Path) -> None:
     first = sorted((home / "checkpoints").iterdir())[0]
     again = ("train", "--config", str(first / "config.toml"), "--dry-run")
     assert re.search(r"\b8 steps", gptx(*again).err)
@@ -149,7 +151,7 @@ def test_minutes_on_the_command_line_go_before_a_configs_steps(gptx: Gptx, home:
 UNTIMED = "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4".split()
 
 
-def test_a_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path) -> None:
+def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "timed")
     options = ("--eval-part", "100", "--minutes", "0.02", "--run", "first", "--json")
     first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
@@ -182,7 +184,7 @@ def test_a_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Pa
     assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
 
 
-def test_a_bare_training_takes_two_minutes_and_says_how_to_train_longer(
+def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt.training.plan.TRIAL", 0.1)  # seconds, for the test's sake
@@ -201,13 +203,13 @@ def test_a_bare_training_takes_two_minutes_and_says_how_to_train_longer(
     assert re.search(r"--minutes .*?default: \(2 for --preset default without --steps", shown)
 
 
-def test_help_shows_what_the_default_preset_is(gptx: Gptx) -> None:
+def test_help_shows_the_values_of_the_default_preset(gptx: Gptx) -> None:
     text = " ".join(gptx("train", "--help").out.replace("│", "").split())
     assert re.search(r"--norm .*?default: \(layer", text)
     assert re.search(r"--n-layer .*?default: \(fitted", text)
 
 
-def test_a_changed_corpus_needs_a_word_and_is_told(gptx: Gptx, home: Path) -> None:
+def test_resume_with_a_changed_corpus_needs_an_option_and_says_so(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "changed")
     (home / "mine.txt").write_text((home / "corpus.txt").read_text(), encoding="utf-8")
     assert gptx("train", "mine.txt", *TINY, *where).code == 0
@@ -238,7 +240,7 @@ def saved(checkpoints: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in checkpoints.rglob("*.*") if path.is_file()}
 
 
-def test_texts_that_come_twice_are_told(gptx: Gptx) -> None:
+def test_train_reports_texts_given_twice(gptx: Gptx) -> None:
     quick = ("--dry-run", "--checkpoints", "twice", *TINY)
     told = gptx("train", "corpus.txt", "--split", "corpus.txt", *quick).err
     assert "note: corpus.txt trains and validates: its loss says nothing of new texts" in told
@@ -246,7 +248,7 @@ def test_texts_that_come_twice_are_told(gptx: Gptx) -> None:
     assert "twice" not in gptx("train", "corpus.txt", "--split", "held-out.txt", *quick).err
 
 
-def test_of_several_ranks_one_answers_and_complains(
+def test_only_the_first_rank_prints_results_and_errors(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -257,7 +259,7 @@ def test_of_several_ranks_one_answers_and_complains(
         assert (wrong.code, "No such option" in wrong.err) == (2, speaks)
 
 
-def test_repeats_bring_a_recipe_that_the_users_options_override(
+def test_options_override_the_recipe_of_repeats(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurement = Measurement(seconds_per_step=0.01, seconds_per_character=1e-5, memory=10**8)
@@ -290,7 +292,7 @@ def test_repeats_bring_a_recipe_that_the_users_options_override(
     assert "recipe" not in " ".join(gptx("train", "corpus.txt", *TINY, "--dry-run").err.split())
 
 
-def test_a_run_on_repeats_repeats_from_its_own_config(gptx: Gptx, home: Path) -> None:
+def test_config_of_a_run_on_repeats_repeats_it(gptx: Gptx, home: Path) -> None:
     small = ("--n-embd", "16", "--batch-size", "2", "--steps", "2", "--block-size", "16")
     first = gptx("train", "repeats", *small, "--checkpoints", "first")
     assert first.code == 0, first.err
@@ -307,7 +309,7 @@ def test_a_run_on_repeats_repeats_from_its_own_config(gptx: Gptx, home: Path) ->
     assert (home / "again-repeats" / model).read_bytes() == (home / "first" / model).read_bytes()
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_trained_again(
+def test_run_killed_before_its_first_checkpoint_can_be_trained_again(
     gptx: Gptx, home: Path
 ) -> None:
     left = home / "checkpoints" / "killed"
@@ -325,7 +327,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_trained_again(
     shutil.rmtree(left)
 
 
-def test_a_dry_run_tells_its_plan_to_programs(gptx: Gptx) -> None:
+def test_dry_run_json_contains_the_plan(gptx: Gptx) -> None:
     answer = gptx("train", "corpus.txt", *TINY, "--dry-run", "--json", "--checkpoints", "none")
     assert answer.code == 0, answer.err
     record = json.loads(answer.out)

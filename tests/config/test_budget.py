@@ -1,4 +1,4 @@
-"""A run with a time budget ends in time whatever the machine does, with its schedule at its end."""
+"""A run with a time budget ends in time and finishes its schedule at any speed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ends(
     budget: Budget = BUDGET,
     config: TrainConfig = CONFIG,
 ) -> tuple[float, TrainConfig]:
-    """(seconds, options at the end) of a run whose machine is slower by a factor of the time."""
+    """(seconds, options at the end) of a run on a machine whose speed changes with time."""
     elapsed, step = 0.0, 0
     config = budget.replan(config, step, elapsed)
     while step < config.steps:
@@ -53,7 +53,7 @@ def ends(
         lambda now: 1 + now / 60,
     ],
 )
-def test_a_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float]) -> None:
+def test_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float]) -> None:
     seconds, config = ends(slower)
     assert seconds == pytest.approx(SECONDS, rel=0.1)
     assert progress(config, config.steps) == 1
@@ -68,29 +68,29 @@ def test_a_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float])
     st.floats(0, 0.9),
     st.sampled_from([0, 25, 200]),
 )
-def test_a_run_ends_in_time_whenever_the_speed_changes(
+def test_run_ends_in_time_if_the_speed_changes(
     before: float, after: float, share: float, interval: int
 ) -> None:
     """Within a tenth for a change by a factor of up to four, within a fifth up to ten: a late
-    change of that size (3 to 0.3 after 78 % of the time) leaves too little time to answer it."""
+    change of that size (3 to 0.3 after 78 % of the time) leaves too little time to adapt."""
     config = TrainConfig(steps=1080, step_plan="0:1080", eval_interval=interval)
     seconds, _ = ends(lambda now: before if now < share * SECONDS else after, BUDGET, config)
     sudden = max(before, after) > 2 or min(before, after) < 0.5
     assert seconds == pytest.approx(SECONDS, rel=0.2 if sudden else 0.1)
 
 
-def test_a_run_whose_machine_does_as_planned_keeps_its_plan() -> None:
+def test_constant_speed_keeps_the_planned_steps() -> None:
     assert ends(lambda now: 1.0)[1].horizons == ((0, 1080),)
     assert ends(lambda now: 1.005)[1].horizons == ((0, 1080),)
 
 
-def test_no_more_steps_than_the_corpus_bears() -> None:
+def test_faster_machine_gets_no_more_steps_than_the_corpus_allows() -> None:
     budget = Budget(seconds=SECONDS, per_step=0.1, evaluating=0.4, saving=0.6, most_steps=1100)
     seconds, config = ends(lambda now: 1 / 3, budget)
     assert (config.steps, seconds < SECONDS / 2) == (1100, True)
 
 
-def test_a_run_whose_time_is_over_still_brings_its_learning_rate_down() -> None:
+def test_learning_rate_still_falls_to_its_end_after_the_time_is_over() -> None:
     config = TrainConfig(steps=1000, step_plan="0:1000")
     late = BUDGET.replan(config, 500, 130.0)
     assert (late.steps, late.step_plan) == (505, "0:1000 500:505")

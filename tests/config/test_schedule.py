@@ -1,4 +1,4 @@
-"""Where a run stands, when it evaluates, and how a change of its steps changes both."""
+"""Progress and evaluations of a run, also after a change of its number of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 400)), max_size=6)
 
 
 def changed(config: TrainConfig, changes: list[tuple[float, int]]) -> TrainConfig:
-    """The run, replanned at these shares of its way so that so many steps follow."""
+    """The run, replanned at these shares of its steps; each time so many steps follow."""
     at = 0
     for share, more in changes:
         at += int(share * (config.steps - 1 - at))
@@ -34,7 +34,7 @@ def test_progress_is_piecewise_linear() -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 300), CHANGES, st.sampled_from([0, 20, 1000]))
-def test_progress_never_falls_and_ends_at_one(
+def test_schedule_progress_never_falls_and_ends_at_one(
     steps: int, changes: list[tuple[float, int]], since: int
 ) -> None:
     config = changed(TrainConfig(steps=steps), changes)
@@ -58,7 +58,7 @@ def test_a_new_plan_does_not_change_the_past(steps: int, changes: list[tuple[flo
 @settings(deadline=None)
 @given(st.integers(1, 300), CHANGES, st.integers(1, 12), st.sampled_from([0, 0, 7, 1000]))
 @example(52, [(1.0, 55), (1.0, 57), (1.0, 59), (1.0, 104)], 1, 0)  # planned again at the last step
-def test_evaluations_are_as_many_as_announced(
+def test_number_of_evaluations_equals_the_announced_number(
     steps: int, changes: list[tuple[float, int]], evaluations: int, interval: int
 ) -> None:
     options = TrainConfig(steps=steps, evaluations=evaluations, eval_interval=interval)
@@ -70,7 +70,7 @@ def test_evaluations_are_as_many_as_announced(
         assert evaluations_left(config, step) == sum(each > step for each in due)
 
 
-def test_ten_evaluations_are_a_tenth_of_the_run_apart() -> None:
+def test_ten_evaluations_are_evenly_spaced() -> None:
     config = TrainConfig(steps=2000)
     assert [step for step in range(2001) if is_due(config, step)] == [*range(200, 2001, 200)]
     config = TrainConfig(steps=20, eval_interval=7)
@@ -80,12 +80,12 @@ def test_ten_evaluations_are_a_tenth_of_the_run_apart() -> None:
 @pytest.mark.parametrize(
     "plan", ["x", "0:5", "0:2000 5", "3:2000", "0:9 9:2000 9:2000", "0:9 10:2000 5:2000", "0:3 4:4"]
 )
-def test_what_is_no_plan_of_steps_is_refused(plan: str) -> None:
+def test_invalid_step_plan_is_refused(plan: str) -> None:
     with pytest.raises(ConfigError, match=r"^step_plan: "):
         TrainConfig(step_plan=plan)
 
 
-def test_a_part_is_whole_windows_or_less_than_one() -> None:
+def test_evaluated_part_is_whole_windows_or_less_than_one() -> None:
     assert [characters_read(1000, 64, most) for most in (0, 1000, 2000, 999, 130, 64, 63, 1)] == [
         *(1000, 1000, 1000, 960, 128, 64, 63, 1)
     ]

@@ -1,4 +1,4 @@
-"""What a step sees: windows of the text, the same each time, each once in an epoch."""
+"""Batches: windows of the text, repeatable, each once in an epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpt.corpus.batches import batch, philox, shuffled
 
 @settings(deadline=None, max_examples=50)
 @given(st.data(), st.integers(0, 2**63 - 1), st.integers(0, 10**9), st.integers(1, 30))
-def test_a_batch_is_windows_of_the_text_and_the_same_one_each_time(
+def test_batch_consists_of_windows_of_the_text_and_is_repeatable(
     data: st.DataObject, seed: int, step: int, block_size: int
 ) -> None:
     ids = np.arange(data.draw(st.integers(block_size + 1, 60)), dtype="u1")
@@ -33,7 +33,7 @@ def test_a_batch_is_windows_of_the_text_and_the_same_one_each_time(
     assert np.array_equal(longer[:5], inputs)  # a sequence does not depend on the others
 
 
-def test_every_window_is_reachable_and_one_is_enough() -> None:
+def test_every_window_can_be_drawn_and_one_window_is_enough() -> None:
     starts = {int(row[0]) for step in range(40) for row in batch(np.arange(10), 0, step, 8, 4)[0]}
     assert starts == {0, 1, 2, 3, 4, 5}
     assert batch(np.arange(5), 7, 0, 2, 4)[1].tolist() == [[1, 2, 3, 4]] * 2
@@ -42,7 +42,7 @@ def test_every_window_is_reachable_and_one_is_enough() -> None:
 @pytest.mark.parametrize("listed", [0, 2**20])
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**63 - 1), st.integers(1, 9), st.integers(1, 20), st.integers(0, 200))
-def test_an_epoch_has_each_window_once(
+def test_epoch_contains_each_window_once(
     listed: int, seed: int, batch_size: int, block_size: int, spare: int
 ) -> None:
     with mock.patch.object(module, "LISTED", listed):
@@ -68,7 +68,7 @@ def _check_epochs(seed: int, batch_size: int, block_size: int, spare: int) -> No
 
 
 @pytest.mark.parametrize("count", [*range(1, 40), 64, 1000, 4097])
-def test_a_shuffle_has_each_number_once(count: int) -> None:
+def test_shuffle_is_a_permutation(count: int) -> None:
     orders = {tuple(shuffled(np.arange(count), count, [k, 2, 3, 4]).tolist()) for k in range(9)}
     assert all(sorted(order) == list(range(count)) for order in orders)
     assert len(orders) > 1 or count < 3
@@ -80,14 +80,14 @@ def test_a_shuffle_has_each_number_once(count: int) -> None:
             assert abs(np.corrcoef(steps[:-1], steps[1:])[0, 1] + 0.5) < 5 / count**0.5
 
 
-def test_a_shuffle_of_a_terabyte_needs_no_list() -> None:
+def test_shuffle_of_a_terabyte_needs_no_list_in_memory() -> None:
     numbers = np.array([0, 1, 10**12 - 1])
     places = shuffled(numbers, 10**12, [5, 6, 7, 8])
     assert ((places >= 0) & (places < 10**12)).all()
     assert len(set(places.tolist())) == 3
 
 
-def test_epochs_begin_elsewhere_and_go_in_another_order() -> None:
+def test_epochs_differ_in_offset_and_order() -> None:
     epochs = [batch(np.arange(1000), 1, step, 12, 80, "epochs")[0][:, 0] for step in range(0, 5)]
     assert len({int(starts.min()) for starts in epochs}) > 1
     assert len({tuple(np.argsort(starts).tolist()) for starts in epochs}) > 1
@@ -95,11 +95,11 @@ def test_epochs_begin_elsewhere_and_go_in_another_order() -> None:
     assert text.tolist() == [list(range(8))] * 2
 
 
-def test_the_order_of_batches_never_changes() -> None:
+def test_batches_equal_the_recorded_ones() -> None:
     starts = [batch(np.arange(1000), 1337, step, 6, 8)[0][:, 0].tolist() for step in (0, 1)]
     assert starts == [[585, 883, 142, 5, 54, 699], [762, 581, 190, 880, 344, 602]]
 
 
-def test_seeds_steps_and_purposes_have_streams_of_their_own() -> None:
+def test_each_seed_step_and_purpose_has_its_own_random_stream() -> None:
     keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2**63 - 1, 2**40, 1)]
     assert len({int(philox(*key).random_raw()) for key in keys}) == len(keys)

@@ -1,4 +1,4 @@
-"""Vocabularies: sorted, counted; rare characters become one that the text has not, and are told."""
+"""Vocabularies: sorted, counted; rare characters are replaced and reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def counted(text: str, val: str = "") -> Counts:
-    """(2, code points) how often each character comes in two texts, the second one validating."""
+    """(2, code points) counts of each character in a training and a validation text."""
     pieces = [
         Piece(n, Source(Path(), ""), 0, len(each.encode()), each.encode())
         for n, each in enumerate((text, val))
@@ -31,7 +31,7 @@ def counted(text: str, val: str = "") -> Counts:
 
 
 def meaning(found: Numbering, text: str) -> str:
-    """What is left of a text after its characters were looked up."""
+    """The text after rare characters are replaced."""
     assert found.table.dtype == found.vocabulary.dtype
     return found.vocabulary.decode(found.table[[ord(each) for each in text]])
 
@@ -75,7 +75,7 @@ def test_characters_that_only_validate_are_rejected_or_folded(text: str, val: st
 
 @settings(deadline=None, max_examples=100)
 @given(st.text("abcé", min_size=1), st.text("abcéd", min_size=1))
-def test_a_known_vocabulary_is_taken_if_it_has_all_and_says_what_is_folded(
+def test_known_vocabulary_is_used_if_complete_and_lists_replaced_characters(
     before: str, text: str
 ) -> None:
     first = build_vocabulary(counted(before), None, 2)
@@ -89,13 +89,13 @@ def test_a_known_vocabulary_is_taken_if_it_has_all_and_says_what_is_folded(
     assert build_vocabulary(made, known, 2).folded == first.folded
 
 
-def test_a_known_vocabulary_without_the_replacement_keeps_what_has_become_rare() -> None:
+def test_known_vocabulary_without_replacement_keeps_rare_characters() -> None:
     known = build_vocabulary(counted("aabbcc"), None, 2).vocabulary
     found = build_vocabulary(counted("aab"), known, 2)
     assert (found.vocabulary, found.folded) == (known, {})
 
 
-def test_without_folding_a_known_vocabulary_must_have_all() -> None:
+def test_known_vocabulary_must_contain_every_character_without_min_count() -> None:
     known = Vocabulary("abc")
     assert build_vocabulary(counted("ab"), known).vocabulary == known
     assert build_vocabulary(counted("abd"), known).vocabulary == Vocabulary("abd")

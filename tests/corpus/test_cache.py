@@ -1,4 +1,4 @@
-"""The cache of encoded texts: what is believed unread, and what is not."""
+"""The cache of encoded texts: what is used without reading it again."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LONG_AGO = 10**18  # nanoseconds
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every text is a large one."""
+    """Every text counts as large."""
     monkeypatch.setattr(cache, "TRUSTED_FROM", 1)
 
 
 def flip(path: Path, keep_time: bool) -> None:
-    """Changes a byte, and perhaps hides that."""
+    """Changes a byte; keep_time: without changing the file's time."""
     before = path.stat()
     data = path.read_bytes()
     with open(path, "r+b") as file:
@@ -47,7 +47,7 @@ def flip(path: Path, keep_time: bool) -> None:
 
 
 def old(path: Path) -> Source:
-    """A source that nobody has changed for long."""
+    """A source that has not changed for a long time."""
     os.utime(path, ns=(LONG_AGO, LONG_AGO))
     return Source(path, path.name)
 
@@ -78,7 +78,7 @@ def test_large_ids_are_not_checked_while_their_stamp_is_unchanged(
     assert reopen(corpus.identity, tmp_path / "data") is None
 
 
-def test_a_cache_that_was_copied_is_checked_once(large: None, tmp_path: Path) -> None:
+def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     shutil.copytree(tmp_path / "data", tmp_path / "copy", copy_function=shutil.copy)
     (record,) = (tmp_path / "copy").glob("*.json")
@@ -90,7 +90,7 @@ def test_a_cache_that_was_copied_is_checked_once(large: None, tmp_path: Path) ->
     assert {**after, "stamp": 0} == {**before, "stamp": 0}
 
 
-def test_a_large_text_that_has_not_changed_is_not_read_again(
+def test_unchanged_large_text_is_not_read_again(
     large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
@@ -130,7 +130,7 @@ def test_an_invalid_record_is_ignored(large: None, tmp_path: Path) -> None:
         assert corpus.vocabulary.decode(corpus.ids) == TEXT
 
 
-def test_a_large_text_is_known_by_its_own_vocabulary_and_by_that_of_a_run(
+def test_large_text_is_recognised_with_its_own_vocabulary_and_a_runs(
     large: None, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
@@ -150,7 +150,7 @@ def test_a_large_text_is_known_by_its_own_vocabulary_and_by_that_of_a_run(
         {"min_count": 100, "replacement": "_"},
     ],
 )
-def test_another_way_to_make_it_is_another_corpus(
+def test_other_encoding_options_give_another_corpus(
     large: None, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     sources = []
@@ -169,7 +169,7 @@ def test_another_way_to_make_it_is_another_corpus(
         assert (opened.identity, opened.vocabulary) == (corpus.identity, corpus.vocabulary)
 
 
-def test_a_text_that_is_small_or_has_just_changed_is_always_read(
+def test_small_or_recently_changed_text_is_always_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
@@ -201,7 +201,7 @@ def test_a_text_that_changes_while_it_is_read_is_read_again(
     assert "known_by" not in json.loads(record.read_bytes())
 
 
-def test_a_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> None:
+def test_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> None:
     corpus = corpus_of(TEXT, tmp_path, "sha256")
     path = ids_path(tmp_path / "data", corpus.identity, TrainConfig())
     digest = hashlib.sha256(corpus.vocabulary.characters.encode() + path.read_bytes())
@@ -223,9 +223,7 @@ def test_a_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_pages_of_a_large_file_are_given_back_and_can_be_read_again(
-    large: None, tmp_path: Path
-) -> None:
+def test_released_pages_of_a_large_file_can_be_read_again(large: None, tmp_path: Path) -> None:
     def pages() -> int:
         (line,) = re.findall(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())
         return int(line) * 1024

@@ -1,4 +1,4 @@
-"""Corpora: any UTF-8 text becomes exactly its ids, once; splits and batches lie inside it."""
+"""Corpora: any UTF-8 text is encoded exactly and once, and split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def encoded(folder: Path, *contents: bytes) -> Corpus:
 
 
 def text_of(corpus: Corpus) -> str:
-    """The text that a corpus holds."""
+    """The text of a corpus."""
     return corpus.vocabulary.decode(corpus.ids)
 
 
@@ -63,7 +63,7 @@ def test_any_text_is_read_exactly_in_chunks_of_any_size(
 @example(before="", junk="😀".encode()[:3], after="", chunk=4)
 @example(before="aaaa", junk=b"\xc0\x80", after="é", chunk=5)
 @example(before="", junk=b"\xff", after="", chunk=7)
-def test_invalid_utf8_is_found_at_its_byte_wherever_the_chunks_end(
+def test_invalid_utf8_is_reported_with_its_byte_at_any_chunk_boundary(
     tmp_path_factory: pytest.TempPathFactory, before: str, junk: bytes, after: str, chunk: int
 ) -> None:
     content = b"A text: " + before.encode() + junk + after.encode()
@@ -119,7 +119,7 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
         encoded(tmp_path, *contents)
 
 
-def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unreadable_text(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(TextError, match=r"^cannot read corpus here: "):
             encode([Source(path, "here")], tmp_path / "data")
@@ -146,9 +146,7 @@ def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
         ([b"", b"a", b"\n", b"b"], "a\n\nb"),
     ],
 )
-def test_texts_follow_each_other_on_a_new_line(
-    tmp_path: Path, contents: list[bytes], text: str
-) -> None:
+def test_texts_are_joined_with_a_newline(tmp_path: Path, contents: list[bytes], text: str) -> None:
     corpus = encoded(tmp_path, *contents)
     assert text_of(corpus) == text
     assert corpus.identity.digest == encoded(tmp_path / "joined", text.encode()).identity.digest
@@ -170,7 +168,7 @@ def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     every=st.integers(2, 4),
     chunk=CHUNKS,
 )
-def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
+def test_every_nth_text_or_block_validates_and_no_text_is_lost(
     tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
 ) -> None:
     whole = "".join(
@@ -207,7 +205,7 @@ def test_every_nth_text_or_block_validates_and_all_of_the_text_is_there(
     assert opened.ids.tolist() == corpus.ids.tolist()
 
 
-def test_another_text_validates_whole(tmp_path: Path) -> None:
+def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
     sources = []
     for name, text in (("a", TEXT), ("b", "the cat."), ("c", "the cat.\n")):
         (tmp_path / name).write_text(text)
@@ -229,7 +227,7 @@ def test_another_text_validates_whole(tmp_path: Path) -> None:
         assert opened.identity == each.identity
 
 
-def test_the_same_text_cut_elsewhere_is_in_another_order(tmp_path: Path) -> None:
+def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
     config, made = TrainConfig(split="every:2", separator=""), []
     for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
         (tmp_path / cuts[0]).mkdir()
@@ -245,7 +243,7 @@ def test_the_same_text_cut_elsewhere_is_in_another_order(tmp_path: Path) -> None
         assert text_of(opened) == text_of(each)
 
 
-def test_blocks_that_are_short_beside_a_context_are_refused(tmp_path: Path) -> None:
+def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     source = Source(tmp_path / "text", "text")
     corpus = encode([source], tmp_path / "data", None, TrainConfig(split="every:4"))
@@ -342,7 +340,7 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["flipped", "torn", "longer", "empty", "gone"])
 @pytest.mark.parametrize("part", ["ids", "json"])
-def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -> None:
+def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> None:
     identity = corpus_of(TEXT, tmp_path).identity
     (path,) = (tmp_path / "data").glob(f"*.{part}")
     spoil(path, how)
@@ -354,7 +352,7 @@ def test_a_damaged_encoding_is_made_again(tmp_path: Path, part: str, how: str) -
     assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
 
 
-def test_an_edited_text_is_another_corpus_and_the_first_one_stays(tmp_path: Path) -> None:
+def test_edited_text_is_a_new_corpus_and_the_old_encoding_stays(tmp_path: Path) -> None:
     first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
     assert first.identity.digest != second.identity.digest
     opened = reopen(first.identity, tmp_path / "data")
@@ -363,7 +361,7 @@ def test_an_edited_text_is_another_corpus_and_the_first_one_stays(tmp_path: Path
 
 
 @pytest.mark.parametrize("characters", [20, 21, 29, 1_115_394])
-def test_the_text_is_split_as_nanogpt_splits_it(characters: int) -> None:
+def test_split_equals_nanogpts_split(characters: int) -> None:
     ids = np.arange(characters)
     corpus = Corpus(ids, Vocabulary("ab"), CorpusId("", characters, ()))
     train, val = corpus.split(0.1, block_size=1)
@@ -372,7 +370,7 @@ def test_the_text_is_split_as_nanogpt_splits_it(characters: int) -> None:
 
 
 @pytest.mark.parametrize(("fraction", "short"), [(0.25, "validation"), (0.75, "training")])
-def test_both_splits_hold_a_window_or_the_error_names_the_block_size_that_fits(
+def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
     tmp_path: Path, fraction: float, short: str
 ) -> None:
     corpus = corpus_of("abcd" * 9, tmp_path)  # the shorter split has 9 characters
@@ -384,7 +382,7 @@ def test_both_splits_hold_a_window_or_the_error_names_the_block_size_that_fits(
 
 
 @pytest.mark.parametrize("text", ["a", "ab", "abc" * 3])
-def test_a_text_too_short_for_any_block_size_says_so(tmp_path: Path, text: str) -> None:
+def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(TextError, match="even --block-size 1 needs two characters in each split"):
         corpus_of(text, tmp_path).split(0.1, block_size=1)
 
@@ -394,14 +392,14 @@ def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -
     assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
 
 
-def test_a_cache_with_another_vocabulary_is_made_again(tmp_path: Path) -> None:
+def test_cache_with_another_vocabulary_is_replaced(tmp_path: Path) -> None:
     corpus = corpus_of("abc" * 9, tmp_path)
     record = next((tmp_path / "data").glob("*.json"))
     record.write_text(record.read_text().replace('"abc"', '"abd"'))
     assert reopen(corpus.identity, tmp_path / "data") is None
 
 
-def test_an_empty_text_between_two_adds_no_line(tmp_path: Path) -> None:
+def test_empty_text_between_two_adds_no_separator(tmp_path: Path) -> None:
     sources = []
     for name, text in (("a", "one"), ("b", ""), ("c", "two")):
         (tmp_path / name).write_text(text)

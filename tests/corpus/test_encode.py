@@ -1,4 +1,4 @@
-"""Ids on the disk: exactly the text's, in the order of its division; what a failure leaves."""
+"""Ids on disk: exact, in the order of the split; failures leave no file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
     st.sampled_from([0, 2, 3]),
     st.integers(4, 9),
 )
-def test_ids_lie_in_the_order_of_the_division_and_each_part_has_its_checksum(
+def test_ids_are_stored_split_by_split_each_with_a_checksum(
     tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
 ) -> None:
     folder, whole = tmp_path_factory.mktemp("ids"), "".join(contents)
@@ -70,7 +70,7 @@ def test_ids_lie_in_the_order_of_the_division_and_each_part_has_its_checksum(
 
 @pytest.mark.parametrize(("text", "size"), [("abc" * 50, 1), (MANY, 2), ("a" + MORE + "a", 4)])
 @pytest.mark.parametrize("chunk", [50, 2**18])
-def test_ids_are_as_wide_as_the_characters_ask_for(
+def test_ids_take_one_byte_up_to_256_characters_and_two_above(
     tmp_path: Path, text: str, size: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(texts, "CHUNK", chunk if size < 4 else 2**18)
@@ -80,19 +80,19 @@ def test_ids_are_as_wide_as_the_characters_ask_for(
     assert corpus.vocabulary.decode(corpus.ids) == whole
 
 
-def test_many_short_texts_are_encoded_in_their_order(tmp_path: Path) -> None:
+def test_many_short_texts_are_encoded_in_order(tmp_path: Path) -> None:
     contents = [f"text {number}\n" for number in range(300)]
     corpus = encode(sources_of(tmp_path, contents), tmp_path / "data")
     assert corpus.vocabulary.decode(corpus.ids) == "".join(contents)
 
 
-def test_a_disk_that_cannot_take_the_ids_is_a_storage_error(tmp_path: Path) -> None:
+def test_disk_error_while_encoding_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(StorageError, match=r"^cannot write .*data: File exists$"):
         encode(sources_of(tmp_path, ["a" * 99]), tmp_path / "data")
 
 
-def test_a_full_disk_is_a_storage_error_and_nothing_is_left(
+def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

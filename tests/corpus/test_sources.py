@@ -1,4 +1,4 @@
-"""Which texts are meant: files, folders, a pipe, a known name, or nothing; and what is not one."""
+"""Sources of texts: files, folders, a pipe, a known name, or none; and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def found(*names: str, data: Path = Path("data")) -> list[tuple[str, str]]:
     return [(source.path.as_posix(), source.name) for source in find_sources(names, data, PIPE)]
 
 
-def test_files_keep_their_order_and_folders_are_sorted_without_what_is_hidden(texts: Path) -> None:
+def test_files_keep_their_order_and_folders_are_sorted_without_hidden_files(texts: Path) -> None:
     folder = ["texts/a.MD", "texts/b.txt", "texts/deep/c.rst", "texts/deep/d.text"]
     names = ["texts/picture.png", *folder, "texts/b.txt"]
     expected = [(name, name) for name in names]
@@ -86,13 +86,13 @@ def test_an_impossible_name_is_refused_with_the_reason(
     assert len(str(refused.value)) < 250
 
 
-def test_a_copy_of_standard_input_is_deleted_when_another_text_is_missing(texts: Path) -> None:
+def test_copy_of_stdin_is_deleted_if_another_text_is_missing(texts: Path) -> None:
     with pytest.raises(TextError, match=r"nope\.txt"):
         find_sources(["-", "nope.txt"], Path("data"), io.BytesIO(b"text"))
     assert not list(Path("data").iterdir())
 
 
-def test_a_copy_of_standard_input_that_breaks_off_is_deleted(texts: Path) -> None:
+def test_interrupted_copy_of_stdin_is_deleted(texts: Path) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             if self.tell():
@@ -104,15 +104,13 @@ def test_a_copy_of_standard_input_that_breaks_off_is_deleted(texts: Path) -> Non
     assert not list(Path("data").iterdir())
 
 
-def test_pipes_in_a_folder_are_left_out_and_not_waited_for(texts: Path) -> None:
+def test_pipes_in_a_folder_are_skipped(texts: Path) -> None:
     before = found("texts")
     os.mkfifo("texts/waits.txt")
     assert found("texts") == before
 
 
-def test_a_folder_that_cannot_be_listed_is_named(
-    texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_names_an_unreadable_folder(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.scandir
 
     def refusing(path: str) -> object:
@@ -125,7 +123,7 @@ def test_a_folder_that_cannot_be_listed_is_named(
         find_sources(["texts"], Path("data"), PIPE)
 
 
-def test_a_folder_that_is_named_may_itself_be_hidden(texts: Path) -> None:
+def test_hidden_folder_is_read_if_named(texts: Path) -> None:
     assert found("texts/.git") == [("texts/.git/e.txt", "texts/.git/e.txt")]
 
 
@@ -148,7 +146,7 @@ def test_a_text_that_cannot_be_found_is_named(texts: Path, name: str, message: s
     assert not (texts / "data").exists()
 
 
-def test_a_pipe_is_copied_to_a_file_and_the_copy_discarded(tmp_path: Path) -> None:
+def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path) -> None:
     data, content = tmp_path / "data", b"\xef\xbb\xbfany \x00 bytes" * 99_999
     (source,) = found_sources = find_sources(["-"], data, io.BytesIO(content))
     assert (source.name, source.path.read_bytes()) == ("-", content)
@@ -156,13 +154,13 @@ def test_a_pipe_is_copied_to_a_file_and_the_copy_discarded(tmp_path: Path) -> No
     assert list(data.iterdir()) == []
 
 
-def test_only_the_copy_of_a_pipe_is_discarded(tmp_path: Path) -> None:
+def test_only_the_copy_of_a_pipe_is_deleted(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     sources.discard_spooled([Source(tmp_path / "mine.txt", "mine.txt")])
     assert (tmp_path / "mine.txt").exists()
 
 
-def test_without_a_corpus_there_is_the_one_that_python_carries(tmp_path: Path) -> None:
+def test_default_corpus_is_the_python_language_reference(tmp_path: Path) -> None:
     for content in (None, "damaged"):
         if content:
             (tmp_path / f"{EMBEDDED}.txt").write_text(content)
@@ -176,7 +174,7 @@ def test_without_a_corpus_there_is_the_one_that_python_carries(tmp_path: Path) -
 
 @pytest.mark.parametrize("error", [URLError("no network"), TimeoutError("timed out")])
 @pytest.mark.parametrize("before", [None, b"half a download"])
-def test_a_known_corpus_that_cannot_be_fetched_says_what_to_do(
+def test_failed_download_of_a_known_corpus_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, before: bytes | None
 ) -> None:
     known = KNOWN["shakespeare"]
@@ -196,7 +194,7 @@ def test_a_known_corpus_that_cannot_be_fetched_says_what_to_do(
         assert part in str(caught.value)
 
 
-def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
+def test_known_corpus_is_downloaded_once_and_a_file_of_that_name_takes_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched = []
@@ -219,7 +217,7 @@ def test_a_known_corpus_is_fetched_once_and_a_file_of_its_name_goes_first(
 def test_a_download_must_have_the_known_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a server on this machine, by the real download."""
+    """Uses the real download, from a server on this machine."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "tiny").write_bytes(b"abc")
@@ -243,7 +241,7 @@ def test_a_download_must_have_the_known_digest(
     assert Path("data/tiny.txt").read_bytes() == b"abc"
 
 
-def test_repeats_are_the_same_bytes_everywhere_and_need_no_network(
+def test_repeats_has_the_same_bytes_everywhere_without_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_download", None)
@@ -257,7 +255,7 @@ def test_repeats_are_the_same_bytes_everywhere_and_need_no_network(
     assert Path("data/repeats.txt").read_bytes() == written
 
 
-def test_each_line_repeats_one_word_of_different_letters_of_any_length() -> None:
+def test_each_line_of_repeats_repeats_one_word_of_different_letters() -> None:
     lines = repeats().decode().splitlines()
     lengths, spaced = [], 0
     for line in lines:
@@ -274,7 +272,7 @@ def test_each_line_repeats_one_word_of_different_letters_of_any_length() -> None
     assert 0.45 < spaced / len(lines) < 0.55
 
 
-def test_a_recipe_belongs_to_the_known_name_and_not_to_a_file_of_that_name(
+def test_recipe_applies_to_the_known_name_not_to_a_file_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -288,7 +286,7 @@ def test_a_recipe_belongs_to_the_known_name_and_not_to_a_file_of_that_name(
 
 
 @pytest.mark.parametrize("names", [[], ["-"], ["shakespeare"], ["repeats"]])
-def test_a_data_folder_that_cannot_be_made_is_a_storage_error(
+def test_data_folder_that_cannot_be_created_is_a_storage_error(
     tmp_path: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -301,11 +299,11 @@ def test_a_data_folder_that_cannot_be_made_is_a_storage_error(
     ("corpus", "name"),
     [([], EMBEDDED), (["-"], "stdin"), (["books/war.txt", "b.txt"], "war"), (["books/"], "books")],
 )
-def test_a_run_is_called_after_its_corpus(corpus: list[str], name: str) -> None:
+def test_run_is_named_after_its_corpus(corpus: list[str], name: str) -> None:
     assert corpus_name(corpus) == name
 
 
-def test_nothing_below_a_hidden_folder_is_a_text(tmp_path: Path) -> None:
+def test_files_in_hidden_folders_are_skipped(tmp_path: Path) -> None:
     (tmp_path / ".git/hooks").mkdir(parents=True)
     (tmp_path / ".git/hooks/README.md").write_text("no")
     (tmp_path / "yes.md").write_text("yes")
@@ -313,14 +311,14 @@ def test_nothing_below_a_hidden_folder_is_a_text(tmp_path: Path) -> None:
     assert [source.path.name for source in found] == ["yes.md"]
 
 
-def test_a_users_file_is_never_deleted(tmp_path: Path) -> None:
+def test_user_files_are_never_deleted(tmp_path: Path) -> None:
     (tmp_path / ".spool-1.txt").write_text("mine")
     discard_spooled(find_sources([str(tmp_path / ".spool-1.txt")], tmp_path, io.BytesIO()))
     assert (tmp_path / ".spool-1.txt").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_named_pipe_is_spooled(tmp_path: Path) -> None:
+def test_named_pipe_is_copied_to_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))

@@ -1,4 +1,4 @@
-"""What validates: every character is used once, every N-th text or block, never one that trains."""
+"""Splits: every character is used once, to train or to validate."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_of_a_single_text_every_nth_block_validates(
     assert division.boundary == len(train)
 
 
-def test_blocks_are_long_but_there_are_ten_that_validate() -> None:
+def test_blocks_are_as_long_as_ten_validation_blocks_allow() -> None:
     assert divide((0, 10**9), 1, 10).block == 65_536
     assert divide((0, 10**12), 1, 10).block == 10**7
     shakespeare = divide((0, 1_115_394), 1, 10)

@@ -1,4 +1,4 @@
-"""Texts as one: whole characters wherever they are cut, a separator only where one is due."""
+"""Texts joined to one: whole characters at any chunk size, separators between texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
 
 
 def joined(contents: Sequence[str], separator: str) -> str:
-    """The texts that have something in them, separated as the option promises."""
+    """The texts that are not empty, with separators between them."""
     result, last = "", None
     for content in filter(None, contents):
         if last is not None and not last.endswith(separator):

@@ -1,4 +1,4 @@
-"""Lessons with one's own words and numbers: every check holds, whatever goes in."""
+"""Lessons with the user's words and numbers: every check passes for any input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ each_lesson = pytest.mark.parametrize("name", LESSONS)
 
 
 @each_lesson
-def test_the_lesson_as_it_is_told_passes_its_checks(name: str) -> None:
+def test_each_lesson_passes_its_checks(name: str) -> None:
     told = lesson(name)  # type: ignore[arg-type]
     assert told.failed == []
     assert sum(len(step.checks) for step in told.steps) >= 3
@@ -36,21 +36,21 @@ def test_the_lesson_as_it_is_told_passes_its_checks(name: str) -> None:
     ),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_any_numbers_pass_the_checks(name: str, rows: list[list[float]], seed: int) -> None:
+def test_checks_pass_for_any_embeddings(name: str, rows: list[list[float]], seed: int) -> None:
     told = lesson(name, material(name, rows=rows, seed=seed))  # type: ignore[arg-type]
     assert told.failed == []
 
 
 @each_lesson
 @pytest.mark.parametrize("words", [["a"], ["the", "cat", "the"], list("日本語"), ["👩", "é", "|"]])
-def test_any_words_are_the_rows_labels(name: str, words: list[str]) -> None:
+def test_any_words_become_row_labels(name: str, words: list[str]) -> None:
     told = lesson(name, material(name, words=words))  # type: ignore[arg-type]
     assert told.failed == []
     labelled = [table.rows for step in told.steps for table in step.tables if table.rows]
     assert tuple(words) in labelled
 
 
-def test_the_same_word_has_the_same_random_row_and_the_seed_another() -> None:
+def test_equal_words_have_equal_random_rows_and_another_seed_other_rows() -> None:
     first = material("simple", words=["the", "cat", "the"]).embeddings
     np.testing.assert_array_equal(first[0], first[2])
     assert (first[0] != first[1]).any()
@@ -60,7 +60,7 @@ def test_the_same_word_has_the_same_random_row_and_the_seed_another() -> None:
     assert (material("simple", words=["the"], seed=9).embeddings != first[0]).any()
 
 
-def test_a_seed_changes_what_is_random_and_nothing_else() -> None:
+def test_seed_changes_only_random_numbers() -> None:
     def value(name: str, table: str, seed: int | None) -> np.ndarray:  # type: ignore[type-arg]
         told = lesson(name, material(name, seed=seed))  # type: ignore[arg-type]
         return next(t.values for step in told.steps for t in step.tables if t.name == table)
@@ -77,7 +77,7 @@ def test_a_seed_changes_what_is_random_and_nothing_else() -> None:
     np.testing.assert_array_equal(value("simple", "weights", 5), value("simple", "weights", None))
 
 
-def test_a_future_that_takes_all_the_weight_is_told_not_divided_by() -> None:
+def test_weights_all_in_the_future_give_a_notice_instead_of_a_quotient() -> None:
     told = lesson("causal", material("causal", rows=[[53.0], [0.0]], seed=0))
     notices = [step.notice for step in told.steps if "nearly all in the future" in step.notice]
     assert notices
@@ -87,7 +87,7 @@ def test_a_future_that_takes_all_the_weight_is_told_not_divided_by() -> None:
 
 
 @each_lesson
-def test_random_rows_are_told_with_their_seed(name: str) -> None:
+def test_note_names_the_seed_of_random_rows(name: str) -> None:
     def note(**played_with: object) -> str:
         return lesson(name, material(name, **played_with)).note  # type: ignore[arg-type]
 
@@ -101,7 +101,7 @@ def test_random_rows_are_told_with_their_seed(name: str) -> None:
     ("words", "title"),
     [(["a"], "One word"), (["a", "b"], "2 characters"), (["a", "cat", "b", "c"], "4 words")],
 )
-def test_shiny_counts_ones_own_words(words: list[str], title: str) -> None:
+def test_title_of_shiny_counts_the_users_words(words: list[str], title: str) -> None:
     told = lesson("shiny", material("shiny", words=words))
     assert told.steps[0].title == title
     assert "Hello" not in told.about
@@ -109,7 +109,7 @@ def test_shiny_counts_ones_own_words(words: list[str], title: str) -> None:
     assert "Hello" in lesson("shiny").about
 
 
-def test_scores_whose_sum_is_0_are_not_divided_by_it() -> None:
+def test_scores_with_sum_0_give_a_notice_instead_of_a_quotient() -> None:
     for rows in ([[1.0], [2.0], [-3.0]], [[0.1], [0.2], [-0.3]], [[0.0]]):
         step = lesson("simple", material("simple", rows=rows)).steps[2]
         assert "sum is 0" in step.notice
@@ -119,13 +119,13 @@ def test_scores_whose_sum_is_0_are_not_divided_by_it() -> None:
     assert len(step.tables) == 1
 
 
-def test_a_mask_of_another_machine_is_a_remark_at_the_end() -> None:
+def test_last_step_of_dropout_mentions_other_machines_masks() -> None:
     *earlier, last = lesson("dropout").steps
     assert "MKL" in last.notice
     assert not any("MKL" in each.text + each.notice for each in earlier)
 
 
-def test_rows_without_words_are_counted() -> None:
+def test_rows_without_words_are_named_x1_x2() -> None:
     assert material("simple", rows=[[1.0], [2.0]]).words == ("x1", "x2")
 
 
@@ -139,14 +139,14 @@ def test_rows_without_words_are_counted() -> None:
         (None, [[LARGEST * 2]], "beyond ±1,000"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_words_and_numbers_are_refused(
     words: list[str] | None, rows: list[list[float]] | None, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         material("simple", words, rows)
 
 
-def test_a_table_wants_a_label_for_every_row_and_column() -> None:
+def test_table_with_too_few_labels_raises_an_error() -> None:
     values = np.zeros((2, 3))
     Table("fits", values, ("a", "b"), ("x", "y", "z"))
     with pytest.raises(ValueError, match="1 labels for 2"):
@@ -157,6 +157,6 @@ def test_a_table_wants_a_label_for_every_row_and_column() -> None:
         Table("deep", np.zeros((1, 1, 1, 1)))
 
 
-def test_the_second_word_asks_unless_there_is_one_alone() -> None:
+def test_query_is_the_second_word_or_the_only_one() -> None:
     assert Material(("a", "b"), np.zeros((2, 1))).query == 1
     assert Material(("a",), np.zeros((1, 1))).query == 0

@@ -1,4 +1,4 @@
-"""Numbers for words out of a file: what is read, and what is refused with its place."""
+"""Embeddings from a file: accepted formats, and errors with their place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpt.explain.embeddings import read_embeddings, words_of
         "1e0, 2\n3, -5e-1,\n",
     ],
 )
-def test_rows_without_words(text: str) -> None:
+def test_embeddings_without_words_are_read(text: str) -> None:
     assert read_embeddings(text, "f") == (None, [[1, 2], [3, -0.5]])
 
 
@@ -26,7 +26,7 @@ def test_rows_without_words(text: str) -> None:
     "text",
     ['{"fény": [1, 2], "日本": [3, 4]}', "fény 1 2\n日本 3 4", '"fény",1,2\n"日本",3,4'],
 )
-def test_rows_with_words(text: str) -> None:
+def test_embeddings_with_words_are_read(text: str) -> None:
     assert read_embeddings(text, "f") == (["fény", "日本"], [[1, 2], [3, 4]])
 
 
@@ -49,13 +49,13 @@ def test_rows_with_words(text: str) -> None:
         ("a 1\n2", "name every row or none"),
     ],
 )
-def test_other_files_are_refused(text: str, problem: str) -> None:
+def test_invalid_embeddings_are_refused_with_their_place(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=r"^embeddings f\.csv: ") as refused:
         read_embeddings(text, "f.csv")
     assert problem in str(refused.value)
 
 
-def test_words_are_parted_by_space_and_a_single_one_into_characters() -> None:
+def test_text_is_split_into_words_and_a_single_word_into_characters() -> None:
     assert words_of(" To be,\nor not ") == ["To", "be,", "or", "not"]
     assert words_of("日本語") == ["日", "本", "語"]
     assert words_of("a") == ["a"]

@@ -1,4 +1,4 @@
-"""Every table that the tutorials print comes out of the lessons, to its four digits."""
+"""Every table that the tutorials print is in the lessons, equal to four digits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table_of(name: str, table: str) -> Table:
 @pytest.mark.parametrize(
     "golden", [pytest.param(each, id=f"{each.cells} {each.table}") for each in GOLDENS]
 )
-def test_a_printed_table_comes_out(golden: Golden) -> None:
+def test_lesson_table_equals_the_tutorials_table(golden: Golden) -> None:
     values = table_of(golden.lesson, golden.table).values
     printed = np.array([float(word) for word in golden.printed.split()]).reshape(values.shape)
     assert np.array_equal(np.isneginf(values), np.isneginf(printed))
@@ -39,7 +39,7 @@ def test_a_printed_table_comes_out(golden: Golden) -> None:
     assert np.abs(values[finite] - printed[finite]).max() <= HALF_A_DIGIT
 
 
-def test_no_cell_that_prints_is_left_out() -> None:
+def test_every_tutorial_cell_with_output_has_a_golden() -> None:
     cells = [each.cells for each in GOLDENS] + [each[0] for each in (*SUMS, *SHAPES)]
     held = {tuple(cell.split(":")) for named in cells for cell in named.split()}
     printing = {(document, str(cell)) for document, them in PRINTING.items() for cell in them}
@@ -49,7 +49,7 @@ def test_no_cell_that_prints_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("lesson", "table"), [pytest.param(*each, id=f"{cells} {each[1]}") for cells, *each in SUMS]
 )
-def test_a_printed_sum_is_one(lesson: str, table: str) -> None:
+def test_lesson_table_sums_to_one_as_in_the_tutorial(lesson: str, table: str) -> None:
     assert table_of(lesson, table).values.sum() == pytest.approx(1, abs=1e-12)
 
 
@@ -57,11 +57,13 @@ def test_a_printed_sum_is_one(lesson: str, table: str) -> None:
     ("lesson", "table", "shape"),
     [pytest.param(*each, id=f"{cells} {each[1]}") for cells, *each in SHAPES],
 )
-def test_a_printed_shape_comes_out(lesson: str, table: str, shape: tuple[int, ...]) -> None:
+def test_lesson_table_has_the_tutorials_shape(
+    lesson: str, table: str, shape: tuple[int, ...]
+) -> None:
     assert table_of(lesson, table).values.shape == shape
 
 
-def test_004_46_the_size_of_gpt_2() -> None:
+def test_004_46_attention_of_gpt_2_has_the_tutorials_size() -> None:
     import torch
 
     with torch.device("meta"):
@@ -70,7 +72,7 @@ def test_004_46_the_size_of_gpt_2() -> None:
     assert f"{parameters:,} numbers" in played("multi-head").steps[-1].text
 
 
-def test_002_shiny_has_two_results_and_both_are_told() -> None:
+def test_002_shiny_shows_the_exact_and_the_printed_result() -> None:
     exact = table_of("shiny", "context of “shiny”").values
     assert [f"{each:.4f}" for each in exact] == ["0.3990", "0.3854", "0.8610"]
     both = table_of("shiny", "exact, printed, difference").values
@@ -84,7 +86,7 @@ def test_002_shiny_has_two_results_and_both_are_told() -> None:
     assert "0.3990, 0.3854, 0.8610" in told
 
 
-def test_000_both_mistakes_are_shown_and_mended() -> None:
+def test_000_both_mistakes_are_shown_and_repaired() -> None:
     steps = {step.title: step for step in played("mistakes").steps}
     spread = steps["Slip 1: the scale"].tables[0].values
     np.testing.assert_allclose(spread, [8**0.5, 1, 0.5], rtol=0.02)
@@ -105,7 +107,7 @@ def heads_by_hand(
     weights: np.ndarray,  # type: ignore[type-arg]
     heads: int,
 ) -> np.ndarray:  # type: ignore[type-arg]
-    """(T, C) and (3, H·D, C) -> (T, H·D), as a reader of the page would work it out."""
+    """(T, C) and (3, H·D, C) -> (T, H·D), computed from the numbers on the page."""
     contexts, (T, size) = [], (len(x), weights.shape[1] // heads)
     for head in range(heads):
         q, k, v = (x @ each[head * size : (head + 1) * size].T for each in weights)
@@ -114,7 +116,7 @@ def heads_by_hand(
     return np.concatenate(contexts, axis=-1)
 
 
-def test_every_output_of_multi_head_follows_from_tables_that_are_shown() -> None:
+def test_outputs_of_multi_head_follow_from_the_tables_shown() -> None:
     def shown(*names: str) -> np.ndarray:  # type: ignore[type-arg]
         return np.stack([table_of("multi-head", name).values for name in names])
 
@@ -133,7 +135,7 @@ def test_every_output_of_multi_head_follows_from_tables_that_are_shown() -> None
 
 
 @pytest.mark.parametrize("golden", GOLDENS[:1])
-def test_the_comparison_sees_a_wrong_digit(golden: Golden) -> None:
+def test_golden_comparison_detects_a_wrong_digit(golden: Golden) -> None:
     wrong = Golden(golden.cells, golden.lesson, golden.table, golden.printed.replace("89", "88"))
     with pytest.raises(AssertionError):
-        test_a_printed_table_comes_out(wrong)
+        test_lesson_table_equals_the_tutorials_table(wrong)

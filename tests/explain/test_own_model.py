@@ -1,4 +1,4 @@
-"""A walk through a model: every number follows from the named weights, and a wrong one is found."""
+"""The lesson `mine`: every number follows from the named weights, and checks find wrong ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def walked(reader: Reader, layer: int = 0, head: int = 0, text: str = TEXT) -> L
 
 
 def tables_of(lesson: Lesson) -> dict[str, Table]:
-    """By their names, of which none comes twice."""
+    """The tables by name; fails if a name occurs twice."""
     tables = [table for step in lesson.steps for table in step.tables]
     named = {table.name: table for table in tables}
     assert len(named) == len(tables)
@@ -54,7 +54,7 @@ def tables_of(lesson: Lesson) -> dict[str, Table]:
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("position", get_args(Position))
-def test_every_stage_follows_in_every_model(
+def test_checks_of_mine_pass_for_every_kind_of_model(
     position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
 ) -> None:
     for more in ({"ngram": 3}, {"bias": True}, {"tied": True}, {"bias": True, "ngram": 2}):
@@ -64,11 +64,11 @@ def test_every_stage_follows_in_every_model(
 
 
 @pytest.mark.parametrize("activation", get_args(Activation))
-def test_every_activation_follows(activation: str) -> None:
+def test_checks_of_mine_pass_for_every_activation(activation: str) -> None:
     assert walked(small(activation=activation, n_layer=1, n_head=1)).failed == []
 
 
-def test_numbers_are_those_of_the_rows_that_are_named() -> None:
+def test_tables_equal_the_products_with_the_named_weights() -> None:
     reader = small(position="learned", norm="layer")
     tables = tables_of(walked(reader, layer=1, head=1))
     for name in "qkv":
@@ -86,14 +86,14 @@ def test_numbers_are_those_of_the_rows_that_are_named() -> None:
     np.testing.assert_allclose(by_head.values, expected, rtol=0, atol=1e-4)
 
 
-def test_the_heads_parts_of_the_projection_make_it_whole() -> None:
+def test_projections_of_the_heads_sum_to_the_whole_projection() -> None:
     reader = small()
     parts = [tables_of(walked(reader, 0, head))[f"of it by head {head}"] for head in (0, 1)]
     whole = tables_of(walked(reader))["proj"].values
     np.testing.assert_allclose(sum(each.values for each in parts), whole, rtol=0, atol=1e-5)
 
 
-def test_the_last_step_is_the_models_answer() -> None:
+def test_last_step_shows_the_models_probabilities() -> None:
     reader = small(ngram=2)
     tables, attention = tables_of(walked(reader)), attention_of(reader)
     logits = reader.logits(reader.forward(attention.ids[None]))[0, -1]
@@ -122,7 +122,7 @@ def test_the_last_step_is_the_models_answer() -> None:
     ],
 )
 @pytest.mark.parametrize("wrong", [0.1, np.nan])
-def test_a_wrong_stage_is_found(stage: str, check: str, wrong: float) -> None:
+def test_check_fails_for_a_changed_stage(stage: str, check: str, wrong: float) -> None:
     reader = small()
     attention = attention_of(reader)
     first = attention.layers[0]
@@ -132,7 +132,7 @@ def test_a_wrong_stage_is_found(stage: str, check: str, wrong: float) -> None:
     assert check in walk(reader, tampered, LETTERS, 0, 0).failed
 
 
-def test_a_future_that_is_seen_is_found() -> None:
+def test_check_fails_if_the_mask_lets_the_future_through() -> None:
     reader = small(n_layer=1)
     attention = attention_of(reader)
     masked = attention.layers[0].masked.copy()
@@ -141,7 +141,7 @@ def test_a_future_that_is_seen_is_found() -> None:
     assert "masked" in walk(reader, seen, LETTERS, 0, 0).failed
 
 
-def test_rows_of_n_grams_are_worked_out_so_that_they_can_be_repeated() -> None:
+def test_written_steps_of_n_gram_rows_evaluate_to_the_rows() -> None:
     reader = small(ngram=3, ngram_rows=500)  # 10² codes fit, 10³ do not
     lesson = walked(reader)
     found = tables_of(lesson)["rows of n-grams"].values
@@ -157,14 +157,14 @@ def test_rows_of_n_grams_are_worked_out_so_that_they_can_be_repeated() -> None:
     assert walked(reader, text="b").failed == []
 
 
-def test_a_wrong_row_of_an_n_gram_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_fails_for_a_wrong_n_gram_row(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = small(ngram=3)
     monkeypatch.setattr("gpt.heads.exact_functions.HASH", 999)
     monkeypatch.setattr("gpt.heads.exact_functions.MODULUS", 997)
     assert "rows of n-grams" in walked(reader, text="i" * 9).failed
 
 
-def test_a_later_layer_begins_with_what_the_earlier_ones_made() -> None:
+def test_later_layer_starts_from_the_output_of_earlier_ones() -> None:
     reader = small()
     titles = [step.title for step in walked(reader, layer=1).steps]
     assert "Earlier layers" in titles
@@ -175,7 +175,7 @@ def test_a_later_layer_begins_with_what_the_earlier_ones_made() -> None:
     )
 
 
-def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
+def test_unknown_layer_or_head_and_too_long_a_text_are_refused() -> None:
     reader = small()
     with pytest.raises(ConfigError, match=r"^layer: 2 is not in 0 … 1"):
         walked(reader, layer=2)
@@ -193,7 +193,7 @@ def test_a_layer_or_head_that_there_is_not_and_too_long_a_text() -> None:
     assert walked(reader, text="a").failed == []
 
 
-def test_a_trained_model_explains_itself(tiny: Checkpoint) -> None:
+def test_trained_model_passes_the_checks_of_mine(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     lesson = trained.explain("the cat", layer=1, head=1)
     assert lesson.name == "mine"

@@ -45,7 +45,7 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
 def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation) -> None:
-    """Zero: the head's columns of W_O are zero. Mean: and what they said on average is a bias."""
+    """Zero: the head's columns of W_O are zero. Mean: their average contribution is a bias, too."""
     trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])

@@ -45,7 +45,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 class Damaged(Reader):
-    """A reader that spoils one number of one stage of one layer."""
+    """A reader that changes one number of one stage of one layer."""
 
     def __init__(self, sound: TrainedGPT, layer: int, stage: str, damage: Damage) -> None:
         super().__init__(sound.config, sound.stored.tensors)
@@ -76,7 +76,7 @@ def failed(reader: Reader, trained: TrainedGPT) -> set[str]:
 
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
-def test_a_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
+def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attention(text)
     assert [check.name for check in attention.checks] == [
         *(SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT),
@@ -118,7 +118,7 @@ def test_each_check_detects_damage_to_its_stage(
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("stage", [field.name for field in fields(Stages)])
 @pytest.mark.filterwarnings("ignore")
-def test_a_nan_anywhere_fails_a_check(trained: TrainedGPT, layer: int, stage: str) -> None:
+def test_nan_in_any_stage_fails_a_check(trained: TrainedGPT, layer: int, stage: str) -> None:
     shape = getattr(trained.attention("the cat").layers[0], stage).shape
     place = (0, 2, 1) if len(shape) == 3 else (2, 1)
     assert failed(Damaged(trained, layer, stage, at(place, float("nan"))), trained)
@@ -201,7 +201,7 @@ def test_a_failed_probe_is_among_the_checks(trained: TrainedGPT, error: float) -
     assert [check.name for check in found if not check.passed] == [PROBE]
 
 
-def test_a_check_passes_up_to_its_bound_and_never_with_nan() -> None:
+def test_check_passes_up_to_its_bound_and_fails_for_nan() -> None:
     errors = (0.0, 0.5, 0.51, float("nan"))
     assert [Check("", error, 0.5).passed for error in errors] == [True, True, False, False]
 
@@ -214,7 +214,7 @@ def test_a_float64_model_is_checked_to_1e_12(trained: TrainedGPT) -> None:
     assert {check.name: check.bound for check in attention.checks}[WEIGHTS] <= 1e-12
 
 
-def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
+def test_zero_queries_give_uniform_weights(trained: TrainedGPT) -> None:
     tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
     tensors["blocks.1.attention.qkv.weight"][: trained.config.n_embd] = 0
     reader = Reader(trained.config, tensors)
@@ -226,7 +226,7 @@ def test_queries_of_zero_attend_evenly(trained: TrainedGPT) -> None:
 
 
 def test_a_head_built_to_attend_one_back_attends_one_back() -> None:
-    """Position t is the unit vector t, and stays one through the norm but for its length.
+    """Position t is the unit vector t; the norm changes only its length.
 
     The query of t asks for unit t − 1; the key of t offers unit t.
     """
@@ -252,7 +252,7 @@ def test_a_head_built_to_attend_one_back_attends_one_back() -> None:
     assert all(check.passed for check in attention.checks)
 
 
-def test_a_stage_of_a_head_of_the_mean_and_of_the_layer(trained: TrainedGPT) -> None:
+def test_stage_returns_a_head_the_mean_or_the_layer(trained: TrainedGPT) -> None:
     attention = trained.attention("the cat")
     stages = attention.layers[1]
     assert np.array_equal(attention.stage("scores", 1, 0), stages.scores[0])
@@ -266,9 +266,7 @@ STAGES = [field.name for field in fields(Stages)]
 
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("name", STAGES)
-def test_every_stage_belongs_to_a_head_or_to_the_whole_layer(
-    trained: TrainedGPT, name: Any, layer: int
-) -> None:
+def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, layer: int) -> None:
     attention = trained.attention("the cat")
     values = getattr(attention.layers[layer], name)
     of_heads = name not in LAYER_STAGES
@@ -314,7 +312,7 @@ def test_a_truncated_text_gives_the_map_of_its_end(trained: TrainedGPT) -> None:
     assert trained.attention("the€ cat", unknown="skip").text == "the cat"
 
 
-def test_rollout_is_the_product_of_half_mean_and_half_identity(trained: TrainedGPT) -> None:
+def test_rollout_is_the_product_of_half_mean_plus_half_identity(trained: TrainedGPT) -> None:
     attention = trained.attention("the cat sat")
     product = np.eye(11)
     for layer, stages in enumerate(attention.layers):

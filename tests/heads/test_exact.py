@@ -29,7 +29,7 @@ def exact_of(**options: object) -> Exact:
     return Exact(Reader(config, tensors))
 
 
-def test_norms_have_their_known_values() -> None:
+def test_norms_have_known_values() -> None:
     x = np.array([[3.0, -1.0]])
     np.testing.assert_allclose(unit(x), x / math.sqrt(5), rtol=1e-5)
     np.testing.assert_allclose(exact_of(norm="rms").norm(x, "norm")[0], x / math.sqrt(5), rtol=1e-5)
@@ -40,13 +40,13 @@ def test_norms_have_their_known_values() -> None:
     assert exact_of(norm="rms").gains("norm") == ""
 
 
-def test_a_linear_layer_has_a_bias_or_not() -> None:
+def test_linear_layer_works_with_and_without_bias() -> None:
     x, none, name = np.array([[3.0, -1.0]]), np.zeros((1, 1)), "blocks.0.attention.proj"
     assert exact_of().linear(x, none, name)[0].tolist() == [[4.0, 4.0]]
     assert exact_of(bias=True).linear(x, none, name)[0].tolist() == [[6.0, 6.0]]
 
 
-def test_positions_turn_by_their_number() -> None:
+def test_rotation_angle_is_proportional_to_the_position() -> None:
     x = np.array([[1.0, 0.0, 1.0, 0.0]] * 4)
     first, second = (math.cos(3), math.sin(3)), (math.cos(3 / 100), math.sin(3 / 100))
     assert turned(x)[3].tolist() == pytest.approx([*first, *second])
@@ -123,7 +123,7 @@ def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attenti
     np.testing.assert_allclose(exact.weights, read["weights"][0], rtol=0, atol=1e-12)
 
 
-def test_a_layer_alone_and_from_captured_stages_is_the_same() -> None:
+def test_layer_from_captured_stages_equals_the_layer_alone() -> None:
     _, reader = both(bias=True, norm="layer")
     exact, stream = Exact(reader), reader.stages(np.arange(8))[0].stream
     alone = Layer(exact, 0, stream)
@@ -135,7 +135,7 @@ def test_a_layer_alone_and_from_captured_stages_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("rows", [40, 100, 2000])
-def test_rows_of_n_grams_are_the_readers(rows: int) -> None:
+def test_exact_n_gram_rows_equal_the_readers(rows: int) -> None:
     config = ModelConfig(vocab_size=9, n_embd=8, n_head=2, ngram=5, ngram_rows=rows)
     ids = np.random.default_rng(3).integers(9, size=40).astype(np.uint8)
     for length in (1, 2, 40):

@@ -41,7 +41,7 @@ def by_name(measures: list[Measure]) -> dict[str, Measure]:
 
 
 def completions(ids: list[int]) -> list[tuple[int, int]]:
-    """(i, j + 1) for each i whose character came before, last at j < i − 1."""
+    """(i, j + 1) for each i whose character occurred before, last at j < i − 1."""
     found = []
     for i, character in enumerate(ids):
         earlier = [j for j in range(i) if ids[j] == character]
@@ -114,7 +114,7 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
     even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
 
     def expected(weights: list[Array]) -> list[float]:
-        """Of each text: the mean weight of all texts at the distances that induction asks for."""
+        """For each text: the mean weight of all texts at its induction distances."""
         at: dict[int, list[float]] = {}
         for matrix in weights:
             for i in range(len(matrix)):
@@ -163,7 +163,7 @@ def test_heads_built_by_hand_have_known_values(reader: Reader) -> None:
             assert each.values[EVEN] == pytest.approx(each.uniform, abs=1e-6), each.name
 
 
-def test_the_head_that_completes_text_is_found_and_doubled_characters_do_not_count(
+def test_induction_is_found_in_text_and_doubled_characters_do_not_count(
     reader: Reader,
 ) -> None:
     texts = [map_of(reader, np.random.default_rng(n).integers(0, 6, SIZE)) for n in range(8)]
@@ -178,7 +178,7 @@ def test_the_head_that_completes_text_is_found_and_doubled_characters_do_not_cou
     assert (doubled.windows, math.isnan(doubled.values[INDUCTION])) == (0, True)
 
 
-def test_the_synthetic_measure_finds_the_induction_head_and_only_it(reader: Reader) -> None:
+def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None:
     found = induction(reader)
     assert found is not None
     assert found.windows >= 32
@@ -207,7 +207,7 @@ def test_the_synthetic_measure_and_its_error_combine_the_periods() -> None:
     assert found.errors[PREVIOUS] < 0.01  # the spread between periods alone would give 0.08
 
 
-def test_a_context_too_short_for_repetition_has_no_induction(tiny: Checkpoint) -> None:
+def test_short_context_has_no_synthetic_induction(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     assert induction(trained.reader) is not None
     short = hand_built()
@@ -215,7 +215,7 @@ def test_a_context_too_short_for_repetition_has_no_induction(tiny: Checkpoint) -
     assert induction(short) is None
 
 
-def test_heads_are_named_after_what_they_do(reader: Reader) -> None:
+def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
     synthetic = induction(reader)
     assert synthetic is not None
     random = np.random.default_rng(0)
@@ -234,7 +234,7 @@ def named(reader: Reader, texts: list[AttentionMap]) -> list[list[str]]:
     return kinds([*measure(reader, texts), *([synthetic] if synthetic else [])])
 
 
-def test_a_head_that_completes_its_text_is_named_though_the_synthetic_measure_misses_it() -> None:
+def test_induction_in_text_alone_names_a_head() -> None:
     reader = hand_built(completed=3)
     random = np.random.default_rng(0)
     texts = [map_of(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
@@ -263,7 +263,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     assert kinds([synthetic])[0][0] == ""
 
 
-def test_a_head_that_completes_any_character_is_named_by_either_measure(reader: Reader) -> None:
+def test_either_induction_measure_names_a_head(reader: Reader) -> None:
     synthetic = induction(reader)
     assert synthetic is not None
     assert kinds([synthetic])[1][0] == "induction"

@@ -33,7 +33,7 @@ def removed_by(found: Following, name: str) -> set[int]:
     return set(np.flatnonzero(found.removed == SHAPING.index(name)).tolist())
 
 
-def test_each_removed_character_names_its_filter(trained: TrainedGPT) -> None:
+def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) -> None:
     options = {"temperature": 2.0, "top_k": 9, "top_p": 0.8, "min_p": 0.95}
     found = trained.following("the c", **options)
     drawn = probabilities(logits_of(trained, "the c"), SampleConfig(**options))[0]
@@ -49,7 +49,7 @@ def test_each_removed_character_names_its_filter(trained: TrainedGPT) -> None:
     assert kept | by_mass | by_share == set(order[:9].tolist())
 
 
-def test_typical_sampling_is_named_where_it_removes_the_likeliest(trained: TrainedGPT) -> None:
+def test_likeliest_character_removed_by_typical_p_names_it(trained: TrainedGPT) -> None:
     found = trained.following("the c", temperature=1.0, typical_p=0.05)
     assert removed_by(found, "typical_p") == set(np.flatnonzero(found.filtered == 0).tolist())
     assert found.removed[found.expected.argmax()] == SHAPING.index("typical_p")
@@ -82,7 +82,7 @@ def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> N
     assert np.array_equal(trained.following("").expected, trained.following("\n").expected)
 
 
-def test_the_last_depth_is_the_models_own_prediction(tiny: Checkpoint) -> None:
+def test_last_depth_of_the_lens_is_the_models_prediction(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     attention = trained.attention("the cat sat")
     lens = logit_lens(trained.reader, attention, most=5)
@@ -93,7 +93,7 @@ def test_the_last_depth_is_the_models_own_prediction(tiny: Checkpoint) -> None:
     np.testing.assert_allclose(lens.probabilities[-1], -np.sort(-chances)[:, :5], atol=1e-6)
 
 
-def test_other_depths_are_the_stream_so_far_through_the_output(tiny: Checkpoint) -> None:
+def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     tensors, ids = trained.stored.tensors, trained.vocabulary.encode("a cat")
     lens = logit_lens(trained.reader, trained.attention("a cat"), most=3)

@@ -81,7 +81,7 @@ LARGE = [("6 x 384", kind, 10.0, n, n > 1) for kind in ("default", "classic") fo
 
 
 @pytest.mark.parametrize(("size", "kind", "sharper", "larger", "rounded"), [*CASES, *LARGE])
-def test_a_healthy_model_saves_opens_and_passes(
+def test_healthy_model_is_saved_opened_and_passes_its_checks(
     tmp_path: Path, size: str, kind: str, sharper: float, larger: float, rounded: bool
 ) -> None:
     model = weights(size, kind, sharper, larger, rounded)
@@ -117,7 +117,7 @@ def test_one_changed_weight_is_detected_even_with_sharp_attention(size: str) -> 
         assert not check.passed, name
 
 
-def test_an_older_probe_of_float32_opens_too_and_damage_does_not() -> None:
+def test_float32_probe_of_older_releases_opens_and_detects_damage() -> None:
     model = weights("6 x 384", "classic", 10.0, 1.0, False)
     reader, new = Reader(model.config, tensors_of(model)), probe_of(model, LETTERS.encode(TEXT))
     with torch.no_grad():

@@ -66,7 +66,7 @@ def test_normalised_queries_and_keys_have_unit_rms(kind: str) -> None:
 
 
 @both
-def test_dropout_drops_weights_and_output_while_training_only(kind: str) -> None:
+def test_dropout_applies_to_weights_and_output_only_while_training(kind: str) -> None:
     x, still = torch.ones(500, 1, 4), attention_of(kind)
     attention = attention_of(kind, dropout=0.5, attention_dropout=0.5)
     torch.manual_seed(1)
@@ -113,7 +113,7 @@ def test_both_attentions_compute_the_same_on_a_memory() -> None:
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_a_position_adds_to_the_stream_or_turns_or_adds_to_scores(position: Position) -> None:
+def test_each_position_kind_embeds_rotates_or_biases(position: Position) -> None:
     config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, position=position)
     module, x = POSITIONS[position](config), torch.ones(1, 8, 4)
     for parameter in module.parameters():
@@ -135,9 +135,7 @@ def test_a_position_adds_to_the_stream_or_turns_or_adds_to_scores(position: Posi
         (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
     ],
 )
-def test_the_slopes_of_alibi_are_those_of_the_paper_in_every_form(
-    heads: int, exponents: list[float]
-) -> None:
+def test_alibi_slopes_equal_the_papers_in_every_form(heads: int, exponents: list[float]) -> None:
     config = ModelConfig(vocab_size=2, block_size=8, n_head=heads, n_embd=heads, position="alibi")
     expected = -(2.0 ** -np.array(exponents))[:, None, None] * (
         np.arange(5)[:, None] - np.arange(5)
@@ -155,7 +153,7 @@ def test_the_slopes_of_alibi_are_those_of_the_paper_in_every_form(
 
 
 @both
-def test_a_bias_lowers_the_scaled_scores(kind: str) -> None:
+def test_alibi_bias_lowers_the_scaled_scores(kind: str) -> None:
     x = torch.tensor([[[1.0, 2.0, 0.5, -1.0], [3.0, -1.0, 2.0, 1.0]]])
     bias = torch.tensor([[[0.0, 9.0], [2.0, 0.0]], [[0.0, 9.0], [-1.0, 0.0]]])  # (H, T, T)
     y = attention_of(kind, qk_norm=False)(x, unturned, bias)[0].tolist()
@@ -166,7 +164,7 @@ def test_a_bias_lowers_the_scaled_scores(kind: str) -> None:
     assert y[1][2] == pytest.approx(second * 0.5 + (1 - second) * 2, abs=1e-6)
 
 
-def test_a_rotary_score_depends_on_the_distance_alone() -> None:
+def test_rotary_score_depends_only_on_the_distance() -> None:
     config = ModelConfig(vocab_size=2, block_size=32, n_head=1, n_embd=6)
     q, k = torch.randn(2, 6, generator=torch.Generator().manual_seed(3))
     rotary = POSITIONS["rotary"](config)
@@ -177,7 +175,7 @@ def test_a_rotary_score_depends_on_the_distance_alone() -> None:
     assert (scores[:, 0] - scores[0, 0]).abs()[1:].min() > 1e-3
 
 
-def test_sinusoids_are_those_of_the_paper() -> None:
+def test_sinusoidal_positions_equal_the_papers() -> None:
     config = ModelConfig(vocab_size=2, block_size=4, n_head=1, n_embd=4, position="sinusoidal")
     sinusoidal = POSITIONS["sinusoidal"](config)
     row = sinusoidal.embed(torch.zeros(1, 4, 4), EVERY)[0, 3].tolist()
@@ -186,7 +184,7 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_in_numpy_are_torchs(name: str) -> None:
+def test_numpy_activations_equal_torchs(name: str) -> None:
     x = np.random.default_rng(1).permutation(np.linspace(-8, 8, 162))
     expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
     for room in (None, np.full_like(x, np.nan)):
@@ -209,6 +207,6 @@ def test_activations_have_their_known_values() -> None:
         np.testing.assert_allclose(activation(x.copy(), None), expected[name], rtol=0, atol=1e-15)
 
 
-def test_silu_of_numbers_far_from_0_neither_overflows_nor_warns() -> None:
+def test_silu_of_large_numbers_neither_overflows_nor_warns() -> None:
     x = np.array([-1e4, 1e4, -90.0, 3.0, 3.0, 3.0], dtype=np.float32)
     np.testing.assert_allclose(read_layers.ACTIVATIONS["swiglu"](x, None), [0, 3e4, 0], atol=1e-4)

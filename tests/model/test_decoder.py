@@ -58,7 +58,7 @@ def test_text_equals_numpys_also_beyond_the_context(
     assert model.generate("the cat", **options) == trained.generate("the cat", **options)
 
 
-def test_it_decodes_without_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
+def test_decoder_uses_no_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
     stored, ids = tiny.model(), np.arange(4)[None]
     dropping = replace(stored, config=replace(stored.config, dropout=0.9))
     logits = TorchDecoder(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
@@ -108,18 +108,18 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPING if name != "temperature"])
-def test_both_sides_have_every_filter(name: str) -> None:
+def test_torch_and_numpy_have_the_same_filters(name: str) -> None:
     assert name in numpys_filters, f"{name} is missing in FILTERS of gpt/reading/sampler.py"
     assert name in drawing.FILTERS, f"{name} is missing in FILTERS of gpt/model/sampler.py"
     assert name in VALUES, f"{name} is not compared between numpy and torch"
 
 
-def test_both_sides_apply_the_filters_in_the_same_order() -> None:
+def test_torch_and_numpy_apply_filters_in_the_same_order() -> None:
     assert list(drawing.FILTERS) == list(numpys_filters)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_drawing_in_torch_is_drawing_in_numpy(options: dict[str, Any]) -> None:
+def test_torch_draws_the_same_characters_as_numpy(options: dict[str, Any]) -> None:
     random, config = np.random.default_rng(3), SampleConfig(**options)
     logits = np.round(3 * random.normal(size=(500, 12))) / 2  # with ties
     uniforms = random.random(500)
@@ -134,7 +134,7 @@ def test_a_nucleus_of_exactly_mass_p_is_full() -> None:
     assert drawing.draw(even, uniforms, config).tolist() == [0, 0, 1, 1]
 
 
-def test_drawing_ahead_is_drawing_one_after_the_other(
+def test_drawing_ahead_equals_drawing_one_by_one(
     decoder: TorchDecoder, trained: TrainedGPT
 ) -> None:
     uniforms, ids = np.random.default_rng(5).random((9, 3)), np.array([[1, 2], [3, 4], [5, 6]])
@@ -192,7 +192,7 @@ def test_a_device_with_wrong_logits_writes_nothing(
     assert ("logits differ" if change == "rounded" else "logits are not finite") in line
 
 
-def test_logits_that_are_not_finite_end_a_drawing(decoder: TorchDecoder) -> None:
+def test_non_finite_logits_raise_an_error_while_drawing(decoder: TorchDecoder) -> None:
     decoder.start(np.array([[1, 2]]))
     with torch.no_grad():
         decoder._model.token_embedding.weight.fill_(float("nan"))

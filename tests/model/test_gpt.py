@@ -52,7 +52,7 @@ def shaped(position: str, norm: str, activation: str, flags: tuple[Any, ...]) ->
 
 
 def parameters_of(config: ModelConfig) -> dict[str, Tensor]:
-    """Numbers far from the mild start, so that every part of the model shows in the logits."""
+    """Random numbers much larger than initial weights, so that every part affects the logits."""
     random = torch.Generator().manual_seed(7)
     return {name: torch.randn(shape, generator=random) for name, shape in config.shapes().items()}
 
@@ -69,7 +69,7 @@ def ids_for(config: ModelConfig, batch: int = 3) -> Tensor:
 
 
 def gradients(model: GPT, ids: Tensor) -> dict[str, Tensor]:
-    """The loss's gradients in the checkpoint's layout: they take the parameters' place, packed."""
+    """The gradients of the loss in the checkpoint's layout."""
     F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -79,7 +79,9 @@ def gradients(model: GPT, ids: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
-def test_readable_fused_and_numpy_agree(position: str, norm: str, activation: str) -> None:
+def test_readable_fused_and_numpy_agree_in_float64(
+    position: str, norm: str, activation: str
+) -> None:
     for flags in FLAGS:
         config = shaped(position, norm, activation, flags)
         stored, ids = parameters_of(config), ids_for(config)
@@ -114,7 +116,7 @@ def test_they_also_agree_in_float32(position: str, norm: str, activation: str) -
 
 @pytest.mark.parametrize("flags", FLAGS)
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS[::3])
-def test_one_layout_serves_both_attentions(
+def test_both_attentions_share_one_checkpoint_layout(
     position: str, norm: str, activation: str, flags: tuple[Any, ...]
 ) -> None:
     config = shaped(position, norm, activation, flags)
@@ -134,7 +136,7 @@ def test_one_layout_serves_both_attentions(
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("changed", [0, 3, 7])
-def test_a_character_changes_nothing_before_it(position: str, changed: int) -> None:
+def test_character_does_not_change_earlier_logits(position: str, changed: int) -> None:
     config = shaped(position, "layer", "gelu", (False, True, True, 3))
     stored, before = parameters_of(config), ids_for(config, batch=1)
     after = before.clone()
@@ -154,13 +156,13 @@ def test_a_character_changes_nothing_before_it(position: str, changed: int) -> N
 
 
 @pytest.mark.parametrize(("device", "count"), [("cpu", 795_904), ("cuda", 10_646_784)])
-def test_nanogpt_recipes_have_nanogpts_parameter_counts(device: str, count: int) -> None:
+def test_nanogpt_presets_have_nanogpts_parameter_counts(device: str, count: int) -> None:
     recipe = only_fields(ModelConfig, preset("classic", device))
     assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
 
 
 @pytest.mark.parametrize("n_embd", [8, 24, 104, 384])
-def test_every_activation_has_about_as_many_parameters_and_operations(n_embd: int) -> None:
+def test_activations_have_similar_parameters_and_operations(n_embd: int) -> None:
     plain, *others = (
         ModelConfig(vocab_size=65, n_embd=n_embd, activation=name) for name in ACTIVATIONS
     )
@@ -186,7 +188,7 @@ def test_a_new_model_predicts_the_uniform_distribution(name: str) -> None:
     assert abs(loss.item() - math.log(65)) < 0.1
 
 
-def test_both_attentions_start_from_the_same_seeded_numbers() -> None:
+def test_both_attentions_have_the_same_initial_weights() -> None:
     config = shaped("learned", "layer", "gelu", (True, True, False, 3))
     models = {kind: GPT(ModelConfig(**{**vars(config), "attention": kind})) for kind in ATTENTION}
 
@@ -199,7 +201,7 @@ def test_both_attentions_start_from_the_same_seeded_numbers() -> None:
     assert not torch.equal(fused["lm_head.weight"], other["lm_head.weight"])
 
 
-def test_residual_projections_start_smaller() -> None:
+def test_residual_projections_have_smaller_initial_weights() -> None:
     config = ModelConfig(vocab_size=65, n_layer=8)
     model = GPT(config)
     initialise(model, 1)
@@ -218,7 +220,7 @@ def test_residual_projections_start_smaller() -> None:
         (choices.Attention, (ATTENTION,)),
     ],
 )
-def test_every_choice_of_an_option_is_built_and_no_other(
+def test_every_value_of_an_option_has_an_implementation(
     choice: Any, built_in: tuple[dict[str, Any], ...]
 ) -> None:
     assert all(set(get_args(choice)) == set(table) for table in built_in)

@@ -9,7 +9,7 @@ from gpt.model.layers import Dropout, ReluSquared
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.25, 0.5, 0.9, 0.999])
-def test_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
+def test_dropout_drops_a_share_of_p_and_keeps_the_mean(p: float) -> None:
     torch.manual_seed(1)
     x = torch.ones(401, 999)
     y = Dropout(p)(x)
@@ -40,7 +40,7 @@ def test_dropout_repeats_with_the_seed_and_is_off_while_evaluating() -> None:
     assert Dropout(0.0)(x) is x
 
 
-def test_relu_squared_has_its_own_gradient() -> None:
+def test_relu_squared_has_the_correct_gradient() -> None:
     x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
     assert torch.equal(ReluSquared.apply(x), torch.relu(x).square())
     assert torch.autograd.gradcheck(ReluSquared.apply, x)

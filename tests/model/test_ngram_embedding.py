@@ -24,7 +24,7 @@ def config_of(vocab_size: int, ngram: int, rows: int) -> ModelConfig:
 @pytest.mark.parametrize("vocab_size", [1, 2, 65, 3_000, LARGEST])
 @pytest.mark.parametrize("ngram", [2, 3, 5, 8])
 @pytest.mark.parametrize("rows", [1, 100, 2**14, 2**24])
-def test_numpy_finds_the_same_rows(vocab_size: int, ngram: int, rows: int) -> None:
+def test_numpy_n_gram_rows_equal_torchs(vocab_size: int, ngram: int, rows: int) -> None:
     config = config_of(vocab_size, ngram, rows)
     ids = np.random.default_rng(1).integers(vocab_size, size=(3, 12))
     module = NgramEmbedding.__new__(NgramEmbedding)  # without its table, which may be large
@@ -38,7 +38,7 @@ def test_numpy_finds_the_same_rows(vocab_size: int, ngram: int, rows: int) -> No
     assert (found < firsts[1:]).all()
 
 
-def test_every_ngram_has_its_own_row_where_they_fit() -> None:
+def test_n_grams_have_their_own_rows_if_all_fit() -> None:
     config = config_of(3, 3, 64)
     assert config.ngram_tables == (16, 64)
     texts = np.array(list(itertools.product(range(3), repeat=3)))
@@ -51,7 +51,7 @@ def test_every_ngram_has_its_own_row_where_they_fit() -> None:
     assert not {row for _, row in begun} & set(rows[:, 2, 1])
 
 
-def test_a_hash_spreads_evenly() -> None:
+def test_hash_of_n_grams_is_uniform() -> None:
     config = config_of(200, 4, 1_000)
     assert config.ngram_tables == (1_000,) * 3
     ids = np.random.default_rng(2).integers(200, size=(500, 64))
@@ -62,7 +62,7 @@ def test_a_hash_spreads_evenly() -> None:
         assert ((counts - expected) ** 2 / expected).sum() < 1_300 * (20 if order == 0 else 1)
 
 
-def test_an_embedding_is_the_sum_of_its_rows_and_the_gradient_is_sparse() -> None:
+def test_ngram_embedding_sums_its_rows_and_has_a_sparse_gradient() -> None:
     module = NgramEmbedding(config_of(5, 3, 300))
     torch.nn.init.normal_(module.weight)
     ids = torch.tensor([[0, 1, 2, 3], [4, 4, 4, 4]])
@@ -81,7 +81,7 @@ def test_an_embedding_is_the_sum_of_its_rows_and_the_gradient_is_sparse() -> Non
     torch.testing.assert_close(gradient.to_dense(), by_hand)
 
 
-def test_dropout_drops_whole_rows_one_order_at_a_time_and_keeps_the_mean() -> None:
+def test_ngram_dropout_drops_whole_rows_per_order_and_keeps_the_mean() -> None:
     config = replace(config_of(5, 3, 50), ngram_dropout=0.75)
     module = NgramEmbedding(config)
     pairs = config.ngram_tables[0]
@@ -110,6 +110,6 @@ def test_dropout_drops_whole_rows_one_order_at_a_time_and_keeps_the_mean() -> No
 @pytest.mark.parametrize(
     "wrong", [{"ngram": 0}, {"ngram": 9}, {"ngram_rows": 0}, {"ngram_dropout": 1.0}]
 )
-def test_impossible_tables_are_refused(wrong: dict[str, float]) -> None:
+def test_impossible_ngram_tables_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=rf"^{next(iter(wrong))}: "):
         ModelConfig(vocab_size=3, **wrong)  # type: ignore[arg-type]

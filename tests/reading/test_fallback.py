@@ -31,7 +31,7 @@ FAILURES = [
 
 @pytest.fixture(scope="module")
 def trained(tiny: Checkpoint) -> TrainedGPT:
-    """A model whose next character depends on all that it sees."""
+    """A model whose next character depends on its whole context."""
     stored, random = tiny.model(), np.random.default_rng(1)
     tensors = {
         name: random.normal(0, 0.5, array.shape).astype(np.float32) if array.ndim > 1 else array
@@ -44,7 +44,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 class Device:
-    """numpy in a device's place: it counts what it is asked, and may fail at one of them."""
+    """numpy in place of a device: counts calls, and may fail at one of them."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Device:
 
 
 def pieces(model: TrainedGPT, n: int = 1, **options: Any) -> list[list[str]]:
-    """What each step of a stream gains."""
+    """The characters that each step adds."""
     return list(model.stream("the cat", SampleConfig(length=45, n=n, **options)))
 
 
@@ -91,7 +91,7 @@ def on(trained: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("most_ahead", [0, 5])
-def test_a_device_that_fails_anywhere_changes_no_character(
+def test_device_failure_at_any_character_keeps_the_text(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture, n: int, most_ahead: int
 ) -> None:
     expected = pieces(trained, n)
@@ -114,7 +114,7 @@ def test_a_device_that_fails_anywhere_changes_no_character(
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_a_device_that_does_not_open_is_not_tried_again(
+def test_device_that_fails_to_open_is_not_tried_again(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     tries = []
@@ -130,7 +130,7 @@ def test_a_device_that_does_not_open_is_not_tried_again(
 
 
 class Wrong(Device):
-    """A device whose `where` answers with logits that are off by `by` in one stream's character."""
+    """A device whose method `where` returns logits with an error `by` in one stream."""
 
     where, by = "", 0.0
 
@@ -153,7 +153,7 @@ class Wrong(Device):
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("by", [3e-4, 5.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("where", ["start", "step"])
-def test_a_device_whose_logits_are_not_the_probes_writes_nothing(
+def test_device_that_fails_the_probe_is_not_used(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture, where: str, by: float, n: int
 ) -> None:
     device = Wrong(trained, most_ahead=5)
@@ -164,7 +164,7 @@ def test_a_device_whose_logits_are_not_the_probes_writes_nothing(
     assert "the GPU's logits differ from the checkpoint's by" in caplog.text
 
 
-def test_a_device_that_draws_other_characters_writes_nothing(
+def test_device_that_draws_other_characters_is_not_used(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = Wrong(trained, most_ahead=5)
@@ -196,7 +196,7 @@ def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
         assert device.asked == [f"start {streams}", *proof] * proven + [f"start {streams}"]
 
 
-def test_numpy_reads_no_more_than_the_first_characters_of_a_healthy_device(
+def test_numpy_checks_only_the_first_characters_of_a_healthy_device(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []

@@ -49,7 +49,7 @@ def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("ngram", [1, 4])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_cached_equals_uncached_at_every_length(
+def test_numpy_cached_equals_uncached_at_every_length(
     position: str, ngram: int, norm: str, dtype: npt.DTypeLike, tolerance: float
 ) -> None:
     options = {"position": position, "norm": norm, "ngram": ngram, "bias": True}
@@ -67,7 +67,9 @@ def test_cached_equals_uncached_at_every_length(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("options", [{"qk_norm": True}, {"tied": True}, {"bias": True}])
-def test_a_step_equals_the_whole_with_every_option(activation: str, options: Any) -> None:
+def test_decoding_step_equals_the_full_forward_with_every_option(
+    activation: str, options: Any
+) -> None:
     reader, ids = reader_of(activation=activation, norm="layer", **options), ids_of()
     whole = reader.logits(reader.forward(ids))
     decoder = CachedDecoder(reader)
@@ -99,13 +101,13 @@ def test_the_last_characters_are_embedded_as_in_the_whole_text(position: str, ne
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_the_order_of_characters_matters(position: str) -> None:
+def test_order_of_characters_changes_the_logits(position: str) -> None:
     reader = reader_of(position=position)
     one, other = (reader.forward(np.array([text]))[0, -1] for text in ([1, 2, 3], [2, 1, 3]))
     assert np.abs(one - other).max() > 1e-3
 
 
-def test_a_forward_is_a_pure_function_of_the_ids() -> None:
+def test_forward_is_a_pure_function_of_the_ids() -> None:
     reader, ids = reader_of(), ids_of()
     before = {name: reader.linear(name.removesuffix(".weight"))[0].copy() for name in WEIGHTS}
     first = reader.forward(ids)
@@ -118,13 +120,13 @@ def test_a_forward_is_a_pure_function_of_the_ids() -> None:
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
-def test_stages_are_of_one_text_and_a_batch_is_refused(batch: int) -> None:
+def test_stages_of_a_batch_are_refused(batch: int) -> None:
     with pytest.raises(ValueError, match=rf"expected one text, \(T,\), not \({batch}, {BLOCK}\)"):
         reader_of().stages(ids_of(batch))
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_the_stages_follow_from_one_another(position: str) -> None:
+def test_each_stage_follows_from_the_stage_before(position: str) -> None:
     reader = reader_of(qk_norm=False, position=position)
     bias = reader.position.bias(slice(0, BLOCK))
     for stages in reader.stages(ids_of(1)[0]):
@@ -138,7 +140,7 @@ def test_the_stages_follow_from_one_another(position: str) -> None:
         np.testing.assert_allclose(stages.concat, np.hstack(list(stages.context)), atol=0)
 
 
-def test_softmax_of_the_worked_example() -> None:
+def test_softmax_equals_the_worked_example() -> None:
     scores = INPUTS @ INPUTS.T
     expected = [
         [0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452],
@@ -151,7 +153,7 @@ def test_softmax_of_the_worked_example() -> None:
     np.testing.assert_allclose(softmax(scores), expected, rtol=0, atol=6e-5)
 
 
-def test_masking_before_the_softmax_is_renormalising_after_it() -> None:
+def test_masking_before_softmax_equals_renormalising_after() -> None:
     scores = INPUTS @ INPUTS.T
     masked = softmax(np.where(np.tri(6, dtype=bool), scores, -np.inf))
     kept = softmax(scores) * np.tri(6)
@@ -160,13 +162,13 @@ def test_masking_before_the_softmax_is_renormalising_after_it() -> None:
     assert np.array_equal(masked[0], [1, 0, 0, 0, 0, 0])
 
 
-def test_softmax_neither_overflows_nor_vanishes() -> None:
+def test_softmax_neither_overflows_nor_underflows() -> None:
     x = np.array([[1e4, 1e4, -1e4], [-1e4, -np.inf, -1e4]], dtype=np.float32)
     assert np.array_equal(softmax(x), [[0.5, 0.5, 0], [0.5, 0, 0.5]])
     assert softmax(x).dtype == np.float32
 
 
-def test_rms_norm_by_hand() -> None:
+def test_rms_norm_equals_the_formula() -> None:
     x = np.array([[3.0, 4.0], [0.0, 0.0]])
     expected = [[3 / np.sqrt(12.5 + 1e-5), 4 / np.sqrt(12.5 + 1e-5)], [0, 0]]
     np.testing.assert_allclose(rms_norm(x), expected, rtol=1e-15)

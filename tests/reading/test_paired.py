@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def coverage(values: Numbers, mean: float = 0.0) -> float:
-    """How often the interval of a row's mean holds the true one."""
+    """How often the interval of a row's mean contains the true mean."""
     error, freedom = mean_error(values)
     reach = np.array([quantile(each) for each in freedom.tolist()]) * error
     return float(np.mean(np.abs(values.mean(axis=1) - mean) <= reach))
@@ -34,22 +34,20 @@ def autoregressive(shape: tuple[int, int], lag1: float, heavy: bool = False) -> 
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("lag1", [0.0, 0.1, 0.42, 0.7])
 @pytest.mark.parametrize("length", [40, 300, 3000])
-def test_an_interval_covers_when_characters_depend_on_each_other(
-    length: int, lag1: float, heavy: bool
-) -> None:
+def test_interval_covers_for_correlated_characters(length: int, lag1: float, heavy: bool) -> None:
     assert 0.93 <= coverage(autoregressive((1500, length), lag1, heavy)) <= 0.97
 
 
 @pytest.mark.parametrize("lag1", [0.1, 0.42, 0.7])
-def test_an_interval_covers_when_windows_depend_on_each_other(lag1: float) -> None:
-    """Means of windows, taken for independent as before, cover in 93, 80 and 60 of 100."""
+def test_interval_covers_for_correlated_windows(lag1: float) -> None:
+    """The former estimate (independent windows) covers in 93, 80 and 60 of 100."""
     values = np.repeat(autoregressive((1500, 100), lag1), 16, axis=1)  # 100 windows of 16
     values += 2 * np.random.default_rng(12).normal(size=values.shape)
     assert 0.93 <= coverage(values) <= 0.97
 
 
 @pytest.mark.parametrize("strength", [0.0, 5.0, 50.0])
-def test_the_interval_of_one_half_holds_the_mean_of_the_other(strength: float) -> None:
+def test_interval_of_one_half_contains_the_mean_of_the_other(strength: float) -> None:
     """Slow waves as in a text of many scenes: power proportional to 1 / frequency, and noise."""
     random, length = np.random.default_rng(13), 1024
     waves = np.fft.rfft(random.normal(size=(800, 8 * length)))  # cut from a longer text
@@ -64,7 +62,7 @@ def test_the_interval_of_one_half_holds_the_mean_of_the_other(strength: float) -
     assert 0.93 <= np.mean(np.abs(means[::2] - means[1::2]) <= reach) <= 0.97
 
 
-def test_the_error_is_the_mean_square_of_the_slowest_waves() -> None:
+def test_error_is_the_mean_square_of_the_slowest_waves() -> None:
     random = np.random.default_rng(4)
     a, noise = random.random(1200), random.normal(size=1200)
     found = paired(a, a + 0.3 + noise)
@@ -98,7 +96,7 @@ def test_an_interval_exists_from_20_characters_on(length: int) -> None:
     assert not paired(a, a).sure
 
 
-def test_a_difference_is_sure_when_zero_lies_outside_its_interval() -> None:
+def test_difference_is_significant_if_zero_is_outside_the_interval() -> None:
     values: dict[str, Any] = {"first": 1.0, "freedom": 8, "characters": 1000}
     for second, error, sure in ((1.2, 0.05, True), (0.8, 0.05, True), (1.1, 0.05, False)):
         assert Paired(second=second, error=error, **values).sure is sure

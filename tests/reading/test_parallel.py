@@ -1,4 +1,4 @@
-"""Shares of streams on several cores write what one decoder writes."""
+"""Streams divided among cores equal those of one decoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reader() -> Reader:
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
 @pytest.mark.parametrize("streams", [1, 2 * SHARE - 1, 2 * SHARE, 3 * SHARE + 5])
-def test_the_streams_are_the_same_on_any_number_of_cores(
+def test_samples_are_the_same_on_any_number_of_cores(
     reader: Reader, cores: int, streams: int
 ) -> None:
     alone, many = CachedDecoder(reader), ParallelDecoder(reader)
@@ -40,7 +40,7 @@ def test_the_streams_are_the_same_on_any_number_of_cores(
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
 
 
-def test_a_sample_among_many_is_the_sample_alone(reader: Reader) -> None:
+def test_each_of_many_samples_equals_the_same_sample_alone(reader: Reader) -> None:
     decoder = ParallelDecoder(reader)
     decoder.__dict__["_cores"] = 2
     many = np.array(list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=20))))

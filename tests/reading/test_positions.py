@@ -31,7 +31,7 @@ def reader_of(**changes: object) -> Reader:
 
 
 @pytest.mark.parametrize("position", get_args(Position))
-def test_tables_and_caches_that_grow_give_the_same_numbers(
+def test_growing_tables_and_caches_do_not_change_a_sample(
     monkeypatch: pytest.MonkeyPatch, position: str
 ) -> None:
     """The sample passes the context of 50 characters, so its window moves, too."""
@@ -65,7 +65,7 @@ def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
         tracemalloc.stop()
 
 
-def test_a_text_whose_attention_does_not_fit_the_machine_is_refused(
+def test_text_whose_attention_does_not_fit_in_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reader, "physical_memory", lambda: 2**20)

@@ -52,7 +52,7 @@ def reader_of(block_size: int, position: str = "rotary") -> Reader:
 
 
 def continued(reader: Reader, prompt: list[int], config: SampleConfig, sample: int) -> list[int]:
-    """One sample by the documented rule: every character from scratch, nothing cached."""
+    """One sample by the documented rule, without a cache."""
     block, text, stream = reader.config.block_size, list(prompt), uniforms(config.seed, sample)
     hop = max(1, block // 2)
     for _ in range(config.length):
@@ -71,7 +71,7 @@ def written(reader: Reader, prompt: list[int], config: SampleConfig) -> list[lis
 
 @pytest.mark.parametrize("position", get_args(Position))
 @pytest.mark.parametrize(("block_size", "prompt"), [(1, 1), (3, 5), (8, 1), (8, 8), (16, 40)])
-def test_samples_past_the_context_follow_the_window_rule_alone_or_together(
+def test_samples_past_the_context_follow_the_window_rule(
     block_size: int, prompt: int, position: str
 ) -> None:
     reader = reader_of(block_size, position)
@@ -84,7 +84,7 @@ def test_samples_past_the_context_follow_the_window_rule_alone_or_together(
 
 
 @pytest.mark.parametrize("split", [1, 2, 7, 8, 9, 10, 15, 29])
-def test_what_follows_does_not_depend_on_what_was_the_prompt(split: int) -> None:
+def test_continuation_does_not_depend_on_where_the_prompt_ends(split: int) -> None:
     reader = reader_of(8)
     greedy = SampleConfig(length=30, temperature=0)
     text = [3] + written(reader, [3], greedy)[0]
@@ -94,7 +94,7 @@ def test_what_follows_does_not_depend_on_what_was_the_prompt(split: int) -> None
 
 @fast
 @given(length=st.integers(1, 600), block_size=st.integers(1, 70))
-def test_the_window_moves_by_hops_and_stays_half_full(length: int, block_size: int) -> None:
+def test_window_moves_by_hops_and_stays_half_full(length: int, block_size: int) -> None:
     start, hop = window_start(length, block_size), max(1, block_size // 2)
     assert start % hop == 0
     assert length - start <= block_size
@@ -120,7 +120,7 @@ OPTIONS = [
 
 
 def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
-    """The distribution by the filters' definitions, one id after the other, in plain numbers."""
+    """The distribution by the definitions of the filters, id by id."""
     weights = [math.exp(logit / options["temperature"]) for logit in logits]
     chances = {token: weight / sum(weights) for token, weight in enumerate(weights)}
     order = sorted(chances, key=lambda token: (-chances[token], token))
@@ -170,13 +170,13 @@ def test_100_000_draws_follow_the_exact_distribution(options: dict[str, Any]) ->
     assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-def test_a_draw_inverts_the_cumulative_sum() -> None:
+def test_draw_inverts_the_cumulative_sum() -> None:
     weights = np.array([[0.0, 0.25, 0.0, 0.75, 0.0]] * 5)
     chances = np.array([0.0, 0.2499, 0.25, 0.5, 1 - 2**-53])
     assert draw(weights, chances).tolist() == [1, 1, 3, 3, 3]
 
 
-def test_temperature_0_takes_the_first_of_the_likeliest() -> None:
+def test_temperature_0_draws_the_first_of_the_likeliest() -> None:
     logits = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
     for options in ({}, {"top_k": 2}, {"top_p": 0.1, "min_p": 1.0}):
         chosen = probabilities(logits, SampleConfig(temperature=0, **options))
@@ -205,7 +205,7 @@ def ranked(logits: Logits, **options: Any) -> tuple[list[float], list[float]]:
     top_p=st.none() | shares,
     min_p=st.none() | shares,
 )
-def test_filters_keep_the_likeliest_in_proportion_and_never_none(
+def test_filters_keep_proportions_and_at_least_one_character(
     logits: Logits, temperature: float, **filters: Any
 ) -> None:
     plain, kept = ranked(logits, temperature=temperature, **filters)
@@ -218,7 +218,7 @@ def test_filters_keep_the_likeliest_in_proportion_and_never_none(
 
 @fast
 @given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=shares)
-def test_each_filter_keeps_exactly_what_its_definition_says(
+def test_each_filter_equals_its_definition(
     logits: Logits, temperature: float, k: int, p: float
 ) -> None:
     plain, kept = ranked(logits, temperature=temperature, top_k=k)
@@ -233,7 +233,7 @@ def test_each_filter_keeps_exactly_what_its_definition_says(
         assert weight >= least * (1 - 1e-12) if left else weight < least * (1 + 1e-12)
 
 
-def test_ties_go_by_id() -> None:
+def test_ties_are_ordered_by_id() -> None:
     even = np.zeros((2, 300))
     for options in ({"top_k": 3}, {"top_p": 2.5 / 300}):
         kept = probabilities(even, SampleConfig(temperature=1.0, **options))
@@ -241,7 +241,7 @@ def test_ties_go_by_id() -> None:
     assert probabilities(even, SampleConfig(min_p=1.0)).all()
 
 
-def test_filters_work_on_what_the_one_before_left() -> None:
+def test_each_filter_sees_only_what_earlier_filters_kept() -> None:
     logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1]]))
     # top-k 3 leaves 4/9, 3/9, 2/9; of these two reach .75, of the original they would not.
     both = probabilities(logits, SampleConfig(temperature=1.0, top_k=3, top_p=0.75))
@@ -255,8 +255,8 @@ def test_filters_work_on_what_the_one_before_left() -> None:
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
     p=st.sampled_from([0.001, 0.3, 0.95, 1.0]) | st.floats(0.001, 1),
 )
-def test_typical_sampling_keeps_those_nearest_to_the_entropy(counts: list[int], p: float) -> None:
-    """Against fractions and 40 decimal places; masses that lie on p itself are another test's."""
+def test_typical_p_keeps_characters_nearest_to_the_entropy(counts: list[int], p: float) -> None:
+    """Compared with fractions of 40 decimal places; another test covers masses equal to p."""
     getcontext().prec = 40
     chances = [Fraction(count, sum(counts)) for count in counts]
     exactly = [Decimal(chance.numerator) / Decimal(chance.denominator) for chance in chances]
@@ -277,7 +277,7 @@ def test_typical_sampling_keeps_those_nearest_to_the_entropy(counts: list[int], 
     )
 
 
-def test_typical_sampling_may_drop_the_likeliest_and_ties_go_to_the_likelier_then_by_id() -> None:
+def test_typical_p_may_remove_the_likeliest_and_orders_ties() -> None:
     def kept(*chances: float, **options: float) -> list[int]:
         config = SampleConfig(temperature=1.0, **options)  # type: ignore[arg-type]
         return probabilities(np.log([chances]), config)[0].nonzero()[0].tolist()  # type: ignore[no-any-return]
@@ -294,7 +294,7 @@ def test_typical_sampling_may_drop_the_likeliest_and_ties_go_to_the_likelier_the
     assert kept(0.3, *[0.14] * 5, top_k=3, typical_p=0.4) == [0]
 
 
-def test_typical_sampling_of_all_mass_keeps_all_and_of_none_is_refused() -> None:
+def test_typical_p_1_keeps_all_and_0_is_refused() -> None:
     plain = probabilities(LOGITS, SampleConfig(temperature=1.0))
     whole = probabilities(LOGITS, SampleConfig(temperature=1.0, typical_p=1.0))
     np.testing.assert_allclose(whole, plain, rtol=1e-12)
@@ -383,15 +383,15 @@ def test_a_text_passes_once_the_stop_that_it_begins_with(text: str, stops: list[
         assert shown(text, past) == shown(text, None)
 
 
-def test_a_text_without_end_takes_no_memory() -> None:
-    """What is held is a window: a length that no array could have is begun at once."""
+def test_sample_of_any_length_needs_constant_memory() -> None:
+    """Only a window is stored, so a length beyond any array starts at once."""
     config = SampleConfig(length=10**12, n=2, seed=3)
     first = list(islice(sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), config), 50))
     short = sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), replace(config, length=50))
     assert np.array_equal(first, list(short))
 
 
-def test_an_empty_prompt_begins_as_after_a_newline_or_the_first_character() -> None:
+def test_empty_prompt_counts_as_a_newline_or_the_first_character() -> None:
     decoder, config = CachedDecoder(reader_of(8)), SampleConfig(length=9)
     for characters, first in (("\nabcdef", "\n"), ("\t\nabcde", "\n"), ("abcdefg", "a")):
         vocabulary = Vocabulary(characters)
@@ -403,7 +403,7 @@ def test_an_empty_prompt_begins_as_after_a_newline_or_the_first_character() -> N
 
 
 @pytest.mark.parametrize("stops", [["ab", "b"], ["b", "ab"]])
-def test_of_two_stops_that_end_together_the_longer_counts(stops: list[str]) -> None:
+def test_longer_of_two_stops_with_the_same_end_counts(stops: list[str]) -> None:
     gate = StopFilter(stops)
     assert gate.push("a") + gate.push("b") == ""
 

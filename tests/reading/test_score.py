@@ -58,19 +58,19 @@ def test_a_score_equals_a_plain_loop_over_windows(
     assert score(reader, ids).nats == pytest.approx(total / (length - 1), rel=1e-12)
 
 
-def test_bits_and_perplexity_of_known_scores() -> None:
+def test_bits_and_perplexity_follow_from_nats() -> None:
     fair = Score(math.log(8), 100)
     assert (fair.bits, fair.perplexity) == (pytest.approx(3), pytest.approx(8))
     assert (Score(0.0, 1).bits, Score(0.0, 1).perplexity) == (0, 1)
 
 
-def test_surprise_of_a_certain_an_even_and_an_impossible_character() -> None:
+def test_surprise_has_known_values_for_certain_uniform_and_impossible_characters() -> None:
     logits = np.array([[1000.0, 0.0], [5.0, 5.0], [1000.0, 0.0]])
     expected = [0.0, math.log(2), 1000.0]
     assert surprises(logits, np.array([0, 1, 1], dtype=np.uint8)).tolist() == expected
 
 
-def test_a_text_is_scored_by_its_characters(trained: TrainedGPT) -> None:
+def test_score_counts_characters(trained: TrainedGPT) -> None:
     known = trained.score("the cat sat on the mat.")
     assert known == score(trained.reader, trained.vocabulary.encode("the cat sat on the mat."))
     assert known.nats < trained.score("eht tca tas no eht tam.").nats
@@ -78,7 +78,7 @@ def test_a_text_is_scored_by_its_characters(trained: TrainedGPT) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "t"])
-def test_a_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
+def test_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
     with pytest.raises(TextError, match="two characters"):
         trained.score(text)
 
@@ -101,7 +101,7 @@ def test_the_mean_surprise_is_the_score(trained: TrainedGPT, length: int) -> Non
 
 @pytest.mark.parametrize("at_once", [1, 2**22])
 @pytest.mark.parametrize("length", [*LENGTHS, 8, 9, 24, 25, 26])
-def test_overlapping_windows_have_the_context_that_the_sampler_has(
+def test_overlapping_windows_have_the_context_of_sampling(
     trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
@@ -121,7 +121,7 @@ def test_overlapping_windows_have_the_context_that_the_sampler_has(
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 5])
-def test_overlapping_windows_of_any_size(block_size: int) -> None:
+def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
     shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
     config = ModelConfig(**shape, block_size=block_size)
     random = np.random.default_rng(1)

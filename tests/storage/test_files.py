@@ -1,4 +1,4 @@
-"""Files that survive: whole or not at all, flushed before they are named, read never by a link."""
+"""Atomic files: whole or absent, flushed before renaming; links are not followed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def failing_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
 
 def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What is flushed and what is renamed from now on, in order, by inode."""
+    """Records what is flushed and renamed from now on, in order, by inode."""
     events: list[tuple[str, int]] = []
     fsync = os.fsync
 
@@ -56,14 +56,14 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return events
 
 
-def test_a_file_is_written_once(tmp_path: Path) -> None:
+def test_exclusive_write_refuses_an_existing_file(tmp_path: Path) -> None:
     files.write(tmp_path / "a", b"\x00\xff")
     with pytest.raises(FileExistsError):
         files.write(tmp_path / "a", b"other")
     assert tree(tmp_path) == {"a": b"\x00\xff"}
 
 
-def test_a_replaced_file_is_flushed_before_it_gets_its_name(
+def test_replacing_a_file_flushes_before_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"old")
@@ -75,7 +75,7 @@ def test_a_replaced_file_is_flushed_before_it_gets_its_name(
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
+def test_failed_replacement_keeps_the_old_file_and_leaves_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     (tmp_path / "a").write_bytes(b"old")
@@ -85,7 +85,7 @@ def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
     assert tree(tmp_path) == {"a": b"old"}
 
 
-def test_a_folder_is_flushed_with_its_files_before_it_gets_its_name(
+def test_folder_and_its_files_are_flushed_before_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = journal(monkeypatch)
@@ -101,7 +101,7 @@ def test_a_folder_is_flushed_with_its_files_before_it_gets_its_name(
 @pytest.mark.parametrize(
     ("operation", "call"), [*[("fsync", call) for call in (1, 2, 3, 4)], ("rename", 1)]
 )
-def test_a_folder_that_fails_leaves_nothing(
+def test_failed_folder_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, call: int
 ) -> None:
     folders.commit(tmp_path / "step-0", CONTENTS)
@@ -121,13 +121,13 @@ def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_takes_the_place_of_one_with_its_name(tmp_path: Path) -> None:
+def test_new_folder_replaces_one_with_the_same_name(tmp_path: Path) -> None:
     folders.commit(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
     folders.commit(tmp_path / "step-1", CONTENTS)
     assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
-def test_a_line_is_added_and_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appended_line_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.append_line(tmp_path / "log", "één")
     events = journal(monkeypatch)
     files.append_line(tmp_path / "log", "two")
@@ -153,7 +153,7 @@ def test_other_errors_pass_unchanged() -> None:
         raise ValueError("mine")
 
 
-def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+def test_file_above_the_size_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"12345")
     assert files.read(path, limit=5) == b"12345"
@@ -161,7 +161,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         files.read(path, limit=4)
 
 
-def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
+def test_special_files_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "folder").mkdir()
@@ -173,9 +173,7 @@ def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("name", ["step", ".tmp-step", ".trash-step"])
-def test_a_pipe_in_the_place_of_a_folder_is_replaced_and_not_waited_for(
-    tmp_path: Path, name: str
-) -> None:
+def test_pipe_in_place_of_a_folder_is_replaced(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     folders.commit(tmp_path / "step", [("a", b"1")])
     folders.commit(tmp_path / "step", [("a", b"2")])
@@ -184,13 +182,13 @@ def test_a_pipe_in_the_place_of_a_folder_is_replaced_and_not_waited_for(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="not a regular file"):
         files.read(tmp_path / "pipe", limit=10)
 
 
-def test_an_output_keeps_the_permissions_and_links_of_a_file_that_is_there(tmp_path: Path) -> None:
+def test_output_keeps_permissions_and_links_of_an_existing_file(tmp_path: Path) -> None:
     there, other, link = (tmp_path / name for name in ("there", "other", "link"))
     there.write_bytes(b"the old text, which is longer")
     there.chmod(0o600)
@@ -204,7 +202,7 @@ def test_an_output_keeps_the_permissions_and_links_of_a_file_that_is_there(tmp_p
     assert other.read_bytes() == b"longer than before"
 
 
-def test_an_output_appears_whole_where_no_file_is(tmp_path: Path) -> None:
+def test_new_output_file_appears_complete(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "new")
     files.output(link, b"text")
@@ -215,7 +213,7 @@ def test_an_output_appears_whole_where_no_file_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["open", "posix_fallocate"])
-def test_an_output_that_cannot_be_written_leaves_the_old_file_as_it_was(
+def test_failed_output_keeps_the_old_file(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "there"
@@ -227,7 +225,7 @@ def test_an_output_that_cannot_be_written_leaves_the_old_file_as_it_was(
     assert tree(tmp_path) == {"there": b"old"}
 
 
-def test_a_disk_that_cannot_reserve_room_is_written_to(
+def test_output_works_on_a_disk_without_preallocation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Manifests: what was saved is read back, and nothing else passes for a manifest."""
+"""Manifests round trip; anything else is refused."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ BUDGET = Budget(seconds=60.0, per_step=0.1, evaluating=0.5, saving=1.0)
 
 
 def read(text: str | bytes) -> Manifest:
-    """The manifest that a text holds."""
+    """The manifest in a text."""
     return Manifest.from_json(text if isinstance(text, bytes) else text.encode(), SOURCE)
 
 
 def values_of(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest says, without its checksum."""
+    """The values of a manifest, without its checksum."""
     values: dict[str, Any] = json.loads(manifest.to_json())
     del values["sha256"]
     return values
 
 
 def written(values: dict[str, Any]) -> bytes:
-    """A manifest that says this, with a checksum that is right."""
+    """A manifest with these values and a correct checksum."""
     return sealed(json.dumps(values, indent=1).encode())
 
 
@@ -52,7 +52,7 @@ def written(values: dict[str, Any]) -> bytes:
     environment=st.dictionaries(st.text(), st.text() | st.integers(0, 2**62)),
     losses=st.lists(st.floats(0, 1e9), max_size=8),
 )
-def test_a_manifest_comes_back_exactly(
+def test_manifest_round_trips_exactly(
     tiny: Checkpoint,
     best_loss: float | None,
     total: float,
@@ -78,7 +78,7 @@ def test_a_manifest_comes_back_exactly(
     assert read(manifest.to_json()) == manifest
 
 
-def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
+def test_nan_loss_is_never_written(tiny: Checkpoint) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         replace(tiny.manifest, val_loss=float("nan")).to_json()
 
@@ -145,14 +145,14 @@ def test_a_loss_that_is_not_a_number_is_never_written(tiny: Checkpoint) -> None:
         ("baseline", {"losses": [1.5], "counted": 9, "scored": 0}),
     ],
 )
-def test_a_wrong_value_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
+def test_wrong_value_in_a_manifest_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
     values = values_of(tiny.manifest)
     with pytest.raises(CheckpointError, match=r"^damaged: manifest\.json ") as caught:
         read(written({**values, name: value}))
     assert caught.value.exit_code == 4
 
 
-def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None:
+def test_missing_field_without_default_is_damage(tiny: Checkpoint) -> None:
     values = values_of(tiny.manifest)
     assert read(written(values)) == tiny.manifest
     for name in ("elapsed", "budget", "val_characters", "whole_loss"):  # older ones have none
@@ -165,7 +165,7 @@ def test_every_part_but_those_with_a_default_is_needed(tiny: Checkpoint) -> None
             read(written({key: value for key, value in values.items() if key != name}))
 
 
-def test_a_baseline_names_its_best_order_and_older_manifests_have_none(tiny: Checkpoint) -> None:
+def test_baseline_names_its_best_order_and_older_manifests_have_none(tiny: Checkpoint) -> None:
     baseline = Baseline((3.0, 1.5, 2.0), 9, 9)
     assert (baseline.order, baseline.nats) == (2, 1.5)
     values = values_of(replace(tiny.manifest, baseline=baseline))
@@ -174,7 +174,7 @@ def test_a_baseline_names_its_best_order_and_older_manifests_have_none(tiny: Che
     assert read(written(values)).baseline is None
 
 
-def test_a_newer_schema_asks_for_a_newer_gptx() -> None:
+def test_newer_schema_asks_for_a_newer_gptx() -> None:
     with pytest.raises(CheckpointError, match="written by a newer gptx; upgrade gptx to open it"):
         read(json.dumps({"schema": SCHEMA + 1, "what": "nobody knows yet"}))
 
@@ -198,14 +198,14 @@ def test_a_newer_schema_asks_for_a_newer_gptx() -> None:
         ('{"a": ["\\ud800"]}', "surrogates not allowed"),
     ],
 )
-def test_json_is_taken_strictly(text: str | bytes, problem: str) -> None:
+def test_json_is_parsed_strictly(text: str | bytes, problem: str) -> None:
     data = text if isinstance(text, bytes) else text.encode()
     with pytest.raises(CheckpointError, match=rf"^damaged: manifest\.json \(.*{problem}"):
         read_json_object(data, SOURCE)
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_any_flipped_bit_and_any_cut_is_refused(tiny: Checkpoint, bit: int) -> None:
+def test_manifest_with_a_flipped_bit_or_cut_is_refused(tiny: Checkpoint, bit: int) -> None:
     whole = tiny.manifest.to_json()
     for place in range(len(whole)):
         flipped = bytearray(whole)
@@ -218,7 +218,7 @@ def test_any_flipped_bit_and_any_cut_is_refused(tiny: Checkpoint, bit: int) -> N
         read(whole + b"\n")
 
 
-def test_older_manifests_had_no_checksum_and_another_name_for_the_text(tiny: Checkpoint) -> None:
+def test_older_manifest_without_checksum_opens(tiny: Checkpoint) -> None:
     values = values_of(tiny.manifest)
     corpus = {**values["corpus"], "sha256": "ab" * 32}
     del corpus["digest"]

@@ -1,4 +1,4 @@
-"""Checkpoints of every schema (tests/golden) open, say what they said, and train on."""
+"""Checkpoints of every schema (tests/golden) open, compute the same and can be continued."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def golden(schema: int) -> Path:
 
 
 @pytest.mark.parametrize("schema", KNOWN)
-def test_a_model_of_any_release_opens_and_says_what_it_said(schema: int) -> None:
+def test_model_of_any_release_opens_with_the_same_logits(schema: int) -> None:
     checkpoint = Checkpoint.open(golden(schema))
     checkpoint.verify()
     assert checkpoint.manifest.schema == schema
@@ -44,7 +44,7 @@ def test_a_model_of_any_release_opens_and_says_what_it_said(schema: int) -> None
     assert model.generate("the ", length=8, temperature=0.0) == KNOWN[schema][0]
 
 
-def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it(
+def test_older_model_file_alone_opens_with_a_note_that_it_has_no_digest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for schema in KNOWN:
@@ -67,7 +67,7 @@ def test_an_older_model_that_is_alone_opens_and_says_that_nothing_vouches_for_it
         assert capsys.readouterr().err == ""
 
 
-def test_a_digest_in_an_older_model_must_be_right_all_the_same(tmp_path: Path) -> None:
+def test_wrong_digest_in_an_older_model_is_refused(tmp_path: Path) -> None:
     data = (golden(4) / MODEL).read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     header = data[8:end].replace(
@@ -79,7 +79,7 @@ def test_a_digest_in_an_older_model_must_be_right_all_the_same(tmp_path: Path) -
         gpt.load(alone)
 
 
-def test_without_its_migration_the_probe_refuses_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_refuses_an_older_model_without_migration(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Checkpoint.open(golden(1))
     monkeypatch.setattr(stored_module, "migrate", lambda tensors, *_: tensors)
     with pytest.raises(Exception, match="logits"):
@@ -87,7 +87,7 @@ def test_without_its_migration_the_probe_refuses_a_model(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("schema", KNOWN)
-def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_form(
+def test_run_of_any_release_continues_to_the_same_loss_in_todays_schema(
     tmp_path: Path, schema: int
 ) -> None:
     run = Run(tmp_path / "old")
@@ -103,7 +103,7 @@ def test_a_run_of_any_release_trains_on_to_the_same_loss_and_is_saved_in_todays_
     )
 
 
-def test_only_queries_and_keys_of_rotary_models_change_places() -> None:
+def test_migration_reorders_only_rotary_queries_and_keys() -> None:
     config = Checkpoint.open(golden(1)).manifest.model  # two heads of size 4
     qkv = np.repeat(np.arange(24.0)[:, None], 8, axis=1)
     tensors = {"blocks.0.attention.qkv.weight": qkv, "other": qkv}
@@ -116,7 +116,7 @@ def test_only_queries_and_keys_of_rotary_models_change_places() -> None:
     assert migrate(tensors, config, 2) is tensors
 
 
-def test_dropout_used_to_mean_attention_weights_too() -> None:
+def test_migration_applies_old_dropout_to_attention_weights_too() -> None:
     assert migrate_model({"dropout": 0.2, "bias": True}, 1) == {
         "dropout": 0.2,
         "attention_dropout": 0.2,

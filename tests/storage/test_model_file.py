@@ -1,4 +1,4 @@
-"""Model files: one is opened only if it is whole, ours, finite, and exactly its own config's."""
+"""Model files open only if they are whole, ours, finite, and agree with their config."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parts(data: bytes) -> tuple[Header, bytes]:
 
 
 def joined(header: Header | bytes, body: bytes) -> bytes:
-    """The file again, around a header of whatever kind, with a digest that is right."""
+    """The file with any header and a correct digest."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     data = len(text).to_bytes(8, "little") + text + body
     digest = re.search(rb'digest\\": \\"([0-9a-f]{64})', text)
@@ -50,7 +50,7 @@ def joined(header: Header | bytes, body: bytes) -> bytes:
 
 
 def refused(folder: Path, data: bytes, message: str) -> None:
-    """Holds that a file of these bytes is refused with the message, which names the file."""
+    """Asserts that a file of these bytes is refused, with a message that names the file."""
     path = folder / MODEL
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -59,7 +59,7 @@ def refused(folder: Path, data: bytes, message: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> None:
+def test_model_file_alone_opens_with_all_its_contents(tiny: Checkpoint) -> None:
     found = read_model(tiny.path / MODEL)
     assert found.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
     assert found.config == tiny.manifest.model
@@ -70,7 +70,7 @@ def test_a_good_file_opens_alone_with_all_that_it_carries(tiny: Checkpoint) -> N
     assert found.probe.exact
 
 
-def test_the_probe_keeps_of_each_position_other_characters() -> None:
+def test_probe_stores_several_characters_at_each_position() -> None:
     probe = stored.Probe(np.zeros((2, 3), np.int32), np.zeros((6, 2), np.float32), exact=True)
     logits = np.arange(2 * 3 * 5).reshape(2, 3, 5)
     columns = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4], [0, 1]]
@@ -80,19 +80,19 @@ def test_the_probe_keeps_of_each_position_other_characters() -> None:
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A checkpoint of few bytes, of which each will be damaged."""
+    """A small checkpoint, whose every byte will be damaged."""
     shape = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
     return train_tiny(tmp_path_factory.mktemp("smallest"), {"steps": 1}, **shape)
 
 
 @pytest.mark.parametrize("name", [MODEL, STATE])
-def test_every_byte_flipped_and_every_cut_is_found(smallest: Checkpoint, name: str) -> None:
+def test_flipped_byte_or_cut_in_a_model_file_is_detected(smallest: Checkpoint, name: str) -> None:
     path = smallest.path / name
     whole = path.read_bytes()
     shapes = {key: tuple(tensor.get("shape", ())) for key, tensor in parts(whole)[0].items()}
 
     def found(damaged: bytes) -> bool:
-        """Whether opening the file names it as damaged."""
+        """Whether opening the file reports damage."""
         path.write_bytes(damaged)
         try:
             smallest.model() if name == MODEL else smallest.state(shapes)
@@ -115,7 +115,7 @@ def test_every_byte_flipped_and_every_cut_is_found(smallest: Checkpoint, name: s
     smallest.verify()
 
 
-def test_a_digest_is_of_every_bit(smallest: Checkpoint) -> None:
+def test_digest_depends_on_every_bit(smallest: Checkpoint) -> None:
     whole = (smallest.path / MODEL).read_bytes()
     digest = json.loads(parts(whole)[0]["__metadata__"]["gptx"])["digest"]
     assert stored._is_sealed(whole, digest)
@@ -131,7 +131,7 @@ def test_a_digest_is_of_every_bit(smallest: Checkpoint) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
-def test_any_flipped_bit_of_a_model_that_is_alone_is_found(
+def test_flipped_bit_in_a_model_file_alone_is_detected(
     tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     whole = (tiny.path / MODEL).read_bytes()
@@ -149,7 +149,7 @@ def test_any_flipped_bit_of_a_model_that_is_alone_is_found(
     assert caught.value.exit_code == 4
 
 
-def test_a_changed_weight_that_no_probe_sees_is_found(tmp_path: Path) -> None:
+def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
     fresh = train_tiny(tmp_path / "run", {"steps": 1}, ngram=3, ngram_rows=4000)
     header, body = parts((fresh.path / MODEL).read_bytes())
     place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # of a row that never occurs
@@ -162,12 +162,12 @@ def test_a_changed_weight_that_no_probe_sees_is_found(tmp_path: Path) -> None:
 
 
 def raw(text: str) -> Edit:
-    """Puts a text where the header tells about the model."""
+    """Replaces the header's description of the model by a text."""
     return lambda header: header.update(__metadata__={"gptx": text})
 
 
 def about(**changes: Any) -> Edit:
-    """Changes what the header tells about the model; None leaves it out."""
+    """Changes the header's description of the model; None removes it."""
 
     def edit(header: Header) -> None:
         told = {**json.loads(header["__metadata__"]["gptx"]), **changes}
@@ -187,7 +187,7 @@ def config(**changes: Any) -> Edit:
 
 
 def tensor(name: str = EMBEDDING, **changes: Any) -> Edit:
-    """Changes what the header says about one tensor."""
+    """Changes the header's entry of one tensor."""
     return lambda header: header[name].update(changes)
 
 
@@ -238,7 +238,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("wrong", EDITS)
-def test_a_header_that_is_not_its_configs_is_refused(
+def test_header_that_contradicts_the_config_is_refused(
     tiny: Checkpoint, tmp_path: Path, wrong: str
 ) -> None:
     edit, message = EDITS[wrong]
@@ -247,7 +247,7 @@ def test_a_header_that_is_not_its_configs_is_refused(
     refused(tmp_path, joined(header, body), message)
 
 
-def test_more_layers_than_bytes_are_refused_before_they_are_listed(
+def test_huge_layer_count_is_refused_before_tensors_are_listed(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
@@ -256,7 +256,7 @@ def test_more_layers_than_bytes_are_refused_before_they_are_listed(
     refused(tmp_path, joined(header, body), "smaller than its model")
 
 
-def test_a_hundred_thousand_tensors_are_refused_before_they_are_parsed(
+def test_huge_tensor_count_is_refused_before_parsing(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
@@ -265,14 +265,14 @@ def test_a_hundred_thousand_tensors_are_refused_before_they_are_parsed(
     refused(tmp_path, joined(header, body), "lists more tensors than any model has")
 
 
-def test_the_largest_model_has_fewer_tensors_than_are_allowed() -> None:
+def test_largest_model_stays_below_the_tensor_limit() -> None:
     largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer", ngram=8)
     assert 4 * len(largest.shapes()) < stored.MOST_TENSORS  # weight, step and two moments
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", [EMBEDDING, "blocks.1.feed_forward.down.weight", "lm_head.weight"])
-def test_weights_that_are_not_finite_are_refused(
+def test_non_finite_weights_are_refused(
     tiny: Checkpoint, tmp_path: Path, name: str, number: float
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
@@ -282,7 +282,7 @@ def test_weights_that_are_not_finite_are_refused(
 
 
 @pytest.mark.parametrize("number", [-1, 15])
-def test_a_probe_of_unknown_characters_is_refused(
+def test_probe_with_unknown_characters_is_refused(
     tiny: Checkpoint, tmp_path: Path, number: int
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
@@ -292,7 +292,7 @@ def test_a_probe_of_unknown_characters_is_refused(
 
 
 def foreign_files(payload: Any) -> dict[str, bytes]:
-    """What a careless loader would run: a pickle, torch's zip of one, a tar, a zip, a text."""
+    """Files that an unsafe loader would run: a pickle, torch's zip of one, a tar, a zip, a text."""
     tar, packed, saved = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("model"))
@@ -313,7 +313,7 @@ def foreign_files(payload: Any) -> dict[str, bytes]:
 
 
 class Payload:
-    """Leaves a trace where it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -323,7 +323,7 @@ class Payload:
 
 
 @pytest.mark.parametrize("kind", foreign_files(None))
-def test_a_foreign_file_is_refused_and_its_payload_never_runs(tmp_path: Path, kind: str) -> None:
+def test_foreign_file_is_refused_and_its_code_never_runs(tmp_path: Path, kind: str) -> None:
     trace = tmp_path / "trace"
     refused(tmp_path, foreign_files(Payload(trace))[kind], "^not a gptx checkpoint: ")
     assert not trace.exists()
@@ -333,12 +333,12 @@ def test_a_foreign_file_is_refused_and_its_payload_never_runs(tmp_path: Path, ki
 
 @settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=40), st.integers(0, 60), st.binary(max_size=40))
-def test_any_bytes_have_a_json_header_or_none(head: bytes, length: int, body: bytes) -> None:
+def test_random_bytes_never_crash_header_parsing(head: bytes, length: int, body: bytes) -> None:
     for data in (head, length.to_bytes(8, "little") + b"{" + body):
         with suppress(CheckpointError):
             assert read_header(data, Path("x")) == json.loads(data[8 : 8 + length])
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": ' + "[" * 100_000])
-def test_a_header_is_strict_json(tmp_path: Path, text: str) -> None:
+def test_header_must_be_strict_json(tmp_path: Path, text: str) -> None:
     refused(tmp_path, joined(text.encode(), b""), "^damaged: ")

@@ -1,4 +1,4 @@
-"""Runs: names that stay in their folder, commits that are whole, and the newest whole one found."""
+"""Runs: valid names, whole checkpoints, the newest whole one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["a", "A-1", "run_2.b+c", "été", "7", "_", "a" * 100])
-def test_a_plain_name_is_a_run_name(name: str) -> None:
+def test_plain_name_is_a_valid_run_name(name: str) -> None:
     assert check_run_name(name) == name
 
 
@@ -57,9 +57,7 @@ def test_a_plain_name_is_a_run_name(name: str) -> None:
         *("\n", "a\n", "a\0", "\x1b[2J", "\udce9", "a" * 101),
     ],
 )
-def test_a_name_that_is_more_than_a_name_is_refused_and_nothing_is_made(
-    tmp_path: Path, name: str
-) -> None:
+def test_run_name_with_a_path_is_refused_and_creates_nothing(tmp_path: Path, name: str) -> None:
     root = tmp_path / "checkpoints"
     for use in (find_run, lambda root, name: new_run(root, "stem", name)):
         with pytest.raises(ConfigError, match="invalid run name") as caught:
@@ -69,7 +67,7 @@ def test_a_name_that_is_more_than_a_name_is_refused_and_nothing_is_made(
     assert [path for path in tmp_path.rglob("*") if path != root] == []
 
 
-def test_a_new_run_takes_the_next_free_number_or_its_own_name(tmp_path: Path) -> None:
+def test_new_run_gets_the_next_free_number_or_its_given_name(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "checkpoints"
     stems = ["book", "book", "My book (2nd)", "...", "x" * 90, "été"]
     names = [new_run(root, stem).name for stem in stems]
@@ -77,7 +75,7 @@ def test_a_new_run_takes_the_next_free_number_or_its_own_name(tmp_path: Path) ->
     assert new_run(root, "book", "mine").path == root / "mine"
 
 
-def test_a_name_is_taken_from_the_first_commit_on(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
     run = new_run(tmp_path, "book", "mine")
     run.write("config.toml", "")
     (run.path / ".tmp-step-00000000").mkdir()  # killed while it saved
@@ -97,7 +95,7 @@ def test_a_name_is_taken_from_the_first_commit_on(tmp_path: Path, tiny: Checkpoi
         find_run(tmp_path, "texts")
 
 
-def test_only_an_empty_run_is_taken_back(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_only_an_empty_run_is_discarded(tmp_path: Path, tiny: Checkpoint) -> None:
     empty, full = new_run(tmp_path, "empty"), saved(new_run(tmp_path, "full"), tiny.manifest, 0)
     empty.write("config.toml", "")
     for run in (empty, full):
@@ -105,7 +103,9 @@ def test_only_an_empty_run_is_taken_back(tmp_path: Path, tiny: Checkpoint) -> No
     assert [run.path.exists() for run in (empty, full)] == [False, True]
 
 
-def test_a_run_keeps_the_newest_two_and_the_best(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_run_keeps_the_newest_two_and_the_best_checkpoints(
+    tmp_path: Path, tiny: Checkpoint
+) -> None:
     run = Run(tmp_path / "run")
     assert kept(saved(run, tiny.manifest, 0)) == [0]
     assert kept(saved(run, tiny.manifest, 6, 12, best=6)) == [6, 12]
@@ -120,7 +120,7 @@ def test_a_run_keeps_the_newest_two_and_the_best(tmp_path: Path, tiny: Checkpoin
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_save_that_fails_leaves_every_checkpoint_as_it_was(
+def test_failed_save_keeps_every_checkpoint(
     tmp_path: Path, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     run = saved(Run(tmp_path), tiny.manifest, 0, 6, 12, best=6)
@@ -140,7 +140,7 @@ def test_a_save_that_fails_leaves_every_checkpoint_as_it_was(
     assert kept(saved(run, tiny.manifest, 18)) == [12, 18]  # and later it succeeds
 
 
-def test_last_best_and_a_number_are_found(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_step_last_best_or_number_selects_a_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
     run = Run(tmp_path / "run")
     for step, val_loss in ((6, 1.5), (12, 1.7), (13, None)):
         saved(run, tiny.manifest, step, best=6, val_loss=val_loss)
@@ -151,12 +151,12 @@ def test_last_best_and_a_number_are_found(tmp_path: Path, tiny: Checkpoint) -> N
         run.at("worst")
 
 
-def test_without_an_evaluation_the_newest_is_the_best(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_newest_checkpoint_is_best_without_evaluations(tmp_path: Path, tiny: Checkpoint) -> None:
     assert saved(Run(tmp_path), tiny.manifest, 0, 5, val_loss=None).best().manifest.step == 5
 
 
 @pytest.mark.parametrize("name", [MODEL, STATE, MANIFEST])
-def test_only_what_is_whole_is_resumed(fresh_run: Run, name: str) -> None:
+def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> None:
     newest, older = (fresh_run.path / f"step-{step:08d}" for step in (12, 6))
     assert fresh_run.last_valid()[0].manifest.step == 12
     (newest / name).write_bytes((newest / name).read_bytes()[:-1])
@@ -171,7 +171,7 @@ def test_only_what_is_whole_is_resumed(fresh_run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [MODEL, MANIFEST])
-def test_a_reader_of_a_damaged_step_hears_which_steps_are_whole(fresh_run: Run, name: str) -> None:
+def test_error_for_a_damaged_step_lists_whole_steps(fresh_run: Run, name: str) -> None:
     newest, older = (fresh_run.path / f"step-{step:08d}" / name for step in (12, 6))
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012.*; whole: --step 6$"):
@@ -182,7 +182,7 @@ def test_a_reader_of_a_damaged_step_hears_which_steps_are_whole(fresh_run: Run, 
         fresh_run.model("last")
 
 
-def test_a_link_in_place_of_the_model_is_refused(fresh: Checkpoint, tmp_path: Path) -> None:
+def test_link_in_place_of_a_model_file_is_refused(fresh: Checkpoint, tmp_path: Path) -> None:
     model = fresh.path / MODEL
     model.rename(tmp_path / "elsewhere")
     model.symlink_to(tmp_path / "elsewhere")
@@ -191,7 +191,7 @@ def test_a_link_in_place_of_the_model_is_refused(fresh: Checkpoint, tmp_path: Pa
 
 
 @pytest.mark.parametrize("listed", [{"../../x": (1, "")}, {"notes.txt": (1, "")}])
-def test_a_manifest_vouches_for_its_own_files_only(
+def test_manifest_with_a_path_outside_its_folder_is_refused(
     fresh: Checkpoint, listed: dict[str, tuple[int, str]]
 ) -> None:
     foreign = replace(fresh.manifest, files={**fresh.manifest.files, **listed})
@@ -201,19 +201,19 @@ def test_a_manifest_vouches_for_its_own_files_only(
         Checkpoint(fresh.path, replace(foreign, files=listed)).verify()
 
 
-def test_a_checkpoint_in_anothers_place_is_damage(fresh: Checkpoint) -> None:
+def test_checkpoint_in_a_folder_of_another_step_is_damage(fresh: Checkpoint) -> None:
     renamed = fresh.path.rename(fresh.path.with_name("step-00000099"))
     with pytest.raises(CheckpointError, match="is of step 12"):
         Checkpoint.open(renamed)
 
 
-def test_a_model_of_another_shape_than_the_manifests_is_damage(fresh: Checkpoint) -> None:
+def test_model_with_another_shape_than_its_manifest_is_damage(fresh: Checkpoint) -> None:
     other = replace(fresh.manifest, model=replace(fresh.manifest.model, dropout=0.5))
     with pytest.raises(CheckpointError, match="model and manifest differ"):
         Checkpoint(fresh.path, other).model()
 
 
-def test_the_newest_run_is_found_and_a_named_one(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_newest_run_and_named_run_are_found(tmp_path: Path, tiny: Checkpoint) -> None:
     for age, name in enumerate(("b", "a", "c")):
         run = saved(Run(tmp_path / name), tiny.manifest, 0)
         os.utime(run.step_paths()[-1], ns=(0, 10**18 - age))
@@ -227,13 +227,13 @@ def test_the_newest_run_is_found_and_a_named_one(tmp_path: Path, tiny: Checkpoin
 
 
 @pytest.mark.parametrize("name", [None, "a"])
-def test_without_runs_it_is_said_how_to_train_one(tmp_path: Path, name: str | None) -> None:
+def test_missing_run_error_says_how_to_train_one(tmp_path: Path, name: str | None) -> None:
     for root in (tmp_path, tmp_path / "missing"):
         with pytest.raises(CheckpointError, match=f"^no .* in {root}; train one with: gptx train"):
             find_run(root, name)
 
 
-def test_a_run_has_one_trainer_and_is_free_after_it(tmp_path: Path) -> None:
+def test_run_has_one_trainer_at_a_time(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for _ in range(2):
         with run.lock():
@@ -242,7 +242,7 @@ def test_a_run_has_one_trainer_and_is_free_after_it(tmp_path: Path) -> None:
                 pass
 
 
-def test_the_lock_holds_between_processes_and_dies_with_its_owner(tmp_path: Path) -> None:
+def test_lock_works_between_processes_and_ends_with_its_owner(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from gpt.storage.run import Run\n"
     code += "with Run(Path(sys.argv[1])).lock(): print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -259,7 +259,7 @@ def test_the_lock_holds_between_processes_and_dies_with_its_owner(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
 @pytest.mark.parametrize("name", [".owner", ".lock", "metrics.jsonl", "samples.jsonl"])
-def test_no_link_and_no_special_file_in_a_run_is_opened(
+def test_links_and_special_files_in_a_run_are_not_opened(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     run, precious = Run(tmp_path / "run"), tmp_path / "precious.txt"
@@ -284,7 +284,7 @@ def test_no_link_and_no_special_file_in_a_run_is_opened(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.txt", "run"]
 
 
-def test_an_owner_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+def test_unreadable_owner_file_means_unknown_owner(tmp_path: Path) -> None:
     with Run(tmp_path).lock():
         (tmp_path / ".owner").unlink()
         os.mkfifo(tmp_path / ".owner")
@@ -292,7 +292,7 @@ def test_an_owner_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
             pass
 
 
-def test_a_log_gives_its_lines_back_but_for_a_torn_one(tmp_path: Path) -> None:
+def test_log_returns_all_lines_except_a_torn_last_one(tmp_path: Path) -> None:
     run, records = Run(tmp_path), [{"step": 1, "text": "é\u2028\n"}, {"step": 2, "text": "b"}]
     assert run.records("samples") == []
     for record in records:
@@ -323,7 +323,7 @@ def test_a_log_gives_its_lines_back_but_for_a_torn_one(tmp_path: Path) -> None:
         b'{"step": 2, "whole_loss": {}}',
     ],
 )
-def test_a_damaged_line_of_a_log_is_left_out_and_counted(line: bytes, tmp_path: Path) -> None:
+def test_damaged_log_line_is_skipped_and_counted(line: bytes, tmp_path: Path) -> None:
     run = Run(tmp_path)
     whole = [
         {"step": 1, "train_loss": 2, "val_loss": 1.5, "new": "x"},
@@ -338,7 +338,7 @@ def test_a_damaged_line_of_a_log_is_left_out_and_counted(line: bytes, tmp_path: 
     assert run.records("metrics") == whole[:1]
 
 
-def test_what_a_resumed_run_will_do_again_is_forgotten(tmp_path: Path) -> None:
+def test_resume_drops_log_lines_after_the_checkpoint(tmp_path: Path) -> None:
     run = Run(tmp_path)
     losses = {"train_loss": 2.0, "val_loss": 1.5}
     for step in (6, 12, 18):
@@ -349,7 +349,7 @@ def test_what_a_resumed_run_will_do_again_is_forgotten(tmp_path: Path) -> None:
     assert run.records("samples") == []
 
 
-def test_a_run_that_cannot_be_written_is_a_storage_error(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_read_only_run_folder_is_a_storage_error(tmp_path: Path, tiny: Checkpoint) -> None:
     shutil.copy(__file__, tmp_path / "file")
     run = Run(tmp_path / "file")  # even root cannot write below a file
     for use in (
@@ -363,7 +363,7 @@ def test_a_run_that_cannot_be_written_is_a_storage_error(tmp_path: Path, tiny: C
             use()
 
 
-def test_saving_a_step_again_loses_nothing_if_it_fails(
+def test_failed_save_of_an_existing_step_keeps_it(
     fresh_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tree(fresh_run.path)
@@ -385,14 +385,14 @@ def test_saving_a_step_again_loses_nothing_if_it_fails(
     assert tree(fresh_run.path) == before
 
 
-def test_a_line_after_a_torn_one_is_not_lost(fresh_run: Run) -> None:
+def test_line_after_a_torn_log_line_is_kept(fresh_run: Run) -> None:
     path = fresh_run.path / "samples.jsonl"
     path.write_bytes(b'{"step": 1, "text": "a"}\n{"step": 2')
     fresh_run.append("samples", {"step": 3, "text": "a"})
     assert [record["step"] for record in fresh_run.records("samples")] == [1, 3]
 
 
-def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:
+def test_loss_zero_is_the_best(fresh_run: Run) -> None:
     last = fresh_run.last()
     perfect = replace(last.manifest, step=99, val_loss=0.0, best_step=99, best_loss=0.0)
     contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
@@ -400,7 +400,7 @@ def test_a_perfect_loss_is_the_best(fresh_run: Run) -> None:
     assert fresh_run.best().manifest.step == 99
 
 
-def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run: Run) -> None:
+def test_reader_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run: Run) -> None:
     last = fresh_run.last()
     contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
     ended = threading.Event()
@@ -431,7 +431,7 @@ def test_a_reader_always_gets_a_whole_checkpoint_while_a_trainer_saves(fresh_run
     assert len(seen) > 10
 
 
-def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
+def test_step_saved_again_while_read_is_read_again(
     fresh_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has the old manifest and the new model; no folder's name has changed."""
@@ -454,9 +454,7 @@ def test_a_step_that_is_saved_again_while_it_is_read_is_read_again(
 
 
 @pytest.mark.parametrize("part", ["characters", "step", "config"])
-def test_a_model_file_that_contradicts_its_manifest_is_not_opened(
-    fresh_run: Run, part: str
-) -> None:
+def test_model_file_that_contradicts_its_manifest_is_refused(fresh_run: Run, part: str) -> None:
     last = fresh_run.last()
     whole = fresh_run.read("last")[1]
     model = (last.path / MODEL).read_bytes()
@@ -473,14 +471,14 @@ def test_a_model_file_that_contradicts_its_manifest_is_not_opened(
         fresh_run.read("last")
 
 
-def test_a_step_that_a_trainer_removes_while_it_is_verified_is_not_damaged(
+def test_step_removed_while_verified_is_not_damaged(
     fresh_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, last = fresh_run.step_paths()
     read = files.read
 
     def removed(path: Path, limit: int) -> bytes:
-        """The trainer removes the step between its manifest and its model."""
+        """Removes the step after its manifest was read and before its model is."""
         if path == first / MODEL:
             folders.remove(first)
         return read(path, limit)
@@ -495,13 +493,13 @@ def test_a_step_that_a_trainer_removes_while_it_is_verified_is_not_damaged(
         fresh_run.verify(last)
 
 
-def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_again(
+def test_checkpoint_removed_while_read_is_searched_again(
     fresh_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last, read = fresh_run.last(), files.read
 
     def rotated(path: Path, limit: int) -> bytes:
-        """A trainer is quicker than this reader, once."""
+        """A trainer removes a checkpoint once, before the reader opens it."""
         monkeypatch.setattr(files, "read", read)
         contents = {name: (last.path / name).read_bytes() for name in (MODEL, STATE)}
         fresh_run.commit(replace(last.manifest, step=99), contents)

@@ -34,7 +34,7 @@ def test_the_average_is_an_exponential_moving_average(tied: bool) -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_what_is_evaluated_and_saved_is_the_average(tmp_path: Path) -> None:
+def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     trainers = {}
     for decay in (0.0, 0.9):

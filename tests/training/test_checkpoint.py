@@ -1,4 +1,4 @@
-"""A training's state as bytes: every weight and moment comes back bit for bit."""
+"""The state of a training: every weight and moment round trips bit for bit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def trained(steps: int = 3, **shape: Any) -> tuple[GPT, Optimizer]:
 
 
 def moments(model: GPT, optimizer: Optimizer) -> dict[str, Tensor]:
-    """What the optimizer remembers, by parameter and name."""
+    """The optimizer's state, by parameter and name."""
     return {
         f"{name}.{key}": value
         for name, parameter in model.named_parameters()
@@ -81,7 +81,7 @@ def committed(folder: Path, start: Checkpoint, model: GPT, optimizer: Optimizer)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_weights_and_moments_come_back_bit_for_bit(
+def test_weights_and_moments_round_trip_bit_for_bit(
     tmp_path: Path, tiny: Checkpoint, shape: dict[str, Any]
 ) -> None:
     model, optimizer = trained(**shape)
@@ -98,12 +98,12 @@ def test_weights_and_moments_come_back_bit_for_bit(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equal_models_have_equal_bytes(shape: dict[str, Any]) -> None:
+def test_equal_models_are_saved_as_equal_bytes(shape: dict[str, Any]) -> None:
     files = {model_bytes(trained(2, **shape)[0], VOCABULARY, TEXT, 2) for _ in range(5)}
     assert len(files) == 1
 
 
-def test_before_the_first_step_the_moments_are_zero(tmp_path: Path, tiny: Checkpoint) -> None:
+def test_moments_are_zero_before_the_first_step(tmp_path: Path, tiny: Checkpoint) -> None:
     model, optimizer = trained(0)
     restored = Optimizer(model, TRAIN)
     restore_state(committed(tmp_path, tiny, model, optimizer), model, restored)
@@ -171,7 +171,7 @@ def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> 
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_probe_is_without_dropout_and_leaves_the_model_as_it_was(training: bool) -> None:
+def test_probe_uses_no_dropout_and_does_not_change_the_model(training: bool) -> None:
     model, _ = trained(dropout=0.5, ngram=2, ngram_rows=9)
     model.train(training)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -41,7 +41,7 @@ def test_copied_ids_give_the_same_windows(
                     np.testing.assert_array_equal(one.numpy(), other)
 
 
-def test_a_model_learns_the_same_from_ids_that_were_copied() -> None:
+def test_training_on_copied_ids_gives_the_same_weights() -> None:
     ids = np.random.default_rng(1).integers(15, size=500).astype(np.uint8)
     config, losses = TrainConfig(batch_size=4, windows="epochs"), []
     for fed in (ids, copied(ids, "cpu")):

@@ -1,4 +1,4 @@
-"""Several ranks learn what one learns, stop together, and leave together when one fails."""
+"""Several ranks train the same weights as one, stop together, and end if one fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def trainer_of(ranks: Ranks, folder: Path, name: str, options: dict[str, Any]) -
 
 
 def told(events: Sequence[Event]) -> dict[str, Any]:
-    """What a rank has seen."""
+    """The events of a rank."""
     return {
         "losses": [event.loss for event in events if isinstance(event, Stepped)],
         "val": [event.val_loss for event in events if isinstance(event, Evaluated)],
@@ -157,7 +157,7 @@ def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> N
 
 
 def learn_until(number: int, size: int, folder: Path, trouble: str) -> Any:
-    """Rank 1 meets with trouble after the third step."""
+    """Rank 1 fails after the third step."""
     with rank(number, size, folder / "meet") as ranks:
         trainer = trainer_of(ranks, folder, "troubled", {"eval_interval": 2})
         events = []
@@ -170,7 +170,7 @@ def learn_until(number: int, size: int, folder: Path, trouble: str) -> Any:
         return told(events)
 
 
-def test_when_a_rank_fails_the_others_leave_and_keep_what_was_saved(tmp_path: Path) -> None:
+def test_failing_rank_ends_all_ranks_and_keeps_checkpoints(tmp_path: Path) -> None:
     first, second, third = on_ranks(3, learn_until, tmp_path, "fails")
     assert isinstance(second, ZeroDivisionError)
     for other in (first, third):
@@ -179,7 +179,7 @@ def test_when_a_rank_fails_the_others_leave_and_keep_what_was_saved(tmp_path: Pa
     assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
 
 
-def test_a_nan_on_one_rank_stops_all_before_any_takes_the_step(tmp_path: Path) -> None:
+def test_nan_on_one_rank_stops_all_ranks_before_the_update(tmp_path: Path) -> None:
     for error in on_ranks(3, learn_until, tmp_path, "nan"):
         assert isinstance(error, NumericsError)
         assert "not a finite number at step 4; last good: step 2" in str(error)
@@ -187,7 +187,7 @@ def test_a_nan_on_one_rank_stops_all_before_any_takes_the_step(tmp_path: Path) -
 
 
 def alone(rank: int, size: int, shard: bool = False) -> Ranks:
-    """One of several ranks that never meet."""
+    """One of several ranks that do not communicate."""
     return Ranks(Launch(rank, size), shard, HashStore())
 
 

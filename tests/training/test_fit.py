@@ -99,7 +99,7 @@ def test_fitting_changes_no_given_option() -> None:
     assert recipe.model.n_layer == KNOWN[-1]["n_layer"]
 
 
-def test_a_context_fits_the_text() -> None:
+def test_context_is_chosen_for_the_text() -> None:
     assert fit_size(recipe_of(9_000, 69), "cpu").model.block_size == 69
     kept = fit_size(recipe_of(9_000, 69, given={"block_size"}), "cpu")
     assert kept.model.block_size == 128
@@ -131,7 +131,7 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
 
 
 def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() -> None:
-    """As many epochs as on a CPU; the preset's dropout where the text is seen too often for it."""
+    """As many epochs as on a CPU; the preset's dropout if there are many epochs."""
     found = {}
     for characters in (20_000, 1_000_000, 10**9):
         fitted = fit_to_corpus(fit_size(recipe_of(characters, device="cuda"), "cuda"))
@@ -146,7 +146,7 @@ def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() 
 
 
 @pytest.mark.parametrize("characters", [1, 4_000, 20_000, 273_000, 274_000, 10**7])
-def test_a_gpus_batch_leaves_enough_steps(characters: int) -> None:
+def test_gpu_batch_leaves_enough_steps(characters: int) -> None:
     recipe = recipe_of(characters, device="cuda")
     fitted = fit_size(recipe, "cuda")
     steps = MOST_EPOCHS * characters // fitted.step_characters
@@ -172,7 +172,7 @@ def test_a_gpus_batch_leaves_enough_steps(characters: int) -> None:
         ([0.0] * 8, 1),
     ],
 )
-def test_ngrams_are_as_long_as_counting_finds_useful(counted: list[float], order: int) -> None:
+def test_ngram_order_follows_the_counting_baseline(counted: list[float], order: int) -> None:
     fitted = fit_ngrams(recipe_of(), counted)
     assert fitted.model.ngram == order
     assert bool(fitted.why) == (order < 5)

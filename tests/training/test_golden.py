@@ -82,7 +82,7 @@ def test_a_preset_reproduces_its_stored_losses(tmp_path: Path, golden: Golden) -
     assert TrainedGPT(run.model("last")).generate("\n", length=length)[1:] == golden.text
 
 
-def test_two_trainings_give_the_same_bits(tmp_path: Path) -> None:
+def test_two_trainings_give_equal_weights(tmp_path: Path) -> None:
     first, second = (trained(tmp_path / name, "classic", 20)[0].last() for name in "ab")
     for name in (MODEL, STATE):
         assert (first.path / name).read_bytes() == (second.path / name).read_bytes()

@@ -24,7 +24,7 @@ WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
         ("cosine", {**WARM_UP, 40: 0.85, 55: 0.6, 70: 0.35, 100: 0.1, 10**9: 0.1}),
     ],
 )
-def test_the_learning_rate_at_known_steps(schedule: Any, points: dict[int, float]) -> None:
+def test_learning_rate_has_known_values(schedule: Any, points: dict[int, float]) -> None:
     config = TrainConfig(
         steps=100, warmup_steps=10, learning_rate=1.1, min_lr=0.1, schedule=schedule
     )
@@ -53,7 +53,7 @@ def test_the_learning_rate_rises_falls_and_ends_at_its_minimum(**options: Any) -
 @pytest.mark.parametrize("attention", ["fused", "heads"])
 @pytest.mark.parametrize("norm", ["rms", "layer"])
 @pytest.mark.parametrize("others", [{}, {"tied": True, "bias": True, "position": "learned"}])
-def test_matrices_decay_and_vectors_do_not(
+def test_weight_decay_applies_to_matrices_only(
     attention: Any, norm: Any, others: dict[str, Any]
 ) -> None:
     model = GPT(ModelConfig(vocab_size=9, **TINY, attention=attention, norm=norm, **others))
@@ -99,7 +99,7 @@ def test_embedding_and_output_may_have_another_learning_rate_with_the_same_sched
         assert rates[id(model.blocks[0].attention.qkv.weight)] == pytest.approx(0.1 * share)
 
 
-def test_only_the_rows_of_a_steps_ngrams_move_and_by_adagrads_rule() -> None:
+def test_adagrad_updates_only_the_ngram_rows_of_the_step() -> None:
     model = GPT(ModelConfig(vocab_size=9, **TINY, ngram=3, ngram_rows=50))
     initialise(model, seed=1)
     assert model.ngram_embedding is not None

@@ -53,7 +53,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return corpus_of(TEXT, tmp_path)
 
 
-def test_a_plan_is_the_preset_changed_by_what_is_given(corpus: Corpus) -> None:
+def test_plan_is_the_preset_with_given_options(corpus: Corpus) -> None:
     plan = make_plan(corpus, {**TINY, "dropout": 0.1, "min_lr": 5e-5}, "classic", "cpu")
     model, train = plan.manifest.model, plan.manifest.train
     assert (model.n_layer, model.dropout, model.position, model.tied) == (2, 0.1, "learned", True)
@@ -76,7 +76,7 @@ def test_a_plan_has_the_baseline_and_the_uniform_loss(
     assert plan.measurement == measured
 
 
-def test_a_plan_names_rare_characters_and_those_that_only_validation_has(tmp_path: Path) -> None:
+def test_plan_names_rare_and_validation_only_characters(tmp_path: Path) -> None:
     corpus = corpus_of("é" * 9 + "ü" * 10 + "a" * 881 + "é" * 20 + "Xa" * 30 + "Y" * 20, tmp_path)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert plan.train_characters == int(0.9 * 1000)
@@ -109,7 +109,7 @@ def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path)
     assert plan.manifest.model.block_size == 18  # blocks have 72 characters
 
 
-def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
+def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
     plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", "cpu")
     values = from_toml(to_toml(plan.settings()), "config.toml")
     again = make_plan(corpus, values, values.pop("preset"), "cpu")
@@ -118,7 +118,7 @@ def test_the_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
 
 @pytest.fixture
 def long(tmp_path: Path) -> Corpus:
-    """A text of which 100,000 characters validate."""
+    """A text with 100,000 validation characters."""
     return corpus_of(TEXT * 350, tmp_path / "long")
 
 
@@ -155,7 +155,7 @@ def test_the_steps_fit_the_minutes(
     ("steps", "given"),
     [(500_000, {}), (500, {}), (10_000, {"eval_interval": 40}), (300, {"evaluations": 3})],
 )
-def test_evaluations_take_a_twentieth_of_the_time_on_a_split_of_any_size(
+def test_evaluations_take_at_most_a_twentieth_of_the_time(
     long: Corpus, steps: int, given: dict[str, Any]
 ) -> None:
     options = {**TINY, "steps": steps, "eval_interval": 0, **given}
@@ -168,7 +168,7 @@ def test_evaluations_take_a_twentieth_of_the_time_on_a_split_of_any_size(
     assert (steps == 500_000) == (train.eval_part == 0)
 
 
-def test_evaluations_read_what_the_user_says(long: Corpus) -> None:
+def test_evaluations_read_the_given_number_of_characters(long: Corpus) -> None:
     for given, part in (({"eval_chars": 7000}, 0), ({"eval_chars": 0}, 0), ({"eval_part": 9}, 9)):
         plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", "cpu")
         assert plan.manifest.train.eval_part == part
@@ -187,7 +187,9 @@ def test_slightly_different_measurements_give_the_same_part(
     assert len(parts) == 1
 
 
-def test_saves_take_a_tenth_of_a_short_time(long: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_take_at_most_a_tenth_of_a_short_time(
+    long: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = Measurement(0.01, 5e-5, 0, saving=1.0)
     monkeypatch.setattr(module, "measure", lambda *_: slow)
     for minutes, evaluations in ((0.05, 1), (0.7, 4), (3, 10)):
@@ -196,7 +198,7 @@ def test_saves_take_a_tenth_of_a_short_time(long: Corpus, monkeypatch: pytest.Mo
         assert train.steps >= 60 * minutes / 2 / 0.01 - 1  # half of the time is for steps
 
 
-def test_a_last_evaluation_that_is_long_comes_after_the_time(
+def test_long_last_evaluation_comes_after_the_time(
     long: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurement = Measurement(0.01, 5e-4, 0)
@@ -210,7 +212,9 @@ def test_a_last_evaluation_that_is_long_comes_after_the_time(
         assert plan.seconds_left == 60 * minutes
 
 
-def test_the_default_takes_two_minutes_unless_steps_are_given(corpus: Corpus, long: Corpus) -> None:
+def test_default_preset_takes_two_minutes_unless_steps_are_given(
+    corpus: Corpus, long: Corpus
+) -> None:
     plan = make_plan(long, TINY, "default", "cpu")
     assert plan.manifest.budget is not None
     assert (plan.manifest.budget.seconds, plan.longer) == (120, "; to train longer: --minutes 15")
@@ -241,7 +245,7 @@ def test_minutes_and_steps_cannot_be_combined(corpus: Corpus, given: dict[str, A
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - CHANGEABLE))
-def test_a_resumed_run_keeps_every_option_that_shapes_its_weights(
+def test_resume_refuses_changed_options_that_affect_the_weights(
     corpus: Corpus, tiny: Checkpoint, name: str
 ) -> None:
     known = {**vars(tiny.manifest.model), **vars(tiny.manifest.train)}[name]
@@ -272,7 +276,7 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
     assert resume_plan(tiny, corpus, given, "cpu").manifest.best_step == tiny.manifest.best_step
 
 
-def test_a_resumed_run_counts_nothing_again(
+def test_resume_does_not_count_the_baseline_again(
     corpus: Corpus, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = count_baseline(*corpus.split(0.1, 1), 15)
@@ -362,7 +366,7 @@ def test_a_run_uses_its_encoded_corpus_even_if_the_text_has_changed(working: Pat
         assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
 
 
-def test_a_pipe_whose_ids_another_run_has_replaced_is_not_waited_for(working: Path) -> None:
+def test_resume_does_not_wait_for_a_pipe_whose_encoding_is_gone(working: Path) -> None:
     piped, wider = io.BytesIO(TEXT.encode()), Vocabulary.from_text(TEXT + "XYZ")
     identity = read_corpus(["-"], working, piped).identity
     read_corpus(["-"], working, io.BytesIO(TEXT.encode()), wider)
@@ -382,7 +386,7 @@ def test_a_run_of_an_earlier_release_finds_its_text_by_its_old_digest(working: P
         find_corpus(begun(identity), ("book.txt",), working, PIPE)
 
 
-def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None:
+def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     emptied(working)
     found = find_corpus(begun(identity), (), working, PIPE)
@@ -401,7 +405,7 @@ def test_a_corpus_that_is_no_longer_encoded_is_read_again(working: Path) -> None
 @pytest.mark.parametrize(
     "options", [{"split": "other.txt", "min_count": 2}, {"split": "every:3"}, {"separator": "--"}]
 )
-def test_a_run_finds_its_validation_split_again(
+def test_resume_finds_the_same_validation_split(
     working: Path, options: dict[str, Any], tiny: Checkpoint
 ) -> None:
     Path("other.txt").write_text(TEXT[:500] + "ß")
@@ -431,7 +435,7 @@ def test_an_unknown_split_is_named_in_the_error(working: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("book.txt",)])
-def test_a_corpus_that_has_changed_is_refused(working: Path, names: tuple[str, ...]) -> None:
+def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
     identity = read_corpus(["book.txt"], working, PIPE).identity
     emptied(working)
     Path("book.txt").write_text(TEXT + "!")
@@ -466,7 +470,7 @@ def test_another_text_is_refused_even_if_the_runs_own_is_still_encoded(working: 
         find_corpus(begun(identity), ["other.txt"], working, PIPE)
 
 
-def test_a_pipe_is_resumable_while_it_is_encoded_and_then_gone(working: Path) -> None:
+def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
     identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
     assert not list(working.glob(".spool*"))
     found = find_corpus(begun(identity), (), working, PIPE)
@@ -502,7 +506,7 @@ def test_a_gpu_must_train_a_step_before_it_is_chosen(
 def test_several_ranks_check_only_whether_torch_has_cuda(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A step of each on the first GPU would take memory there, and only some might fail."""
+    """A trial step of every rank would use memory of the first GPU."""
     ranks = Ranks(Launch(rank=1, size=2), store=HashStore())
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
     monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
@@ -512,14 +516,14 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
     assert "torch finds no CUDA device" in caplog.text
 
 
-def test_options_of_a_plan_are_the_fields_of_its_configs(corpus: Corpus) -> None:
+def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
     settings = make_plan(corpus, TINY, "default", "cpu").settings()
     assert settings.keys() == OPTIONS - {"vocab_size"} | {"preset"}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
 
 @pytest.mark.parametrize("minutes", [None, 5])
-def test_the_default_is_fitted_to_its_corpus_and_says_so(
+def test_default_preset_is_fitted_to_the_corpus_with_a_note(
     corpus: Corpus, minutes: float | None
 ) -> None:
     plan = make_plan(corpus, {}, "default", "cpu", minutes)
@@ -533,7 +537,7 @@ def test_the_default_is_fitted_to_its_corpus_and_says_so(
     assert free.manifest.train.batch_size == train.batch_size
 
 
-def test_a_text_shorter_than_the_usual_context_gets_a_shorter_one(tmp_path: Path) -> None:
+def test_short_text_gets_a_shorter_context(tmp_path: Path) -> None:
     plan = make_plan(corpus_of("to be or not " * 50, tmp_path), {}, "default", "cpu")
     assert plan.val_characters == 65
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (1, 64)
@@ -544,7 +548,7 @@ def test_a_text_shorter_than_the_usual_context_gets_a_shorter_one(tmp_path: Path
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans for a GPU need none: only its name is asked for."""
+    """Makes plans for a GPU without one: only its name is read."""
     monkeypatch.setattr(module, "environment", lambda device, ranks: {"device": "a GPU"})
 
 
@@ -569,7 +573,7 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     assert model.ngram_dropout == (0.7 if model.ngram > 1 else 0.0)
 
 
-def test_on_a_gpu_a_short_text_gets_a_short_context_and_what_is_given_stays(
+def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(
     tmp_path: Path, gpu: None
 ) -> None:
     corpus = corpus_of("to be or not " * 50, tmp_path)
@@ -591,7 +595,7 @@ def test_classic_is_not_fitted(tmp_path: Path) -> None:
 
 
 def machine(rates: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> list[ModelConfig]:
-    """A machine that trains models of so many layers at so many operations a second."""
+    """A machine with a given speed (operations a second) for each number of layers."""
     asked: list[ModelConfig] = []
 
     def measure(model: ModelConfig, train: TrainConfig, *_: Any) -> Measurement:

@@ -64,7 +64,7 @@ def test_deterministic_algorithms_are_switched_on_and_off(
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_step_runs_the_compiled_net_and_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_step_gives_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def watched(net: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""One step: what it learns from, when it is not taken, what it costs, when memory runs out."""
+"""One training step: updates, non-finite losses, measurement, memory."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_a_step_does_not_depend_on_earlier_random_numbers(attention: str, precis
     assert all(taken for _, taken in results[0][0])
 
 
-def test_dropout_is_drawn_anew_for_each_step_and_seed() -> None:
+def test_dropout_differs_for_each_step_and_seed() -> None:
     def drawn(dropout: float) -> set[float]:
-        """What the generator gives next, after each step of two seeds."""
+        """The next random number after each step of two seeds."""
         found = set()
         for seed in (1, 2):
             student = Student({"dropout": dropout}, seed=seed)
@@ -100,7 +100,7 @@ def test_bfloat16_trains_float32_weights() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_is_not_taken(number: float) -> None:
+def test_non_finite_loss_makes_no_update(number: float) -> None:
     student = Student()
     student.step(0)
     student.model.lm_head.weight.data[0, 0] = number
@@ -121,7 +121,7 @@ def test_a_gradient_that_is_not_finite_also_skips_the_step() -> None:
     assert equal(student.weights(), before)
 
 
-def test_the_gradient_is_clipped_to_its_largest_norm() -> None:
+def test_gradient_is_clipped_to_the_maximum_norm() -> None:
     for grad_clip, norm in ((1e-3, 1e-3), (0.0, None), (1e9, None)):
         student = Student(grad_clip=grad_clip)
         student.step(0)
@@ -183,7 +183,7 @@ def test_a_measurement_that_runs_out_of_memory_says_what_to_try(
         measure(MODEL, TRAIN, IDS, "cpu")
 
 
-def test_memory_is_counted_for_what_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt.training.step.physical_memory", lambda: 10**9)
     many = TrainConfig(batch_size=10**6)
     with pytest.raises(OutOfMemory) as refused:

@@ -37,7 +37,7 @@ class Clock:
         return self.now
 
     def pauses(self, seconds: float) -> None:
-        """Time goes by in which the trainer does not run."""
+        """Time passes while the trainer does not run."""
         self.now, self._began = self.now + seconds, self._began + seconds
 
     def works(self, seconds: float) -> None:
@@ -166,7 +166,7 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
     assert metrics[0] == metrics[1]
 
 
-def test_other_steps_end_the_time_budget(tmp_path: Path) -> None:
+def test_giving_steps_ends_the_time_budget(tmp_path: Path) -> None:
     trainer = timed(tmp_path, Clock())
     finish(trainer, 30)
     again = resume(trainer.run, trainer.corpus, trainer.run.last(), steps=40, step_plan="")

@@ -80,7 +80,7 @@ def resumed(trainer: Trainer, **changed: Any) -> Trainer:
 
 
 def outcome(run: Run) -> tuple[Any, ...]:
-    """Everything that a run leaves behind but the time it took."""
+    """Everything that a run saves, except times."""
     last = run.last()
     untimed = {"seconds": 0, "elapsed": 0, "evaluation_seconds": 0}
     metrics = [{**record, **untimed} for record in run.records("metrics")]
@@ -91,7 +91,7 @@ def outcome(run: Run) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Variant -> what it leaves when nothing stops it."""
+    """Variant -> the outcome of an unbroken run."""
 
     @cache
     def left_by(variant: str) -> tuple[Any, ...]:
@@ -135,7 +135,7 @@ def test_steps_after_the_last_save_are_repeated(tmp_path: Path, unbroken: Any) -
 
 
 @pytest.mark.parametrize("eval_interval", [4, 30])
-def test_evaluating_more_or_less_often_changes_no_weight(
+def test_evaluation_interval_does_not_change_weights(
     tmp_path: Path, unbroken: Any, eval_interval: int
 ) -> None:
     trainer = new_trainer(tmp_path, eval_interval=eval_interval)
@@ -218,7 +218,7 @@ def test_the_best_step_is_of_the_newest_series_if_a_text_comes_again(
 def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: float
 ) -> None:
-    """A device may round otherwise; what it trains must open all the same."""
+    """A device may round differently; a model trained there must still open."""
     probed: list[Any] = []
     real = checkpoint.exact_logits
     monkeypatch.setattr(
@@ -233,7 +233,7 @@ def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
     assert all((saved.tensors[name] == kept[name].detach().numpy()).all() for name in kept)
 
 
-def test_the_events_come_in_order_and_nothing_is_printed(
+def test_events_come_in_order_and_nothing_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     events = finish(new_trainer(tmp_path, steps=4, eval_interval=2))
@@ -254,7 +254,7 @@ def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     monkeypatch.setattr(module, "evaluate", lambda *_: next(found))
 
 
-def test_the_best_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.0, 2.1)
     trainer = new_trainer(tmp_path)
     events = [event for event in finish(trainer) if isinstance(event, Evaluated)]
@@ -269,7 +269,7 @@ def test_the_best_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (trainer.run.best().manifest.step, trainer.run.last().manifest.step) == (12, 30)
 
 
-def test_patience_ends_a_run_that_no_longer_improves(
+def test_patience_ends_a_run_without_improvement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
@@ -285,7 +285,7 @@ def held(run: Run) -> dict[str, bytes]:
 
 
 def fails_after(trainer: Trainer, step: int, error: type[GptxError]) -> tuple[GptxError, bool]:
-    """What a run raises after its last save, at `step`, and whether every save is as it was."""
+    """The error of a run after its last save, at `step`; whether its checkpoints are unchanged."""
     saves: dict[int, dict[str, bytes]] = {}
 
     def train() -> None:
@@ -299,7 +299,7 @@ def fails_after(trainer: Trainer, step: int, error: type[GptxError]) -> tuple[Gp
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_the_run_without_a_save(
+def test_non_finite_loss_ends_the_run_without_saving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
 ) -> None:
     trainer, take = new_trainer(tmp_path), module.train_step
@@ -323,7 +323,7 @@ def test_a_diverged_run_suggests_a_lower_learning_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_validation_loss_that_is_not_finite_is_never_the_best(
+def test_non_finite_validation_loss_is_never_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, number)
@@ -335,7 +335,7 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(
     assert [record["step"] for record in trainer.run.records("metrics")] == [6, 12]
 
 
-def test_a_signal_during_a_save_waits_for_it(
+def test_signal_during_a_save_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, write = new_trainer(tmp_path), files.write
@@ -353,7 +353,7 @@ def test_a_signal_during_a_save_waits_for_it(
     trainer.run.last().verify()
 
 
-def test_a_full_disk_ends_the_run_and_names_the_last_good_step(
+def test_full_disk_ends_the_run_and_names_the_last_good_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, write = new_trainer(tmp_path), files.write
@@ -382,7 +382,7 @@ def test_training_that_runs_out_of_memory_says_what_to_try(
     assert (error.exit_code, untouched) == (8, True)
 
 
-def test_evaluations_read_a_part_and_the_last_one_all(tmp_path: Path) -> None:
+def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, eval_part=64)
     events = finish(trainer)
     parts = [event for event in events if isinstance(event, Evaluated)]
@@ -400,7 +400,7 @@ def test_evaluations_read_a_part_and_the_last_one_all(tmp_path: Path) -> None:
     assert finish(resumed(trainer)) == [Stopped(30, "finished")]
 
 
-def test_the_best_steps_weights_are_evaluated_on_all(
+def test_last_evaluation_uses_the_weights_of_the_best_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
@@ -416,7 +416,7 @@ def test_the_best_steps_weights_are_evaluated_on_all(
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
 
 
-def test_a_new_best_has_not_been_evaluated_on_all(tmp_path: Path) -> None:
+def test_new_best_step_has_no_loss_on_the_whole_split_yet(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, eval_part=64, steps=6)
     finish(trainer)
     more = resumed(trainer, steps=18)
@@ -460,7 +460,7 @@ def test_losses_on_different_parts_are_not_compared(
     assert again.run.best().manifest.step == 24
 
 
-def test_a_model_learns_its_text(tmp_path: Path) -> None:
+def test_model_learns_its_text(tmp_path: Path) -> None:
     train = {"steps": 100, "learning_rate": 1e-2, "batch_size": 16, "eval_interval": 100}
     checkpoint = train_tiny(tmp_path, train, n_embd=32)
     assert checkpoint.manifest.val_loss is not None

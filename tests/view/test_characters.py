@@ -1,4 +1,4 @@
-"""Every character gets a visible, harmless label; no text moves a cursor."""
+"""Every character gets a visible, safe label; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ any_character = st.integers(0, 0x10FFFF).map(chr)
         ("\U0010ffff", "U+10FFFF", "\\U0010ffff"),
     ],
 )
-def test_characters_have_these_labels(character: str, shown: str, in_ascii: str) -> None:
+def test_special_characters_have_known_labels(character: str, shown: str, in_ascii: str) -> None:
     assert label(character) == shown
     assert label(character, ascii_only=True) == in_ascii
     assert quoted(character) == f"'{shown}'"
 
 
 @pytest.mark.parametrize("plane", range(17))
-def test_no_label_is_invisible_or_a_control(plane: int) -> None:
+def test_labels_are_visible_and_contain_no_control_character(plane: int) -> None:
     for point in range(plane * 0x10000, (plane + 1) * 0x10000, 1 if plane < 3 else 7):
         shown = label(chr(point))
         assert shown.isprintable()
@@ -62,7 +62,7 @@ def test_no_label_is_invisible_or_a_control(plane: int) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(any_character)
-def test_an_ascii_label_is_printable_ascii_and_says_which_character(character: str) -> None:
+def test_ascii_label_is_printable_and_identifies_the_character(character: str) -> None:
     shown = label(character, ascii_only=True)
     assert shown.isascii()
     assert shown.isprintable()
@@ -81,20 +81,20 @@ def test_only_characters_that_move_the_cursor_or_reorder_text_are_escaped() -> N
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(st.sampled_from("ab\n\t\\ é€👍") | any_character))
-def test_escaping_keeps_what_is_harmless_and_is_done_once(text: str) -> None:
+def test_escaping_keeps_harmless_text_and_is_idempotent(text: str) -> None:
     unsafe = CONTROLS | BIDIRECTIONAL | {"\ufeff"}
     expected = "".join(ascii(each)[1:-1] if each in unsafe else each for each in text)
     assert escape(text) == expected == escape(expected)
 
 
-def test_known_escapes() -> None:
+def test_escapes_equal_known_values() -> None:
     assert escape("\x1b[31mred\r\x07 \u202egnp.exe\x9b") == (
         "\\x1b[31mred\\r\\x07 \\u202egnp.exe\\x9b"
     )
     assert escape("a\tb\nÁrvíz 東京 👍🏽") == "a\tb\nÁrvíz 東京 👍🏽"
 
 
-def test_the_legend_names_the_symbols_that_are_used() -> None:
+def test_legend_explains_only_used_symbols() -> None:
     assert legend("abc") == []
     assert legend("b a\n") == ["␠ space", "⏎ newline"]
     assert legend("\te\u0301") == ["⇥ tab", "◌ carries a combining mark"]
@@ -105,7 +105,7 @@ def test_the_legend_names_the_symbols_that_are_used() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(text=st.text("ab あ👍…", max_size=12), width=st.integers(1, 14))
-def test_padding_fills_and_cutting_fits(text: str, width: int) -> None:
+def test_padding_and_cutting_give_the_exact_width(text: str, width: int) -> None:
     for right in (False, True):
         padded = pad(text, width, right)
         assert cell_len(padded) == max(width, cell_len(text))

@@ -1,4 +1,4 @@
-"""Options become ranges of one attention map, or an error that names the option."""
+"""Options select ranges of an attention map; errors name the option."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attention(tiny: Checkpoint) -> AttentionMap:
         ({"layer": "all", "head": "mean"}, (0, 1), ("mean",)),
     ],
 )
-def test_layers_and_heads(
+def test_layer_and_head_options_select_panels(
     attention: AttentionMap, options: dict[str, str], layers: Any, heads: Any
 ) -> None:
     selection = select(attention, **options)
@@ -64,7 +64,7 @@ def test_ranges_are_as_in_python(
 
 @settings(deadline=None, max_examples=60)
 @given(start=st.integers(0, 6), length=st.integers(1, 7))
-def test_a_range_selects_what_a_slice_selects(
+def test_range_selects_the_same_as_a_slice(
     attention: AttentionMap, start: int, length: int
 ) -> None:
     stop = min(7, start + length)
@@ -79,7 +79,9 @@ def test_a_range_selects_what_a_slice_selects(
 
 @pytest.mark.parametrize("head", ["0", "1", "all", "mean"])
 @pytest.mark.parametrize("stage", [*SQUARE_STAGES, *LAYER_STAGES, "context"])
-def test_panels_are_the_maps_own_numbers(attention: AttentionMap, stage: Any, head: str) -> None:
+def test_panels_contain_the_numbers_of_the_map(
+    attention: AttentionMap, stage: Any, head: str
+) -> None:
     selection = select(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
     panels = selection.panels()
     assert len(panels) == (2 if head == "all" and stage not in LAYER_STAGES else 1)
@@ -138,7 +140,7 @@ def test_an_invalid_value_is_refused_by_the_name_of_its_option(
 
 @settings(deadline=None, max_examples=60)
 @given(text=st.text("0123456789:-+ a", max_size=6))
-def test_a_range_is_understood_or_refused_never_empty(attention: AttentionMap, text: str) -> None:
+def test_range_is_valid_or_refused_but_never_empty(attention: AttentionMap, text: str) -> None:
     with suppress(ConfigError):
         queries = select(attention, query=text).queries
         assert 0 <= queries.start < queries.stop <= 7

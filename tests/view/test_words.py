@@ -20,11 +20,11 @@ from gpt.view.words import duration, losses, millions
         (90_000, "25 h 0 min"),
     ],
 )
-def test_durations(seconds: float, expected: str) -> None:
+def test_durations_are_formatted_for_people(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
 
 
-def test_counts_and_losses() -> None:
+def test_counts_and_losses_are_formatted_for_people() -> None:
     counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
     assert losses(1.6693) == "1.6693 nats (2.408 bits/char)"

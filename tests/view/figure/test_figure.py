@@ -1,4 +1,4 @@
-"""Figures: every cell where it belongs and in its colour, every label readable, nothing leaks."""
+"""Figures: position and colour of every cell, labels, fonts, files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def made(
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
-    """What is written beside the rows and below the columns."""
+    """The labels of rows and columns."""
     return tuple(  # type: ignore[return-value]
         [tick.get_text() for tick in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis)
     )
@@ -87,7 +87,7 @@ def written(axes: Axes) -> list[str]:
 
 @pytest.fixture
 def few_fonts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A machine that has no fonts but matplotlib's first, and those in the folder."""
+    """A machine with only matplotlib's default font and those in the folder."""
     ours = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", ours)
     monkeypatch.setattr(
@@ -99,7 +99,7 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
 
 
 def make_font(path: Path, characters: str, outline: bool = True) -> str:
-    """A font of squares (or of nothing, as colour fonts are to us) for the characters."""
+    """A font with a square (or nothing, like a colour font) for each of the characters."""
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
 
@@ -136,7 +136,7 @@ def make_font(path: Path, characters: str, outline: bool = True) -> str:
         (200, {"layer": "all", "head": "all"}),  # cells of few pixels: no line may hide one
     ],
 )
-def test_every_pixel_of_every_cell_has_the_colour_of_its_value(
+def test_each_pixel_of_a_cell_has_the_colour_of_its_value(
     length: int, options: dict[str, Any]
 ) -> None:
     attention = map_of("abcdefghij" * (length // 10), layers=2, heads=2)
@@ -178,7 +178,7 @@ def test_masked_weights_are_blank_and_a_weight_of_zero_is_not() -> None:
 
 
 @pytest.mark.parametrize("stage", get_args(Stage))
-def test_colours_mean_the_same_in_all_panels_and_the_bar_says_what(stage: Stage) -> None:
+def test_panels_share_one_colour_scale_with_a_labelled_bar(stage: Stage) -> None:
     attention = map_of("abcdefgh", layers=2, heads=2)
     selection = select(attention, stage=stage, layer="all", head="all")
     figure, _ = draw(selection)
@@ -194,7 +194,7 @@ def test_colours_mean_the_same_in_all_panels_and_the_bar_says_what(stage: Stage)
     assert (ramp[0, 0], ramp[-1, 0]) == pytest.approx(limits)
 
 
-def test_by_row_the_largest_is_full() -> None:
+def test_scale_by_row_gives_the_largest_the_full_colour() -> None:
     attention = map_of("abcdefgh")
     for stage in ("weights", "scores", "masked"):
         figure, _ = draw(select(attention, stage=stage), "row")
@@ -207,7 +207,7 @@ def test_by_row_the_largest_is_full() -> None:
 
 
 @pytest.mark.parametrize("stage", ["weights", "masked", "context"])
-def test_small_matrices_carry_the_terminals_numbers(stage: str) -> None:
+def test_small_matrices_show_the_numbers_of_the_terminal(stage: str) -> None:
     attention = map_of("abcdefghijkl", size=5)
     selection = select(attention, stage=stage, query="4:12")
     figure, _ = draw(selection)
@@ -226,7 +226,7 @@ def test_small_matrices_carry_the_terminals_numbers(stage: str) -> None:
     assert not draw(select(several, head="all"))[0].axes[0].texts
 
 
-def test_numbers_stand_out_from_their_cells() -> None:
+def test_numbers_contrast_with_their_cells() -> None:
     def light(colour: Any) -> float:
         parts = np.array(to_rgb(colour))
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
@@ -241,7 +241,7 @@ def test_numbers_stand_out_from_their_cells() -> None:
             assert (pair[1] + 0.05) / (pair[0] + 0.05) > 3.9
 
 
-def test_characters_while_they_are_legible_else_positions() -> None:
+def test_axes_show_characters_if_legible_else_positions() -> None:
     text = "the cat\nsat on\tthe mat"
     figure, _ = draw(select(attention := map_of(text), query="3:9"))
     rows, columns = labels(figure.axes[0])
@@ -281,7 +281,7 @@ def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
                 assert all(not box.overlaps(text.get_window_extent()) for text in figure.texts)
 
 
-def test_a_head_is_a_column_wide_and_grows_to_the_page() -> None:
+def test_one_head_is_one_column_wide_and_many_fill_the_page() -> None:
     def width(length: int, **options: Any) -> float:
         attention = map_of("a" * length, layers=4, heads=4)
         return float(draw(select(attention, **options))[0].get_size_inches()[0])
@@ -319,7 +319,7 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_any_text_gives_a_figure_and_nothing_else(
+def test_any_text_gives_a_figure_without_other_output(
     text: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -341,7 +341,7 @@ def test_dollar_signs_and_carets_are_drawn_as_text() -> None:
     assert "$a_b$ · T=5 · head_size=4" in [text.get_text() for text in figure.texts]
 
 
-def test_characters_that_no_font_has_are_named_in_one_warning(few_fonts: Path) -> None:
+def test_one_warning_names_characters_without_a_font(few_fonts: Path) -> None:
     attention = map_of("aあ東a👍क\ue000")
     figure, warnings = draw(select(attention))
     shown = ["a", "U+3042", "U+6771", "a", "U+1F44D", "U+0915", "U+E000"]
@@ -367,7 +367,7 @@ def test_characters_that_no_font_has_are_named_in_one_warning(few_fonts: Path) -
     assert "\\u6771\\u4eac" in draw(select(many, name="東京"))[0].texts[1].get_text()
 
 
-def test_fonts_that_have_the_characters_are_found(few_fonts: Path) -> None:
+def test_fonts_with_the_characters_are_found(few_fonts: Path) -> None:
     make_font(few_fonts / "AColour.ttf", "あ東京क", outline=False)
     most = make_font(few_fonts / "ManySans.ttf", "あ東京")
     rest = make_font(few_fonts / "Rest.ttf", "あक◌\u093f")
@@ -384,7 +384,7 @@ def test_fonts_that_have_the_characters_are_found(few_fonts: Path) -> None:
         assert to_figure(select(attention), form)[1] == []
 
 
-def test_fonts_are_only_looked_for_when_ours_lacks_a_character(
+def test_other_fonts_are_searched_only_if_the_default_lacks_a_character(
     few_fonts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[None] = []
@@ -397,7 +397,7 @@ def test_fonts_are_only_looked_for_when_ours_lacks_a_character(
 
 
 @pytest.mark.parametrize("form", get_args(Form))
-def test_same_input_same_bytes_whatever_the_settings(form: Form) -> None:
+def test_figure_bytes_do_not_depend_on_matplotlib_settings(form: Form) -> None:
     def settings() -> dict[str, Any]:  # asking for the backend would choose one
         return {
             name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
@@ -413,7 +413,7 @@ def test_same_input_same_bytes_whatever_the_settings(form: Form) -> None:
     assert logging.getLogger("matplotlib").level == logging.NOTSET
 
 
-def test_another_process_gives_the_same_bytes_and_pays_for_matplotlib_only_then() -> None:
+def test_another_process_writes_the_same_bytes_and_imports_matplotlib_late() -> None:
     program = f"""
 import hashlib, sys
 import gpt.view.figure.figure
@@ -431,7 +431,7 @@ print("matplotlib.pyplot" in sys.modules)
     assert run.stdout.split() == ["False", *expected, "False"]
 
 
-def test_svg_is_one_file_of_outlines() -> None:
+def test_svg_contains_outlines_and_no_external_references() -> None:
     data = made("<a href='x'>&", "svg").decode()
     root = ElementTree.fromstring(data)
     assert root.get("width") == "244.8pt"
@@ -450,7 +450,7 @@ def test_svg_is_one_file_of_outlines() -> None:
     assert re.search(r"<title>layer 0 · head 0 · weights</title>", data)
 
 
-def test_png_has_300_dots_an_inch_and_says_so() -> None:
+def test_png_has_300_dpi_and_stores_it() -> None:
     from PIL import Image
 
     with Image.open(io.BytesIO(made("abc"))) as image:
@@ -480,7 +480,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
         to_figure(select(attention), "svg")
 
 
-def test_where_positions_are_written_the_text_stands_below() -> None:
+def test_figure_with_position_labels_shows_the_text_below() -> None:
     text = "To be,\nor not to be: that is the question. " * 3
     attention = map_of(text[:120], heads=4)
     figure, _ = draw(select(attention, head="all"))
@@ -501,7 +501,7 @@ def test_the_label_of_masked_scores_names_the_bias_that_positions_add() -> None:
 
 
 @pytest.mark.parametrize("stage", get_args(Stage))
-def test_what_the_colours_mean_fits_beside_them(stage: Stage) -> None:
+def test_colour_legend_fits_beside_the_colour_bar(stage: Stage) -> None:
     attention = map_of("To be or not to")
     figure, _ = draw(select(attention, stage=stage, query="3:5"), "row")
     figure.draw_without_rendering()

@@ -1,4 +1,4 @@
-"""What programs read is strict, complete, and float32 to the last bit."""
+"""JSON, CSV and NPZ are strict, complete, and exact to the last bit of float32."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = "
 
 
 def strict(text: str) -> dict[str, Any]:
-    """JSON as the standard has it: no NaN, no Infinity, no key twice."""
+    """Parses strict JSON: no NaN, no Infinity, no duplicate key."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
@@ -50,7 +50,7 @@ def strict(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("query", "key"), [(":", ":"), ("2:5", "1:6")])
 @pytest.mark.parametrize("stage", STAGES)
-def test_json_holds_every_number_to_the_bit_and_null_where_masked(
+def test_json_round_trips_every_number_and_has_null_for_masked(
     attention: AttentionMap, stage: str, query: str, key: str
 ) -> None:
     selection = selected(attention, stage, query, key)
@@ -76,7 +76,7 @@ def test_json_holds_every_number_to_the_bit_and_null_where_masked(
     assert nulls == (future if stage == "masked" else set())
 
 
-def test_json_says_what_it_is_of(attention: AttentionMap) -> None:
+def test_json_names_its_source(attention: AttentionMap) -> None:
     origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
     document = strict(to_json([record(selected(attention, "weights", "3:5", "1:"), origin)]))
     assert {name: document[name] for name in origin} == origin
@@ -115,7 +115,7 @@ def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
     assert [np.float32(line[-1]) for line in lines[1:]] == [value for _, value in expected]
 
 
-def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
+def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> None:
     with np.load(io.BytesIO(to_npz([attention])), allow_pickle=False) as read:
         names = [field.name for field in fields(Stages)]
         assert sorted(read.files) == sorted(["text", "codes", "ids", *names])
@@ -128,14 +128,14 @@ def test_npz_holds_the_whole_map_and_no_pickle(attention: AttentionMap) -> None:
                 assert np.array_equal(read[name][layer], getattr(stages, name))
 
 
-def test_a_check_whose_error_is_not_finite_is_null(attention: AttentionMap) -> None:
+def test_non_finite_error_of_a_check_is_null(attention: AttentionMap) -> None:
     failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
     document = strict(to_json([record(selected(failed, "scores"), {})]))
     expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
     assert document["checks"] == [expected]
 
 
-def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMap) -> None:
+def test_nine_digits_round_trip_every_float32(attention: AttentionMap) -> None:
     random = np.random.default_rng(6).integers(0, 2**32, size=(2, 7, 7), dtype=np.uint32)
     values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
     layer = replace(attention.layers[0], scores=values)
@@ -147,7 +147,7 @@ def test_nine_digits_are_enough_for_every_kind_of_float32(attention: AttentionMa
     assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())
 
 
-def test_a_carriage_return_survives_csv(attention: AttentionMap) -> None:
+def test_csv_keeps_a_carriage_return(attention: AttentionMap) -> None:
     returned = replace(attention, text="a\r" + attention.text[2:])
     written = to_csv([selected(returned, "weights")])
     assert list(csv.reader(io.StringIO(written, newline=""), strict=True))[2][3] == "\r"

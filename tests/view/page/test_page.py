@@ -1,4 +1,4 @@
-"""The page carries the numbers to the bit that it promises, and any text as text."""
+"""The page contains the numbers in the stated precision, and any text as text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_stages_that_the_page_leaves_out_follow_from_those_in_it(subject: Subjec
         np.testing.assert_allclose(context, npz["context"][layer], rtol=0, atol=1e-5)
 
 
-def test_the_page_says_what_it_is_of(subject: Subject) -> None:
+def test_page_names_its_source(subject: Subject) -> None:
     document = payload_of(build_page([subject], Start(2, "mean", "scaled"), "A title"))
     assert document["title"] == "A title"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
@@ -80,7 +80,7 @@ def test_the_page_says_what_it_is_of(subject: Subject) -> None:
     assert all(check["passed"] for check in read["checks"])
 
 
-def test_the_lens_comes_back(subject: Subject) -> None:
+def test_page_contains_the_logit_lens(subject: Subject) -> None:
     lens = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["lens"]
     ids = np.frombuffer(base64.b64decode(lens["ids"]), "<u4").reshape(subject.lens.ids.shape)
     chances = np.frombuffer(base64.b64decode(lens["probabilities"]), "<f4")
@@ -104,7 +104,7 @@ def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> N
     assert away["errors"] == [[None, None]] * 3
 
 
-def test_a_page_stays_below_its_limit_and_the_starts_layer_in_it(subject: Subject) -> None:
+def test_page_stays_below_its_size_limit_and_keeps_the_first_layer_shown(subject: Subject) -> None:
     whole = len(build_page([subject], Start(1), TEXT))
     seen = []
     for limit in range(whole - 14_000, whole + 2_000, 100):
@@ -120,7 +120,7 @@ def test_a_page_stays_below_its_limit_and_the_starts_layer_in_it(subject: Subjec
     assert seen == [(16, ["1"]), (16, ["0", "1"]), (16, every), (32, every)]
 
 
-def test_six_layers_of_six_heads_and_256_characters_fit_five_megabytes() -> None:
+def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
     large = random_subject("the cat " * 32, n_layer=6, n_head=6, n_embd=384)
     page = build_page([large], Start(layer=4, head=5), "large")
     document = payload_of(page)
@@ -142,7 +142,7 @@ def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
     assert np.array_equal(unpack(details["stream"]), large.stream.ravel())
 
 
-def test_any_text_is_inert_and_comes_back_exactly() -> None:
+def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     quiet = random_subject("a" * len(HOSTILE))
     hostile = replace(random_subject(HOSTILE), name=HOSTILE, origin={HOSTILE: HOSTILE})
     page = build_page([hostile], Start(), HOSTILE)
@@ -157,12 +157,12 @@ def test_any_text_is_inert_and_comes_back_exactly() -> None:
     assert "\u202e" not in page
 
 
-def test_the_same_map_gives_the_same_page(subject: Subject) -> None:
+def test_same_map_gives_the_same_page(subject: Subject) -> None:
     again = random_subject(TEXT, n_layer=3)
     assert build_page([subject], Start(), TEXT) == build_page([again], Start(), TEXT)
 
 
-def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else(
+def test_security_policy_allows_only_the_pages_script_and_style(
     subject: Subject,
 ) -> None:
     document = Document(build_page([subject], Start(), TEXT))
@@ -183,14 +183,14 @@ def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else(
     }
 
 
-def test_the_scripts_are_all_there_each_after_what_it_imports() -> None:
+def test_page_contains_every_script_after_its_imports() -> None:
     assert {path.name for path in ASSETS.glob("*.js")} == set(SCRIPTS)
     for number, name in enumerate(SCRIPTS):
         imported = re.findall(r'^import [^;]*? from "\./(.*)";$', read(name), re.M)
         assert set(imported) <= set(SCRIPTS[:number]), name
 
 
-def test_no_two_scripts_share_a_name_as_they_will_share_a_scope() -> None:
+def test_scripts_in_one_scope_have_no_duplicate_names() -> None:
     pattern = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
     names = [found for name in SCRIPTS for found in re.findall(pattern, read(name), re.M)]
     assert len(names) > 50
@@ -199,7 +199,7 @@ def test_no_two_scripts_share_a_name_as_they_will_share_a_scope() -> None:
     assert not re.search(r"^(import|export) ", inlined, re.M)
 
 
-def test_two_subjects_may_differ_in_shape_but_not_in_text(subject: Subject) -> None:
+def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:
     other = random_subject(TEXT, n_layer=1, n_head=4, seed=1)
     document = payload_of(build_page([subject, other], Start(layer=2), TEXT, 0))
     assert [(s["layers"], s["heads"]) for s in document["subjects"]] == [(3, 2), (1, 4)]
@@ -215,7 +215,7 @@ def read(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
 
 
-def test_a_page_says_what_was_measured_and_kinds_only_if_several_texts_were(
+def test_page_names_the_measured_text_and_names_heads_only_for_several(
     subject: Subject,
 ) -> None:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
@@ -233,7 +233,7 @@ def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
     return Measure(name, name, "", array, np.full(array.shape, np.nan), uniform, 1)
 
 
-def test_the_page_opens_on_the_head_that_says_most() -> None:
+def test_page_opens_on_the_head_nearest_to_a_named_kind() -> None:
     sink = measured("sink", [[0.9, 0.1, 0.2], [0.2, 0.2, 0.2]], 0.1)
     entropy = measured("entropy", [[0.1, 0.9, 0.8], [0.5, 0.7, 0.6]], 1.0)
     weak = measured("previous", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
@@ -254,7 +254,7 @@ def test_the_page_opens_on_the_head_that_says_most() -> None:
     assert (opening([weak, sink, nothing]).layer, opening([weak, sink, nothing]).head) == (0, 1)
 
 
-def test_positive_and_negative_differ_for_the_colour_blind_too() -> None:
+def test_colours_of_positive_and_negative_differ_for_colour_blind_readers() -> None:
     """CIE 1976 colour difference; 2.3 is just noticeable. Colour blindness as in Machado 2009."""
     ramps = re.findall(r"(positive|negative): (\[\[.*\]\]),", read("colours.js"))
     assert [name for name, _ in ramps] == ["positive", "negative"] * 2

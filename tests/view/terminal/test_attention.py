@@ -1,4 +1,4 @@
-"""Attention as text: exact drawings of a known head, and what holds for any text at any width."""
+"""Attention in the terminal: exact output of a known head; any text at any width."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ layer 0 head 0  layer 0 head 1
 }
 
 
-def test_a_page_of_a_known_head(known: AttentionMap) -> None:
+def test_table_of_a_known_head(known: AttentionMap) -> None:
     expected = """\
 layer 0 head 0 · weights · rows = query, columns = key · T=4 · head_size=2
 
@@ -123,7 +123,7 @@ def test_each_view_of_a_known_head(known: AttentionMap, view: Drawing) -> None:
     assert body.partition("\n\n")[0] == BODIES[view]
 
 
-def test_a_part_of_a_known_head(known: AttentionMap) -> None:
+def test_selected_part_of_a_known_head(known: AttentionMap) -> None:
     assert drawn(known, "numbers", Page(), key="1:3")[2:8] == [
         "         1   2",
         "         é   ⏎",
@@ -134,7 +134,7 @@ def test_a_part_of_a_known_head(known: AttentionMap) -> None:
     ]
 
 
-def test_a_known_head_in_ascii(known: AttentionMap) -> None:
+def test_ascii_output_of_a_known_head(known: AttentionMap) -> None:
     page = Page(ascii_only=True, precision=1)
     assert drawn(known, "numbers", page, stage="masked", query="1:3")[2:] == [
         "             0    1    2    3",
@@ -149,7 +149,7 @@ def test_a_known_head_in_ascii(known: AttentionMap) -> None:
 
 @pytest.mark.parametrize("view", get_args(Drawing))
 @pytest.mark.parametrize("text", TEXTS)
-def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view: Drawing) -> None:
+def test_lines_fit_the_page_and_are_printable(text: str, view: Drawing) -> None:
     attention = map_of(TEXTS[text])
     for stage in ("masked", "weights", "context", "proj"):
         for width in (40, 80, None):
@@ -165,7 +165,7 @@ def test_lines_fit_the_page_and_hold_nothing_but_printable_text(text: str, view:
 
 
 @pytest.mark.parametrize("view", ["numbers", "top", "heads"])
-def test_a_long_text_fits_the_page_too(view: Drawing) -> None:
+def test_long_text_fits_the_page(view: Drawing) -> None:
     attention = map_of(PLAIN)
     for stage in ("scores", "weights", "context"):
         for width in (40, 80):
@@ -191,7 +191,7 @@ def test_later_keys_are_blank_in_weights_infinite_in_masked_and_shown_in_scores(
                 )
 
 
-def test_numbers_too_wide_for_the_page_go_on_below_with_their_row_labels() -> None:
+def test_wide_tables_continue_below_with_row_labels() -> None:
     lines = drawn(map_of(PLAIN), "numbers", Page(width=60))[:-1]
     starts = [
         number for number, line in enumerate(lines) if re.fullmatch(r" {9,}\d+( +\d+)*", line)
@@ -241,7 +241,7 @@ def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
         assert sum(shown) == pytest.approx(float(allowed.sum()), abs=1e-6)
 
 
-def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -> None:
+def test_overview_shows_every_head_with_maxima_of_cell_areas() -> None:
     attention = map_of(PLAIN)
     selection = select(attention, layer="all", head="all")
     panels = selection.panels()
@@ -266,14 +266,14 @@ def test_the_overview_shows_every_head_and_the_largest_of_what_a_cell_covers() -
         (PLAIN, 40, "top"),
     ],
 )
-def test_auto_shows_numbers_if_they_fit_else_heat_else_the_strongest(
+def test_auto_view_is_numbers_then_heat_then_strongest_as_space_allows(
     text: str, width: int | None, expected: Drawing
 ) -> None:
     attention = map_of(text)
     assert drawn(attention, "auto", Page(width)) == drawn(attention, expected, Page(width))
 
 
-def test_labels_are_never_markup() -> None:
+def test_labels_are_never_interpreted_as_markup() -> None:
     attention, shown = map_of("[red]x[/]"), io.StringIO()
     console = Console(file=shown, width=200, force_terminal=False)
     for line in numbers(select(attention).panels()[0], Page()):
@@ -294,18 +294,18 @@ def test_a_failed_check_shows_its_error_and_bound() -> None:
 
 @pytest.mark.parametrize("view", ["heat", "auto"])
 @pytest.mark.parametrize("width", [40, 42, 80])
-def test_a_long_heat_map_fits_with_its_ruler(view: Drawing, width: int) -> None:
+def test_long_heat_map_fits_the_page_with_its_ruler(view: Drawing, width: int) -> None:
     attention = map_of(PLAIN)
     for line in render(select(attention, key="3:"), view, Page(width)):
         assert line.cell_len <= width, line.plain
 
 
 @pytest.mark.parametrize("view", ["heat", "heads", "auto", "top"])
-def test_a_selection_that_is_all_masked_is_drawn(view: Drawing) -> None:
+def test_fully_masked_selection_is_drawn(view: Drawing) -> None:
     assert drawn(map_of(PLAIN), view, Page(40), stage="masked", query="0:2", key="3:")
 
 
-def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
+def test_ascii_output_with_many_digits_has_no_negative_rest() -> None:
     for line in drawn(map_of("👍" * 12), "top", Page(40, ascii_only=True, precision=9)):
         assert line.isascii()
     for text in (PLAIN, PLAIN[:7], PLAIN[:20]):
@@ -314,7 +314,7 @@ def test_precise_ascii_is_ascii_and_its_rest_never_negative() -> None:
 
 
 @pytest.mark.parametrize("view", ["heat", "heads"])
-def test_a_cell_without_weight_is_still_a_cell(view: Drawing) -> None:
+def test_zero_weight_is_shown_as_a_cell(view: Drawing) -> None:
     attention = map_of("abcdefgh")
     lines = render(select(attention), view, Page(80))
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
@@ -337,7 +337,7 @@ def test_dimensions_are_ranked_by_their_size_and_keys_by_their_value() -> None:
     assert keys == np.argsort(-scaled, kind="stable")[:2].tolist()
 
 
-def test_an_overview_says_what_a_cell_stands_for() -> None:
+def test_overview_explains_its_cells() -> None:
     attention = map_of("to be or not to be that is the question")
     assert "a cell = the largest of 2 × 2" in drawn(attention, "heads", Page())[0]
     assert "a cell" not in drawn(map_of("to be"), "heads", Page())[0]
@@ -348,7 +348,7 @@ def test_an_overview_says_what_a_cell_stands_for() -> None:
     assert by_row.endswith("scale: each row's largest = full")
 
 
-def test_a_faint_picture_names_the_scale_that_shows_more() -> None:
+def test_faint_heat_map_suggests_another_scale() -> None:
     even = np.tri(40) / np.arange(1, 41)[:, None]
     attention = map_of("x" * 40)
     layer = replace(attention.layers[0], weights=np.stack([even, np.eye(40)]))

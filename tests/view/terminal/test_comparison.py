@@ -1,4 +1,4 @@
-"""Two checkpoints side by side: both pictures whole, the change exact, any width."""
+"""Two checkpoints side by side, at any width."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drawn(sides: list[Selection], page: Page, view: Drawing = "auto") -> list[st
     return [line.plain for line in compare(sides, view, page)]
 
 
-def test_both_stand_beside_each_other_where_they_fit() -> None:
+def test_comparison_is_side_by_side_if_it_fits() -> None:
     sides = looks(map_of(1), map_of(2))
     lines = drawn(sides, Page(width=140))
     assert lines[2].split(" │ ")[0].rstrip() == "step 5"
@@ -58,13 +58,13 @@ def test_both_stand_beside_each_other_where_they_fit() -> None:
             np.testing.assert_allclose(shown, expected, atol=0.0051)
 
 
-def test_a_narrow_page_has_one_below_the_other() -> None:
+def test_comparison_on_a_narrow_page_is_stacked() -> None:
     lines = drawn(looks(map_of(1), map_of(2)), Page(width=40), "numbers")
     assert lines.index("step 5") < lines.index("step 1,000")
     assert not any("│" in line for line in lines)
 
 
-def test_the_largest_change_is_named_with_its_sign() -> None:
+def test_largest_change_is_named_with_its_sign() -> None:
     first, second = map_of(1), map_of(2)
     difference = second.stage("weights", 0, 0) - first.stage("weights", 0, 0)
     row, column = np.unravel_index(np.abs(difference).argmax(), (8, 8))
@@ -90,21 +90,21 @@ def test_every_stage_and_view_fits_any_page(stage: str, view: Drawing, width: in
     assert all(line.isascii() for line in lines)
 
 
-def test_checkpoints_of_other_shapes_compare_what_both_have() -> None:
+def test_checkpoints_of_different_shapes_compare_common_heads() -> None:
     lines = drawn(looks(map_of(1), map_of(2, heads=4), head="all"), Page())
     assert sum(line.startswith("layer 0 head") for line in lines) == 2
     context = drawn(looks(map_of(1), map_of(2, heads=4), stage="context"), Page())
     assert "change: not of one shape" in context
 
 
-def test_no_common_head_is_refused() -> None:
+def test_comparison_without_a_common_head_is_refused() -> None:
     first, second = map_of(1), map_of(2)
     sides = [*looks(first, first, head="0")[:1], *looks(second, second, head="1")[1:]]
     with pytest.raises(ConfigError, match="share no such head"):
         compare(sides, "auto", Page())
 
 
-def test_both_sides_show_their_own_checks() -> None:
+def test_comparison_shows_the_checks_of_both_sides() -> None:
     first, second = map_of(1), map_of(2)
     failed = replace(second.checks[0], error=1.0)
     second = replace(second, checks=(failed, *second.checks[1:]))

@@ -1,4 +1,4 @@
-"""The table of heads: ranked, with its baseline, at any width, and the same for programs."""
+"""The table of heads: ranking, uniform head, width, JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawn(found: Survey, page: Page, by: str | None = None, every: bool = False)
     return [line.plain for line in heads_table(found, ranked(found, by), page, every)]
 
 
-def test_a_measures_name_ranks_by_it(found: Survey) -> None:
+def test_naming_a_measure_ranks_heads_by_it(found: Survey) -> None:
     assert ranked(found, "previous")[0] == (0, 0)
     assert ranked(found, "sink")[0] == (0, 1)
     assert ranked(found, "induction")[0] == (1, 0)
@@ -39,12 +39,12 @@ def test_a_measures_name_ranks_by_it(found: Survey) -> None:
         ranked(found, "size")
 
 
-def test_without_ablation_what_stands_out_comes_first(found: Survey) -> None:
+def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
     without = Survey(found.measures[:-1], found.windows, found.characters)
     assert set(ranked(without)[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
 
 
-def test_a_row_for_each_head_with_errors_and_the_uniform_head_last(found: Survey) -> None:
+def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> None:
     lines = drawn(found, Page(), "previous")
     shown = [measure.title for measure in found.measures if measure.name in FIRST]
     assert lines[0].split() == " ".join(shown).split()
@@ -59,7 +59,7 @@ def test_a_row_for_each_head_with_errors_and_the_uniform_head_last(found: Survey
     assert drawn(looks, Page())[-1].endswith("; --ablate mean measures the effect")
 
 
-def test_the_table_says_what_earns_a_name_and_what_to_train_where_no_head_has_one(
+def test_table_explains_names_and_what_to_train_if_no_head_has_induction(
     found: Survey,
 ) -> None:
     lines = drawn(found, Page())
@@ -70,14 +70,14 @@ def test_the_table_says_what_earns_a_name_and_what_to_train_where_no_head_has_on
     assert "gptx train repeats" in NO_INDUCTION
 
 
-def test_a_survey_names_its_text(found: Survey) -> None:
+def test_heads_table_names_the_measured_text(found: Survey) -> None:
     assert repr(found) == "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text>"
     assert title(found, Page())[0].plain == f"heads · {found.measured}"
     one = replace(found, windows=1, characters=5, text="b.txt")
     assert one.measured == "1 window of 5 characters of b.txt"
 
 
-def test_all_shows_every_measure(found: Survey) -> None:
+def test_all_option_shows_every_measure(found: Survey) -> None:
     heading = drawn(found, Page(), every=True)[0]
     assert all(measure.title in heading for measure in found.measures)
     assert re.search(r"synthetic +P=3 +P=5 +P=8 ", heading)
@@ -97,7 +97,7 @@ def test_lines_fit_the_page(found: Survey, width: int) -> None:
         assert any(measure.title.replace("Δ", "d") in line for line in lines)
 
 
-def test_programs_get_every_number_and_null_for_unknown_ones(found: Survey) -> None:
+def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None:
     record = heads_record(found, {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
     assert read["kinds"][1][0] == "induction"
@@ -116,13 +116,13 @@ def test_programs_get_every_number_and_null_for_unknown_ones(found: Survey) -> N
     assert record["measures"][0]["uniform"] is None
 
 
-def test_an_unknown_error_is_not_shown() -> None:
+def test_unknown_standard_error_is_not_shown() -> None:
     one = Measure("sink", "sink", "", np.ones((1, 1)), np.full((1, 1), math.nan), 0.1, 1)
     lines = drawn(Survey((one,), 1, 5), Page())
     assert lines[1].split()[-1] == "1.00"
 
 
-def test_windows_are_spread_and_share_no_target() -> None:
+def test_measured_windows_are_spread_without_overlapping_targets() -> None:
     ids = np.arange(100)
     windows = spread(ids, 10, 4)
     assert windows.shape == (4, 11)
@@ -134,7 +134,7 @@ def test_windows_are_spread_and_share_no_target() -> None:
         spread(ids[:2], 10, 4)
 
 
-def test_progress_grows_to_the_whole() -> None:
+def test_progress_of_a_survey_ends_at_the_total() -> None:
     shares: list[float] = []
     ids = np.random.default_rng(0).integers(0, 6, 50)
     survey(hand_built(), ids, ablation="zero", done=shares.append)

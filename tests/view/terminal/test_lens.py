@@ -1,4 +1,4 @@
-"""The logit lens as text: the right character in every cell, at any width, and for programs."""
+"""The logit lens in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def look(trained: TrainedGPT, text: str, query: str | None = None) -> Selection:
     return select(trained.attention(text), query=query)
 
 
-def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) -> None:
+def test_each_lens_cell_is_the_likeliest_character_and_its_probability(trained: TrainedGPT) -> None:
     chosen = look(trained, "the cat", "2:5")
     lens, characters = trained.lens(chosen.attention), trained.vocabulary.characters
     lines = [line.plain for line in lens_lines(chosen, lens, characters, Page())]
@@ -33,7 +33,7 @@ def test_every_cell_is_the_likeliest_and_its_probability(trained: TrainedGPT) ->
             assert float(chance) == pytest.approx(lens.probabilities[depth, query, 0], abs=0.0051)
 
 
-def test_the_character_that_follows_is_bold(trained: TrainedGPT) -> None:
+def test_actual_next_character_is_bold_in_the_lens(trained: TrainedGPT) -> None:
     chosen = look(trained, "the cat sat on")
     lens = trained.lens(chosen.attention)
     lines = lens_lines(chosen, lens, trained.vocabulary.characters, Page())[3:17]
@@ -52,7 +52,7 @@ def test_lines_fit_the_page_in_ascii_too(trained: TrainedGPT, width: int) -> Non
     assert all(line.isascii() for line in lines)
 
 
-def test_programs_get_ranks_at_every_depth_and_position(trained: TrainedGPT) -> None:
+def test_lens_json_has_ranks_at_every_depth_and_position(trained: TrainedGPT) -> None:
     lens = trained.lens(trained.attention("the cat"), most=4)
     record = lens_record(lens, trained.vocabulary.characters)
     assert (len(record), len(record[0]), len(record[0][0])) == (3, 7, 4)

@@ -1,4 +1,4 @@
-"""Lessons in the terminal and in files: they fit, say every number, and let no text do harm."""
+"""Lessons in the terminal and in files: width, numbers, escaping."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lesson_of(*tables: Table) -> Lesson:
 @pytest.mark.parametrize("precision", [0, 4, 9])
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("numbered", [False, True])
-def test_a_lesson_fits_any_page(
+def test_lesson_fits_any_width(
     width: int, precision: int, ascii_only: bool, numbered: bool
 ) -> None:
     page = Page(width, ascii_only, precision)
@@ -54,13 +54,13 @@ def test_a_lesson_fits_any_page(
         assert all(line.isascii() for line in lines)
 
 
-def test_a_whole_number_keeps_its_digits() -> None:
+def test_large_integers_keep_all_digits() -> None:
     assert digits_of(1_000_003, 0) == "1000003"
     assert digits_of(1_000_003.0, 0) == "1.0e+06"
 
 
 @pytest.mark.parametrize("width", [40, 80, None])
-def test_a_folded_table_loses_no_number(width: int | None) -> None:
+def test_folded_table_keeps_every_number(width: int | None) -> None:
     text = "\n".join(line.plain for line in table_lines(table_of(), Page(width, precision=4)))
     numbers = re.findall(r"[−]?\d+\.\d{4}", text)
     assert sorted(numbers) == sorted(digits_of(each, 4) for each in NUMBERS.flat)
@@ -83,7 +83,7 @@ LONG = Table(
 
 
 @pytest.mark.parametrize("width", [40, 80, None])
-def test_a_long_table_is_cut_and_says_which_rows_and_columns_are_left_out(
+def test_long_table_is_cut_and_names_omitted_rows_and_columns(
     width: int | None,
 ) -> None:
     lines = [line.plain for line in table_lines(LONG, Page(width))]
@@ -108,7 +108,7 @@ def test_a_long_table_is_cut_and_says_which_rows_and_columns_are_left_out(
 
 
 @pytest.mark.parametrize("width", [40, 80, None])
-def test_a_full_table_has_every_row_and_column(width: int | None) -> None:
+def test_full_option_shows_every_row_and_column(width: int | None) -> None:
     wide = Table("wide", LONG.values, digits=0)  # columns without names
     for table in (LONG, wide):
         text = "\n".join(line.plain for line in table_lines(table, Page(width), full=True))
@@ -118,7 +118,7 @@ def test_a_full_table_has_every_row_and_column(width: int | None) -> None:
         assert max(cell_len(line) for line in text.split("\n")) <= (width or 300)
 
 
-def test_columns_without_names_are_shown_as_far_as_they_help() -> None:
+def test_only_the_first_unnamed_columns_are_shown() -> None:
     eight = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 8))), Page()))
     nine = "".join(f"{line.plain}\n" for line in table_lines(Table("x", np.ones((1, 9))), Page()))
     assert eight.count("1.00") == 8
@@ -126,7 +126,7 @@ def test_columns_without_names_are_shown_as_far_as_they_help() -> None:
     assert nine.startswith("x (1, 9), first 6 columns\n")
 
 
-def test_positions_stand_beside_characters() -> None:
+def test_numbered_rows_show_position_and_character() -> None:
     table = Table("w", np.eye(3), tuple("a a"), tuple("a a"), numbered=True, digits=0, source="W")
     lines = [line.plain for line in table_lines(table, Page())]
     assert lines == [
@@ -154,12 +154,14 @@ def test_positions_stand_beside_characters() -> None:
         (-1.5e12, 4, "−1.5e+12", "-1.5e+12"),
     ],
 )
-def test_digits(value: float, digits: int, text: str, in_ascii: str) -> None:
+def test_numbers_are_formatted_with_the_given_digits(
+    value: float, digits: int, text: str, in_ascii: str
+) -> None:
     assert digits_of(value, digits) == text
     assert digits_of(value, digits, ascii_only=True) == in_ascii
 
 
-def test_names_are_safe_and_short() -> None:
+def test_labels_are_escaped_and_cut() -> None:
     assert name_of(" ", False) == "␠"
     assert name_of("head 0", False) == "head 0"
     assert name_of("e\u0301a", False) == "e\u0301a"
@@ -169,7 +171,7 @@ def test_names_are_safe_and_short() -> None:
     assert "\x1b" not in "".join(each.plain for each in lesson_lines(lesson_of(), Page(80)))
 
 
-def test_the_list_wraps_beside_the_names() -> None:
+def test_list_of_lessons_wraps_beside_the_names() -> None:
     lines = list_lines({"a": "one two three four five", "longer": "six"}, Page(20))
     assert [each.plain for each in lines] == [
         "a       one two",
@@ -201,7 +203,7 @@ def test_markdown_has_a_line_per_row_and_escapes_its_signs() -> None:
     assert "- [name](#name): What it is about" in page
 
 
-def test_a_record_has_every_number_and_null_for_infinity() -> None:
+def test_lesson_json_has_every_number_and_null_for_infinity() -> None:
     masked = np.where(np.tri(2, dtype=bool), 0.123456789012, -np.inf)
     record = lesson_record(lesson_of(Table("masked", masked)), {"run": "r"})
     again = json.loads(json.dumps(record, allow_nan=False))

@@ -1,4 +1,4 @@
-"""Our own words fit any page, and none is lost."""
+"""Sentences wrap at any width without losing a word."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the m
 
 @pytest.mark.parametrize("width", [13, 20, 40, 80])
 @pytest.mark.parametrize("ascii_only", [False, True])
-def test_a_sentence_too_long_for_the_page_goes_on_in_the_next_line(
-    width: int, ascii_only: bool
-) -> None:
+def test_long_sentence_wraps_to_the_next_line(width: int, ascii_only: bool) -> None:
     lines = [line.plain for line in styled(WORDS, Page(width, ascii_only))]
     assert max(map(cell_len, lines)) <= width
     separator = " | " if ascii_only else " · "
@@ -24,11 +22,11 @@ def test_a_sentence_too_long_for_the_page_goes_on_in_the_next_line(
     assert whole.plain == separator.join(WORDS)
 
 
-def test_data_that_is_too_wide_is_cut_with_a_mark() -> None:
+def test_too_wide_data_is_cut_with_an_ellipsis() -> None:
     assert flow(["abc", "defgh"], 4) == ["abc", "def…"]
 
 
-def test_one_check_is_announced_as_several_are_and_an_exact_one_shows_no_error() -> None:
+def test_single_check_is_formatted_like_several_and_exact_ones_show_no_error() -> None:
     one, other = Check("sum = 1", 2e-8, 1e-6), Check("alike", 0.0, 1e-6)
     assert [line.plain for line in checks([one], Page())] == ["checks: sum = 1 ±2e-08 ✓"]
     assert [line.plain for line in checks([one, other], Page())] == [
@@ -36,13 +34,13 @@ def test_one_check_is_announced_as_several_are_and_an_exact_one_shows_no_error()
     ]
 
 
-def test_a_group_of_checks_is_named_once() -> None:
+def test_group_of_checks_is_named_once() -> None:
     results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
     assert [line.plain for line in checks([*results, Check("d", 0, 0)], Page())] == [
         "checks: a · again: b ±1e-07 · c ±2e-07 · d ✓"
     ]
 
 
-def test_formulas_in_ascii() -> None:
+def test_formulas_are_converted_to_ascii() -> None:
     formula = "weights = softmax(Q · Kᵀ / √D × −∞), “Σ” ≤ x²"
     assert in_ascii(formula) == 'weights = softmax(Q * K^T / sqrt D x -inf), "sum " <= x^2'

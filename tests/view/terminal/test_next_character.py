@@ -1,4 +1,4 @@
-"""The bars of the next character: lengths, notes, any width, and the same for programs."""
+"""`gptx next` in the terminal: bars, notes, width, JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHARACTERS = " あ[x"
 
 @pytest.fixture
 def found() -> Following:
-    """Half, a quarter, an eighth and an eighth; top-k takes the last, min-p the third."""
+    """Probabilities 1/2, 1/4, 1/8, 1/8; top-k removes the last, min-p the third."""
     expected, filtered = np.array([0.5, 0.25, 0.125, 0.125]), np.array([2 / 3, 1 / 3, 0, 0])
     return Following(expected, filtered, np.array([-1, -1, 3, 1]))
 
@@ -27,7 +27,7 @@ def shown(found: Following, page: Page, most: int = 12) -> list[str]:
     return [line.plain for line in bars(found, CHARACTERS, CONFIG, most, page)]
 
 
-def test_bars_are_as_long_as_the_chances_and_notes_say_what_is_left(found: Following) -> None:
+def test_bars_show_probabilities_and_notes_name_filters(found: Following) -> None:
     page = Page(width=48, precision=2)
     lines = shown(found, page)
     lengths = [line.count("█") for line in lines[2:6]]
@@ -38,12 +38,12 @@ def test_bars_are_as_long_as_the_chances_and_notes_say_what_is_left(found: Follo
     assert lines[1].split() == ["expected", "after"]
 
 
-def test_nothing_that_is_shown_claims_to_have_been_drawn(found: Following) -> None:
+def test_next_output_does_not_contain_the_word_drawn(found: Following) -> None:
     lines = [*shown(found, Page()), json.dumps(following_record(found, CHARACTERS, CONFIG, {}))]
     assert not any("drawn" in line for line in lines)
 
 
-def test_without_a_change_there_is_no_second_column(found: Following) -> None:
+def test_second_column_is_omitted_if_filters_change_nothing(found: Following) -> None:
     same = Following(found.expected, found.expected, np.full(4, -1))
     lines = [
         line.plain
@@ -57,7 +57,7 @@ def test_without_a_change_there_is_no_second_column(found: Following) -> None:
     ]
 
 
-def test_the_rest_is_summed(found: Following) -> None:
+def test_remaining_characters_are_summed(found: Following) -> None:
     lines = shown(found, Page(precision=3), most=1)
     assert "rest: 3 characters .500 expected · .333 after" in lines
     assert lines[-1] == (
@@ -73,7 +73,7 @@ def test_lines_fit_the_page_in_ascii_too(found: Following, width: int) -> None:
     assert "#" in "".join(lines)
 
 
-def test_programs_get_every_character_the_likeliest_first(found: Following) -> None:
+def test_next_json_lists_every_character_likeliest_first(found: Following) -> None:
     record = following_record(found, CHARACTERS, CONFIG, {"run": "r"})
     read = json.loads(json.dumps(record))
     assert (read["run"], read["top_k"], read["top_p"]) == ("r", 3, None)

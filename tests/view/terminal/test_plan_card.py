@@ -1,4 +1,4 @@
-"""The card before a training: every fact in words that fit any width."""
+"""The card before a training, at any width."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpt.view.terminal.training_lines import result
 from gpt.view.words import ordinal
 
 
-def test_the_facts_of_the_card() -> None:
+def test_card_shows_the_facts_of_a_plan() -> None:
     config = ModelConfig(vocab_size=65, bias=True, dropout=0.2)
     assert model_facts(config) == (
         "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
@@ -64,7 +64,7 @@ def test_the_facts_of_the_card() -> None:
     )
 
 
-def test_the_card_of_an_ngram_model_has_their_share_and_what_to_train_instead() -> None:
+def test_card_of_an_ngram_model_shows_their_share_and_an_alternative() -> None:
     config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
     facts = model_facts(config)
     assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
@@ -75,7 +75,7 @@ def test_the_card_of_an_ngram_model_has_their_share_and_what_to_train_instead() 
     assert heads_facts(ModelConfig(vocab_size=65)) == ""
 
 
-def test_corpus_facts_name_three_sources_and_a_vocabulary_that_costs_too_much() -> None:
+def test_card_names_three_sources_and_warns_about_a_large_vocabulary() -> None:
     small = ModelConfig(vocab_size=65)
     assert corpus_facts(["a", "b", "c"], 1_115_394, small) == (
         "a, b, c: 1,115,394 characters, 65 distinct"
@@ -85,13 +85,13 @@ def test_corpus_facts_name_three_sources_and_a_vocabulary_that_costs_too_much() 
     assert corpus_facts(["a"], 9, large).endswith("(they take 87% of the parameters)")
 
 
-def test_characters_are_named_visibly_and_not_all_of_many() -> None:
+def test_card_shows_characters_visibly_and_at_most_some() -> None:
     assert character_facts("", "") == ""
     assert character_facts("\n\x1b", "é") == "rare: '⏎' '␛' · only in validation: 'é'"
     assert character_facts("abcde", "", most=3) == "rare: 'a' 'b' 'c' and 2 more"
 
 
-def test_folded_characters_are_listed_with_exact_numbers() -> None:
+def test_replaced_characters_are_listed_with_counts() -> None:
     corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
     assert folded_facts(corpus, "\ufffd", most=2) == (
         "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
@@ -110,7 +110,7 @@ def test_folded_characters_are_listed_with_exact_numbers() -> None:
     assert "became" in shown(story(Run(Path("x")), manifest(corpus=corpus), [], []))
 
 
-def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
+def test_card_says_what_validates_and_how_much_is_read() -> None:
     def facts(split: str, block: int = 0, read: int = 99, last: int = 99) -> str:
         return split_facts(900, 100, TrainConfig(split=split), block, read, last)
 
@@ -132,7 +132,7 @@ def test_a_split_says_what_validates_and_how_much_of_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_loss_to_beat_fits_a_narrow_card_and_no_number_is_broken(width: int) -> None:
+def test_baseline_fits_a_narrow_card_without_broken_numbers(width: int) -> None:
     baseline = Baseline((3.238, 2.317, 1.694, 1.344, 1.205, 1.159, 1.14, 1.1213), 9, 9)
     facts = baseline_facts(4.635, baseline)
     lines = shown(card({"to beat": facts}), width).splitlines()
@@ -141,6 +141,6 @@ def test_the_loss_to_beat_fits_a_narrow_card_and_no_number_is_broken(width: int)
     assert words == f"to beat {facts}"  # no number is broken
 
 
-def test_the_epochs_on_a_changed_corpus_are_those_of_the_steps_on_it() -> None:
+def test_epochs_on_a_changed_corpus_count_only_its_steps() -> None:
     facts = training_facts(TrainConfig(steps=340), 1024, 21_600, since=263)
     assert facts.startswith("77 steps after step 263 × 1,024 characters = 3.7 epochs, ")

@@ -1,4 +1,4 @@
-"""The table of runs and the story of one fit any width and escape any name."""
+"""The table of runs and the details of one fit any width and escape names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt.view.terminal.runs import loss_curve, readable, runs_table, story
 from gpt.view.terminal.training_lines import farewell
 
 
-def test_a_run_beside_counting_in_the_table_and_the_story_also_where_nothing_was_counted() -> None:
+def test_runs_table_and_details_compare_with_the_baseline_if_there_is_one() -> None:
     run = Run(Path("runs/tale-1"))
     for changes, cell, fact in (
         ({}, "0.2500 better", "counting 2-grams: 2.5000 nats; this model is 0.2500 better"),
@@ -41,7 +41,7 @@ def test_a_run_beside_counting_in_the_table_and_the_story_also_where_nothing_was
         assert f"{fact} options" in told[told.index(" to beat ") :]
 
 
-def test_every_loss_on_a_part_says_so() -> None:
+def test_losses_on_a_part_of_the_split_are_marked() -> None:
     run = Run(Path("checkpoints/tale-1"))
     facts = farewell(run, in_part(), "SIGINT")
     assert facts["ended"] == (
@@ -65,7 +65,7 @@ def test_every_loss_on_a_part_says_so() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_loss_curve_says_where_its_axis_begins_and_ends(width: int) -> None:
+def test_loss_curve_labels_both_ends_of_its_axis(width: int) -> None:
     heading, table = loss_curve(METRICS)
     assert heading.plain == (
         "loss, nats per character; ● is the validation loss, from 2.2500 to 2.7500"
@@ -82,14 +82,14 @@ def test_the_loss_curve_says_where_its_axis_begins_and_ends(width: int) -> None:
     assert abs(middle - (low + high) / 2) <= 0.5
 
 
-def test_one_evaluation_has_no_axis() -> None:
+def test_loss_curve_of_one_evaluation_has_no_axis() -> None:
     heading, table = loss_curve(METRICS[:1])
     assert heading.plain.endswith("validation loss, at 2.7500")
     ends, line = shown(table).splitlines()
     assert ends.index("2.75") == line.index("●")
 
 
-def test_a_story_shows_the_losses_on_each_text_apart() -> None:
+def test_losses_on_each_text_are_shown_separately() -> None:
     changed = manifest(earlier_corpora=((12, "sha256:" + "1" * 64),))
     text = shown(story(Run(Path("x")), changed, METRICS, []))
     first, second = text.split("after step 12, where the corpus was changed: loss")
@@ -103,7 +103,7 @@ def test_a_story_shows_the_losses_on_each_text_apart() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_tables_fit_and_escape_names(width: int) -> None:
+def test_runs_table_fits_the_page_and_escapes_names(width: int) -> None:
     run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
     samples = [{"step": 12, "text": f"\n{NASTY}\n"}]
     for renderable in (
@@ -121,7 +121,7 @@ def test_tables_fit_and_escape_names(width: int) -> None:
     assert all(name in told for name in (*vars(named.model), *vars(named.train)))
 
 
-def test_a_damaged_run_is_reported_beside_the_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
+def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
     torn = Run(tmp_path / "checkpoints" / "torn")
     (torn.path / "step-00000001").mkdir(parents=True)
     (torn.path / "step-00000001" / "manifest.json").write_text("{")
@@ -135,7 +135,7 @@ def test_a_damaged_run_is_reported_beside_the_readable_ones(fresh_run: Run, tmp_
     ("width", "columns"),
     [(40, "run best nats than counting"), (60, "run step of best nats than counting corpus")],
 )
-def test_a_narrow_table_of_runs_has_fewer_columns_and_breaks_no_number(
+def test_narrow_runs_table_has_fewer_columns_without_broken_numbers(
     width: int, columns: str
 ) -> None:
     run = Run(Path("runs/a-rather-long-name-of-a-run-1"))

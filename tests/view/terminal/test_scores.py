@@ -1,4 +1,4 @@
-"""A loss in words: beside counting, beside another model, and what to do about a bad one."""
+"""A loss in words: compared with counting and with another model, and advice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt.view.terminal.scores import (
 )
 
 
-def test_a_loss_is_compared_with_counting_in_the_same_words_everywhere() -> None:
+def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
     baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
     counted = "counting 3-grams: 1.1210 nats"
     advice = ": train longer, or on more text"
@@ -53,7 +53,7 @@ def test_a_loss_is_compared_with_counting_in_the_same_words_everywhere() -> None
     assert (part["difference"], part["same_characters"]) == (None, False)
 
 
-def test_how_many_characters_an_evaluation_predicts() -> None:
+def test_evaluated_characters_counts_predicted_characters() -> None:
     whole = manifest()
     assert evaluated_characters(whole) == 1_115_394 - 1_003_854 - 1
     some = replace(whole, train=TrainConfig(eval_chars=1000))
@@ -62,7 +62,7 @@ def test_how_many_characters_an_evaluation_predicts() -> None:
     assert evaluated_characters(apart) == 393
 
 
-def test_the_remedy_for_a_loss_above_the_baseline_follows_from_the_run() -> None:
+def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     longer = "train longer, or on more text"
     assert remedy(2.0, None) == remedy(2.0, manifest(best_step=1800)) == longer
     limits = {"seconds": 60.0, "per_step": 0.1, "evaluating": 0.1, "saving": 0.1}
@@ -102,7 +102,7 @@ def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     assert short.endswith(rests + recipes)
 
 
-def test_programs_get_the_interval_or_null() -> None:
+def test_eval_json_has_the_interval_or_null() -> None:
     a = np.random.default_rng(2).random(500)
     record = json.loads(json.dumps(paired_record(paired(a, a[::-1] + 0.5))))
     assert list(record) == (

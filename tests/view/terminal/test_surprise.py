@@ -1,4 +1,4 @@
-"""Surprises in the terminal: each character with its own, at any width; the largest, explained."""
+"""Surprises in the terminal: one for each character, and the largest with context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain(found: Surprises, page: Page, digits: bool = True) -> list[str]:
     return [line.plain for line in coloured(TEXT, found, page, digits)]
 
 
-def test_digits_stand_below_their_characters(found: Surprises) -> None:
+def test_surprise_digits_are_below_their_characters(found: Surprises) -> None:
     assert plain(found, Page()) == ["ab c⏎", " 0128", "東é a", "9 309"]
     assert plain(found, Page(), digits=False) == ["ab c⏎", "東é a"]
     ascii_only = plain(found, Page(ascii_only=True))
@@ -49,7 +49,7 @@ def test_colours_grow_with_the_surprise(found: Surprises) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 3, 5, 40])
-def test_lines_fit_and_nothing_is_lost(found: Surprises, width: int) -> None:
+def test_surprise_lines_fit_the_page_and_keep_every_character(found: Surprises, width: int) -> None:
     lines = plain(found, Page(width), digits=False)
     assert max(map(cell_len, lines)) <= width
     assert "".join(lines) == TEXT.replace("\n", "⏎")
@@ -57,7 +57,7 @@ def test_lines_fit_and_nothing_is_lost(found: Surprises, width: int) -> None:
         assert line.cell_len <= 40
 
 
-def test_the_largest_come_first_with_what_was_expected(found: Surprises) -> None:
+def test_largest_surprises_come_first_with_the_expected_character(found: Surprises) -> None:
     lines = [line.plain for line in worst(TEXT, KNOWN, found, 2, Page())]
     assert lines == [
         "most surprising",
@@ -67,7 +67,7 @@ def test_the_largest_come_first_with_what_was_expected(found: Surprises) -> None
     assert worst(TEXT, KNOWN, found, 0, Page()) == []
 
 
-def test_programs_get_every_character_after_the_first(found: Surprises) -> None:
+def test_surprise_json_has_every_character_after_the_first(found: Surprises) -> None:
     records = json.loads(json.dumps(surprise_record(TEXT, KNOWN, found)))
     assert "".join(each["character"] for each in records) == TEXT[1:]
     assert [each["position"] for each in records] == list(range(1, 9))

@@ -1,4 +1,4 @@
-"""Lines of a training: evaluations, samples, how it ended; and the same for programs."""
+"""Lines of a training: evaluations, samples, the end; and JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpt.view.terminal.training_lines import (
         (1000, 3, "no better since step 1,000"),
     ],
 )
-def test_an_evaluation_is_one_line_with_its_verdict(
+def test_evaluation_is_one_line_with_its_result(
     best_step: int, since_best: int, verdict: str
 ) -> None:
     line = evaluation_line(4000, 1.95, 2.0, best_step, since_best, 100, 100)
@@ -42,7 +42,7 @@ def test_an_evaluation_is_one_line_with_its_verdict(
     assert line.endswith(f" nats, 2.885 bits/char (on 20,000 of 111,539) · {verdict}")
 
 
-def test_the_last_evaluation_says_what_it_read() -> None:
+def test_last_evaluation_shows_how_much_it_read() -> None:
     assert whole_line(400, 2.0, 111_539, 111_539, 3.4) == (
         "step 400 · val 2.0000 nats, 2.885 bits/char on all 111,539 validation characters, in 3 s"
     )
@@ -51,7 +51,7 @@ def test_the_last_evaluation_says_what_it_read() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(8, 60))
-def test_a_short_sample_is_one_harmless_line_that_fits(text: str, width: int) -> None:
+def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) -> None:
     line = sample_line(text, width)
     assert cell_len(line) <= width
     assert line.isprintable()
@@ -59,7 +59,7 @@ def test_a_short_sample_is_one_harmless_line_that_fits(text: str, width: int) ->
 
 
 @pytest.mark.parametrize("reason", ["finished", "patience", "interrupted"])
-def test_a_farewell_says_how_it_ended_and_how_to_go_on(
+def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPTX_CHECKPOINTS", raising=False)
@@ -80,7 +80,7 @@ def test_a_farewell_says_how_it_ended_and_how_to_go_on(
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
 
 
-def test_results_and_scores_are_numbers_for_programs() -> None:
+def test_train_and_eval_json_contain_numbers() -> None:
     found = json.loads(json.dumps(result("tale-1", manifest(), "finished")))
     assert found == {
         "run": "tale-1",
