@@ -26,6 +26,11 @@ from gpt.reading.layers import softmax
 from gpt.reading.ngram_embedding import ngram_rows
 from gpt.vocabulary import Ids, Vocabulary
 
+#: Positions that no row is added for -> where they enter.
+WHERE_POSITIONS_ENTER = {
+    "rotary": "queries and keys are turned",
+    "alibi": "scores fall with the distance",
+}
 LIKELIEST = 8  # next characters that are shown
 
 
@@ -104,10 +109,8 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
         tables.append(by_character(text, "positions", made.positions, source))
         told += " Each position has a row too."
         parts.append("position")
-    elif config.position == "rotary":
-        told += " Positions enter later, where queries and keys are turned."
     else:
-        told += " Positions enter later, where scores fall with the distance."
+        told += f" Positions enter later, where {WHERE_POSITIONS_ENTER[config.position]}."
     return Step(
         "Characters become rows",
         f"{told} What comes out is the stream that runs through all layers.",

@@ -181,8 +181,8 @@ class Layer:
             self._made[name], self.reach[name] = part, spread
             if config.qk_norm and name != "v":
                 self._made[name], self.reach[name] = unit(part), spread / root_mean_square(part)
-            if config.position == "rotary" and name != "v" and memory is None:
-                self._made[name] = turned(self._made[name])
+            if name != "v" and memory is None:
+                self._made[name] = turned(config, self._made[name])
 
     def _attend(self, memory: Array | None, allowed: npt.NDArray[np.bool_] | None) -> None:
         """scores to weights, all from q and k, and context."""

@@ -97,8 +97,12 @@ def added_to_scores(config: ModelConfig, T: int) -> Array:
     return -slopes(config.n_head)[:, None, None] * distances
 
 
-def turned(x: Array) -> Array:
-    """(..., T, D) rotary positions as complex products (Su et al. 2021)."""
+def turned(config: ModelConfig, x: Array) -> Array:
+    """(..., T, D) queries or keys with their positions: rotary ones as complex products (Su et al.
+    2021); of other positions unchanged.
+    """
+    if config.position != "rotary":
+        return x
     T, size = x.shape[-2:]
     rates = 10_000.0 ** (-np.arange(size // 2) / (size // 2))
     turns = np.exp(1j * np.outer(np.arange(T), rates))  # (T, D/2)

@@ -244,10 +244,14 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
                 yield [piece]
 
     monkeypatch.setattr(trained, "stream", lambda *_, **__: Interrupted())
-    handler = signal.getsignal(signal.SIGINT)
-    assert turns.take("")
+    handler = signal.default_int_handler  # a shell's background job ignores the signal
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert turns.take("")
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert turns.text == "the abc"
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_session_reads_lines_until_end_of_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -49,8 +50,9 @@ def test_linear_layer_works_with_and_without_bias() -> None:
 def test_rotation_angle_is_proportional_to_the_position() -> None:
     x = np.array([[1.0, 0.0, 1.0, 0.0]] * 4)
     first, second = (math.cos(3), math.sin(3)), (math.cos(3 / 100), math.sin(3 / 100))
-    assert turned(x)[3].tolist() == pytest.approx([*first, *second])
-    assert turned(x)[0].tolist() == x[0].tolist()
+    config = ModelConfig(vocab_size=2, n_embd=4, n_head=1, position="rotary")
+    assert turned(config, x)[3].tolist() == pytest.approx([*first, *second])
+    assert turned(config, x)[0].tolist() == x[0].tolist()
 
 
 def both(dtype: npt.DTypeLike = np.float32, **options: Any) -> tuple[GPT, Reader]:
@@ -113,7 +115,9 @@ def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attenti
     one = None if memory is None else memory[0]
     exact = Layer(Exact(reader), 1, x, memory=one, allowed=allowed).stages
     assert exact.weights.shape == (2, T, length or T)
-    rotate, bias = model.position.rotate, model.position.bias(T) if memory is None else None
+    places = slice(0, T)
+    rotate = partial(model.position.rotate, at=places)
+    bias = model.position.bias(T, places) if memory is None else None
     seen = {"memory": memory, "allowed": allowed}
     tensors = {name: None if v is None else torch.from_numpy(v) for name, v in seen.items()}
     with torch.no_grad():
