@@ -1,0 +1,203 @@
+"""Which n-grams a text has, and how often: one trie, breadth first.
+
+Its nodes are histories: node 0 is the empty one, and node 1 + g is n-gram number g as the history
+of longer n-grams. Counting sorts the text once for each order. Knows ids and counts, no files and
+no probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.vocabulary import Ids
+
+MOST_CHARACTERS = 2**21  # that are counted: at most 210 MB while they are
+
+Numbers = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The distinct n-grams of one order, sorted by history, then by last character.
+
+    symbols: (G,) the last character of each. often: (G,) how often it occurs. counts: (G,) how many
+    distinct characters precede it; at the last order, how often it occurs. children: (H,) how many
+    there are with each history, which is an n-gram of the order below.
+    """
+
+    symbols: Numbers
+    often: Numbers
+    counts: Numbers
+    children: Numbers
+
+    def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+        """(T,) histories and (T,) next characters -> (T,) numbers of the n-grams; −1 = none."""
+        return _find(_keys(self.children, self.symbols), histories, ids)
+
+
+@dataclass(frozen=True)
+class Trie:
+    """The n-grams of the orders 1 … N, in this order.
+
+    symbols: (G,) the last character of each. counts: (G,) see Level. starts: (G + 3,): the n-grams
+    with history h have the numbers starts[h] to starts[h + 1] − 1. ends: (N + 1,) 0, then how many
+    n-grams the orders up to each one have.
+    """
+
+    symbols: Numbers
+    counts: Numbers
+    starts: npt.NDArray[np.int64]
+    ends: Sequence[int]
+
+    @property
+    def orders(self) -> int:
+        return len(self.ends) - 1
+
+    @property
+    def unseen(self) -> int:
+        """The node of all histories that the text does not have: nothing follows them."""
+        return len(self.symbols) + 1
+
+    @cached_property
+    def _sorted(self) -> npt.NDArray[np.int64]:
+        return _keys(np.diff(self.starts), self.symbols)
+
+    def follow(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+        """(…, T) histories and (T,) next characters -> (…, T) the histories with the characters."""
+        grams = _find(self._sorted, histories, ids)
+        return np.where(grams < 0, self.unseen, grams + 1)
+
+    def histories(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """(T,) ids -> (N, T + 1) the histories of 0 to N − 1 characters before each character, and
+        after the last.
+        """
+        found = np.full((self.orders, len(ids) + 1), self.unseen, np.int64)
+        found[0] = 0
+        for order in range(1, self.orders):
+            found[order, 1:] = self.follow(found[order - 1, :-1], ids)
+        return found
+
+    def advanced(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+        """(N, T) histories and (T,) next characters -> (N, T) the histories after them."""
+        after = np.zeros(histories.shape, np.int64)
+        after[1:] = self.follow(histories[:-1], ids)
+        return after
+
+    def packed(self) -> dict[str, Numbers]:
+        """The trie as three arrays of the smallest types: symbols, counts, and the number of
+        n-grams with each history of less than N characters.
+        """
+        children = np.diff(self.starts[: self.ends[-2] + 2])
+        arrays = {"symbols": self.symbols, "counts": self.counts, "children": children}
+        return {name: _smallest(numbers) for name, numbers in arrays.items()}
+
+
+def unpacked(arrays: Mapping[str, Numbers], vocab_size: int) -> Trie:
+    """The trie of three arrays. Raises ValueError if no text has such n-grams."""
+    symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
+    grams, nodes = len(symbols), len(children)
+    starts = np.full(grams + 3, grams, np.int64)
+    if not 0 < nodes <= grams + 1 or len(counts) != grams or children.sum(dtype="i8") != grams:
+        raise ValueError("the n-grams and their histories do not match")
+    starts[0] = 0
+    np.cumsum(children, out=starts[1 : nodes + 1])
+    ends = [0]
+    while ends[-1] < grams:
+        last = ends[-1]  # the histories of the next order are node `last` of this one and before
+        ends.append(int(starts[min(last + 1, nodes)]))
+        if ends[-1] == last:
+            raise ValueError("the n-grams and their histories do not match")
+    ascending = symbols[1:] > symbols[:-1]
+    firsts = starts[:nodes]
+    ascending[firsts[(firsts > 0) & (firsts < grams)] - 1] = True
+    if not ascending.all() or int(symbols.max()) >= vocab_size:
+        raise ValueError("the n-grams are not in order")
+    return Trie(symbols, counts, starts, ends)
+
+
+def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
+    """The n-grams of (n,) ids up to `orders` characters, counted as modified Kneser–Ney needs them
+    (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text.
+    """
+    return joined(list(count_levels(ids, vocab_size, orders)))
+
+
+def joined(levels: Sequence[Level]) -> Trie:
+    """The trie of the orders 1 … N; orders without an n-gram are left out."""
+    levels = [level for level in levels if len(level.symbols)]
+    ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
+    starts = np.full(ends[-1] + 3, ends[-1], np.int64)
+    starts[0] = 0
+    np.cumsum(np.concatenate([level.children for level in levels]), out=starts[1 : ends[-2] + 2])
+    symbols = np.concatenate([level.symbols for level in levels])
+    return Trie(symbols, np.concatenate([level.counts for level in levels]), starts, ends)
+
+
+def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
+    """As `count`, one order at a time."""
+    text = np.asarray(ids[-MOST_CHARACTERS:])
+    context = np.zeros(len(text), np.int32)  # number of the history before each character
+    histories = 1
+    previous: Level | None = None
+    ends: Numbers = text[:0]
+    for start in range(orders):  # the first characters of the text have no full history
+        level, at, first = _sort(context, text, start, vocab_size, histories)
+        if previous is not None:
+            # Each distinct n-gram adds one character before the n-gram that is shorter by one.
+            preceding = np.bincount(ends[first], minlength=histories)
+            yield replace(previous, counts=preceding)
+        context[1:] = at[:-1]
+        histories, previous, ends = len(level.symbols), level, at
+    if previous is not None:
+        yield previous
+
+
+def _sort(
+    context: Numbers, text: Ids, start: int, vocab_size: int, histories: int
+) -> tuple[Level, Numbers, Numbers]:
+    """The n-grams that end at `start` or later; (characters,) the number of the one that ends at
+    each place; (G,) the place where each one ends first.
+    """
+    # History, character and place in one number of at most 63 bits: sorting it sorts all three.
+    bits = np.uint64(max(1, (len(text) - 1).bit_length()))
+    packed = context[start:].astype(np.uint64)
+    packed *= np.uint64(vocab_size)
+    np.add(packed, text[start:], out=packed, casting="unsafe")
+    packed <<= bits
+    packed |= np.arange(start, len(text), dtype=np.uint64)
+    packed.sort()
+    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int32)
+    packed >>= bits
+    new = np.empty(len(packed), np.bool_)
+    new[:1] = True
+    np.not_equal(packed[1:], packed[:-1], out=new[1:])
+    at = np.zeros(len(text), np.int32)
+    at[places] = np.cumsum(new, dtype=np.int32) - 1
+    history, symbols = np.divmod(packed[new], np.uint64(vocab_size))
+    children = np.bincount(history.astype(np.int64), minlength=histories)
+    often = np.diff(np.flatnonzero(new), append=len(packed))
+    return Level(symbols.astype(text.dtype), often, often, children), at, places[new]
+
+
+def _smallest(numbers: Numbers) -> Numbers:
+    """The same numbers (none negative) in the smallest unsigned type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _keys(children: Numbers, symbols: Numbers) -> npt.NDArray[np.int64]:
+    """(G + 1,) history and last character in one number, ascending; then one above all others."""
+    histories = np.repeat(np.arange(len(children)), children)
+    return np.append((histories << 32) | symbols, np.iinfo(np.int64).max)
+
+
+def _find(keys: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+    """(…, T) histories and (T,) next characters -> (…, T) numbers of the n-grams; −1 = none."""
+    wanted = (histories.astype(np.int64) << 32) | ids.astype(np.int64)
+    grams = keys.searchsorted(wanted)
+    return np.where(keys[grams] == wanted, grams, -1)

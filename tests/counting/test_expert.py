@@ -1,0 +1,139 @@
+"""The counting expert's distributions equal the definition, in rational numbers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from conftest import TEXT
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpt.counting.expert import Expert
+from gpt.counting.tables import count, unpacked
+from gpt.vocabulary import Vocabulary
+
+Gram = tuple[int, ...]
+
+
+def exact(train: Sequence[int], vocab_size: int, orders: int, history: Gram) -> list[Fraction]:
+    """The distribution after a history as Chen & Goodman (1999) define it."""
+    chances = [Fraction(1, vocab_size)] * vocab_size
+    for order in range(1, orders + 1):
+        grams = [tuple(train[i : i + order]) for i in range(len(train) - order + 1)]
+        counts = Counter(grams)
+        if order < orders:
+            longer = {tuple(train[i : i + order + 1]) for i in range(len(train) - order)}
+            counts = Counter(gram[1:] for gram in longer)
+        n = Counter(counts.values())
+        discounts = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2)]
+        if n[1] and n[2] and n[3] and n[4]:
+            y = Fraction(n[1], n[1] + 2 * n[2])
+            found = [i - (i + 1) * y * Fraction(n[i + 1], n[i]) for i in (1, 2, 3)]
+            if min(found) > 0:
+                discounts = [Fraction(0), *found]
+        before = history[len(history) - order + 1 :] if order > 1 else ()
+        if len(before) < order - 1:
+            break
+        seen: dict[int, int] = defaultdict(int)
+        for gram, often in counts.items():
+            if gram[:-1] == before:
+                seen[gram[-1]] = often
+        if not sum(seen.values()):
+            continue
+        total = sum(seen.values())
+        left = sum((discounts[min(often, 3)] for often in seen.values()), Fraction(0))
+        chances = [
+            (seen[w] - discounts[min(seen[w], 3)] + left * chances[w]) / total
+            for w in range(vocab_size)
+        ]
+    return chances
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    st.lists(st.integers(0, 4), max_size=9),
+    st.integers(1, 8),
+)
+@example([0] * 40, [0] * 9, 8)  # one distinct character
+@example([0, 1, 2], [4, 4, 4], 8)  # a text shorter than the order; unknown characters
+@example([0, 1, 0, 1, 0, 1, 2, 2, 2, 1, 1, 0, 3, 3, 2] * 4, [0, 1, 2, 2], 5)  # estimated discounts
+def test_a_distribution_equals_its_definition_in_rational_numbers(
+    train: list[int], history: list[int], orders: int
+) -> None:
+    expert = Expert(count(np.array(train, "u1"), 5, orders), 5)
+    after = expert.trie.histories(np.array(history, "u1"))[:, -1:]
+    expected = exact(train, 5, orders, tuple(history))
+    (found,) = expert.distributions(after)
+    assert sum(expected) == 1
+    assert found == pytest.approx([float(each) for each in expected], rel=1e-12, abs=0)
+
+
+@pytest.fixture(scope="module")
+def counted() -> tuple[Expert, np.ndarray]:
+    vocabulary = Vocabulary.from_text(TEXT)
+    ids = vocabulary.encode(TEXT)
+    return Expert(count(ids[:-200], len(vocabulary), 6), len(vocabulary)), ids
+
+
+def test_distributions_sum_to_one_and_are_the_same_one_by_one(
+    counted: tuple[Expert, np.ndarray],
+) -> None:
+    expert, ids = counted
+    histories = expert.trie.histories(ids[-200:])
+    together = expert.distributions(histories)
+    assert together.min() > 0
+    assert np.abs(together.sum(axis=1) - 1).max() < 1e-12
+    for place in range(0, 201, 20):
+        (alone,) = expert.distributions(histories[:, place : place + 1])
+        assert np.array_equal(alone, together[place])
+
+
+def test_histories_grow_by_one_character_at_a_time(counted: tuple[Expert, np.ndarray]) -> None:
+    expert, ids = counted
+    text = ids[-200:]
+    histories = expert.trie.histories(text)
+    for place in range(200):
+        one = histories[:, place : place + 1]
+        after = expert.trie.advanced(one, text[place : place + 1])
+        assert np.array_equal(after, histories[:, place + 1 : place + 2])
+
+
+def test_packed_tables_are_the_same_when_they_are_unpacked(
+    counted: tuple[Expert, np.ndarray],
+) -> None:
+    trie = counted[0].trie
+    arrays = trie.packed()
+    again = unpacked(arrays, 100)
+    assert np.array_equal(again.symbols, trie.symbols)
+    assert np.array_equal(again.counts, trie.counts)
+    assert np.array_equal(again.starts, trie.starts)
+    assert again.ends == trie.ends
+    assert sum(array.nbytes for array in arrays.values()) < 5 * len(trie.symbols)
+
+
+@pytest.mark.parametrize("damage", ["symbols", "counts", "children", "order", "alphabet", "empty"])
+def test_damaged_tables_are_refused(counted: tuple[Expert, np.ndarray], damage: str) -> None:
+    arrays = counted[0].trie.packed()
+    if damage in arrays:
+        arrays[damage] = arrays[damage][:-1]
+    elif damage == "order":
+        arrays["symbols"] = arrays["symbols"][::-1]
+    elif damage == "empty":
+        arrays = {name: array[:0] for name, array in arrays.items()}
+    with pytest.raises(ValueError, match="n-grams"):
+        unpacked(arrays, 3 if damage == "alphabet" else 100)
+
+
+def test_evidence_is_of_the_longest_history_that_something_followed() -> None:
+    expert = Expert(count(np.array([0, 1, 0, 1, 0, 2, 3], "u1"), 5, 3), 5)
+    histories = expert.trie.histories(np.array([1, 0, 4, 3], "u1"))
+    depth, total, kinds = expert.evidence(histories)
+    # before "1": nothing; after "1": 0 twice; after "10": 1 and 2; after "4", "3": nothing follows
+    assert depth.tolist() == [1, 2, 3, 1, 1]
+    assert kinds.tolist() == [4, 1, 2, 4, 4]
+    assert total[2] == 2

@@ -1,0 +1,122 @@
+"""The gate: a product of two experts whose fit is the best one, also on little text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import TEXT
+
+from gpt.counting import gate as gates
+from gpt.counting.expert import Array, Expert
+from gpt.counting.gate import FEATURES, Gate, features, fit_gate, log_softmax
+from gpt.counting.mixture import Mixture, Streams
+from gpt.counting.tables import count
+from gpt.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary.from_text(TEXT)
+IDS = VOCABULARY.encode(TEXT)
+SIZE = len(VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def expert() -> Expert:
+    return Expert(count(IDS[:-400], SIZE, 5), SIZE)
+
+
+@pytest.fixture(scope="module")
+def logits() -> Array:
+    """(401, SIZE): a poor GPT, that knows the next character of the last 400 in half the cases."""
+    generator = np.random.default_rng(3)
+    found = generator.normal(size=(401, SIZE))
+    known = generator.random(400) < 0.5
+    found[:-1][np.arange(400)[known], IDS[-400:][known]] += 4
+    return found
+
+
+def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
+    histories = expert.trie.histories(IDS[-400:])
+    gpt = log_softmax(logits)
+    counting = np.log(expert.distributions(histories))
+    return gpt[:-1], counting[:-1], features(gpt, expert, histories)[:-1]
+
+
+def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
+    both = log_softmax(gate.scores(gpt, counting, seen))
+    return float(-both[np.arange(400), IDS[-400:]].mean())
+
+
+def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -> None:
+    gpt, counting, seen = parts(expert, logits)
+    fitted = fit_gate(gpt, counting, seen, IDS[-400:])
+    alone = [-each[np.arange(400), IDS[-400:]].mean() for each in (gpt, counting)]
+    assert loss(fitted, gpt, counting, seen) < 0.6 * min(alone)
+
+
+def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:
+    gpt, counting, seen = parts(expert, logits)
+    weights = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
+
+    def at(flat: Array) -> tuple[float, Array, Array]:
+        return gates._derivatives(flat.reshape(2, -1), gpt, counting, seen, IDS[-400:])
+
+    _, gradient, curvature = at(weights.ravel())
+    for number in range(2 * len(FEATURES)):
+        shift = np.zeros(2 * len(FEATURES))
+        shift[number] = 1e-5
+        above, below = at(weights.ravel() + shift), at(weights.ravel() - shift)
+        assert (above[0] - below[0]) / 2e-5 == pytest.approx(gradient[number], rel=1e-5, abs=1e-3)
+        assert (above[1] - below[1]) / 2e-5 == pytest.approx(curvature[number], rel=1e-4, abs=1e-2)
+
+
+def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Array) -> None:
+    gpt, counting, seen = parts(expert, logits)
+    fitted = fit_gate(gpt, counting, seen, IDS[-400:])
+    best = loss(fitted, gpt, counting, seen)
+    generator = np.random.default_rng(1)
+    for size in (0.01, 0.1):
+        for _ in range(20):
+            other = Gate(fitted.weights + generator.normal(0, size, fitted.weights.shape))
+            assert loss(other, gpt, counting, seen) > best - 0.002  # the prior may cost this much
+
+
+def test_without_text_the_gate_gives_a_half_to_each() -> None:
+    nothing = np.zeros((0, SIZE))
+    fitted = fit_gate(nothing, nothing, np.zeros((0, len(FEATURES))), IDS[:0])
+    a, b = fitted.shares(np.array([[1, 2.0, 0.5, 1, 3, 1], [1, 0.1, 0.9, 0.5, 9, 2]]))
+    assert a == pytest.approx(0.5)
+    assert b == pytest.approx(0.5)
+
+
+def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
+    _, _, seen = parts(expert, logits)
+    shares = Gate(np.full((2, len(FEATURES)), -1.0)).shares(seen)
+    assert (shares == 0).all()
+
+
+def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:
+    mixture = Mixture(expert, fit_gate(*parts(expert, logits), IDS[-400:]))
+    together = mixture.predict(logits, expert.trie.histories(IDS[-400:]))
+    for each in (together.gpt, together.counting, together.both):
+        assert np.abs(np.exp(each).sum(axis=1) - 1).max() < 1e-12
+    scores = mixture.scores(logits, expert.trie.histories(IDS[-400:]))
+    assert log_softmax(scores) == pytest.approx(together.both, abs=1e-12)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 4, 5, 100])
+def test_histories_of_a_part_are_those_of_the_whole_text(expert: Expert, start: int) -> None:
+    mixture = Mixture(expert, Gate(np.zeros((2, len(FEATURES)))))
+    whole = expert.trie.histories(IDS[-400:])
+    for end in (start + 1, start + 2, start + 50):
+        found = mixture.histories(IDS[-400:], start, end)
+        assert np.array_equal(found, whole[:, start:end])
+
+
+def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
+    mixture = Mixture(expert, fit_gate(*parts(expert, logits), IDS[-400:]))
+    text = IDS[-400:]
+    expected = mixture.scores(logits, expert.trie.histories(text))
+    streams = Streams(mixture, text[:10], count=2)
+    for place in range(10, 40):
+        found = streams.scores(np.repeat(logits[place : place + 1], 2, axis=0))
+        assert found == pytest.approx(np.repeat(expected[place : place + 1], 2, axis=0), abs=1e-12)
+        streams.append(np.repeat(text[place], 2))
