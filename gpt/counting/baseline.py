@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpt.counting.expert import Array, smoothed
+from gpt.counting.expert import Array, discounts
 from gpt.counting.tables import MOST_CHARACTERS, Level, Numbers, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
@@ -53,6 +53,13 @@ def _interpolated(
     """(T,) histories, n-grams (−1 = not in the text) and probabilities under the order below ->
     (T,) probabilities.
     """
-    _, left, shares = smoothed(counts, level.children)
-    left, shares = np.append(left, 1.0), np.append(shares, 0.0)  # for −1
-    return left[histories] * lower + shares[grams]
+    discount = discounts(counts)[np.minimum(counts, 3)]
+    followed = np.flatnonzero(level.children)
+    total, left = np.zeros((2, len(level.children) + 1))  # the last one is of history −1
+    starts = (np.cumsum(level.children) - level.children)[followed]
+    total[followed] = np.add.reduceat(counts, starts)
+    left[followed] = np.add.reduceat(discount, starts)
+    seen = np.append(counts - discount, 0.0)[grams]
+    known = total[histories] > 0
+    mixed = (seen + left[histories] * lower) / np.where(known, total[histories], 1.0)
+    return np.where(known, mixed, lower)

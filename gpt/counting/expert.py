@@ -8,6 +8,8 @@ Tensor names: T positions or streams, N orders, V vocab_size.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,20 +36,19 @@ def discounts(counts: Numbers) -> Array:
     return np.array([0.0, *found])
 
 
-def smoothed(counts: Numbers, children: Numbers) -> tuple[Numbers, Array, Array]:
-    """(G,) counts of an order's n-grams, and (H,) how many of them each history has -> (H,) the sum
-    of their counts; (H,) the share of the order below, 1 if there is none; (G,) the share that each
-    n-gram keeps, (c − D(c)) / Σ c.
+@dataclass(frozen=True)
+class Counted:
+    """What counting says about T next characters.
+
+    chances: (T, V) the probability of each. Of the longest history that something followed: depth:
+    (T,) its order; total: (T,) how often it was counted; kinds: (T,) how many distinct characters
+    followed it.
     """
-    discount = discounts(counts)[np.minimum(counts, 3)]
-    total, left = np.zeros(len(children), np.int64), np.ones(len(children))
-    followed = np.flatnonzero(children)
-    begins = (np.cumsum(children) - children)[followed]
-    total[followed] = np.add.reduceat(counts, begins, dtype=np.int64)
-    divisor = np.maximum(total, 1)
-    left[followed] = np.add.reduceat(discount, begins) / divisor[followed]
-    left[total == 0] = 1.0
-    return total, left, (counts - discount) / np.repeat(divisor, children)
+
+    chances: Array
+    depth: Numbers
+    total: Array
+    kinds: Numbers
 
 
 class Expert:
@@ -55,41 +56,35 @@ class Expert:
 
     def __init__(self, trie: Trie, vocab_size: int) -> None:
         self.trie, self.vocab_size = trie, vocab_size
-        nodes = len(trie.starts) - 1
-        self._kinds = np.diff(trie.starts)
-        self._total, self._left = np.zeros(nodes, np.int64), np.ones(nodes)
-        self._shares = np.empty(len(trie.symbols))
-        # The histories of an order are the n-grams of the order below; the first has one history.
-        for first, last, below in zip(trie.ends, trie.ends[1:], [-1, *trie.ends], strict=False):
-            histories, grams = slice(below + 1, first + 1), slice(first, last)
-            self._total[histories], self._left[histories], self._shares[grams] = smoothed(
-                trie.counts[grams], self._kinds[histories]
-            )
+        orders = zip(trie.ends, trie.ends[1:], strict=False)
+        self._discounts = np.stack([discounts(trie.counts[a:b]) for a, b in orders])  # (N, 4)
 
-    def distributions(self, histories: Numbers) -> Array:
-        """(N, T) histories -> (T, V) the probability of each next character."""
-        count, size = histories.shape[1], self.vocab_size
-        left = np.ones((len(histories) + 1, count))  # the share of all orders below, times …
-        np.cumprod(self._left[histories[::-1]], axis=0, out=left[1:])
-        kinds = self._kinds[histories].ravel()
+    def predict(self, histories: Numbers) -> Counted:
+        """(N, T) histories -> the next character's distribution after each."""
+        orders, count = histories.shape
+        first = self.trie.starts[histories].ravel()  # (N · T,)
+        kinds = self.trie.starts[histories + 1].ravel() - first
         ends = np.cumsum(kinds)
-        grams = np.arange(ends[-1]) + np.repeat(
-            self.trie.starts[histories].ravel() + kinds - ends, kinds
+        # All n-grams of all histories, one after the other: `pair` is the order and position.
+        pair = np.repeat(np.arange(orders * count), kinds)
+        grams = np.arange(ends[-1]) + (first - ends + kinds)[pair]
+        counts = self.trie.counts[grams]
+        taken = self._discounts[pair // count, np.minimum(counts, 3)]
+        total = np.bincount(pair, counts, orders * count)
+        divisor = np.maximum(total, 1)
+        left = np.bincount(pair, taken, orders * count) / divisor  # the share of the order below
+        left[total == 0] = 1.0
+        below = np.ones((orders + 1, count))  # and what all orders above leave of it
+        np.cumprod(left.reshape(orders, count)[::-1], axis=0, out=below[1:])
+        shares = (counts - taken) * (below[-2::-1].ravel() / divisor)[pair]
+        cells = pair % count * self.vocab_size + self.trie.symbols[grams]
+        chances = np.bincount(cells, shares, count * self.vocab_size)
+        known = total.reshape(orders, count) > 0
+        deepest = orders - 1 - known[::-1].argmax(axis=0)
+        at = deepest, np.arange(count)
+        return Counted(
+            chances=chances.reshape(count, -1) + below[-1][:, None] / self.vocab_size,
+            depth=deepest + 1,
+            total=total.reshape(orders, count)[at],
+            kinds=kinds.reshape(orders, count)[at],
         )
-        shares = self._shares[grams] * np.repeat(left[-2::-1].ravel(), kinds)
-        cells = np.repeat(np.tile(np.arange(count) * size, len(histories)), kinds)
-        cells += self.trie.symbols[grams]
-        chances = np.bincount(cells, shares, count * size).reshape(count, size)
-        lowest: Array = left[-1][:, None] / size
-        return chances + lowest
-
-    def evidence(self, histories: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """(N, T) histories -> for the longest one that something followed: (T,) its order, how
-        often it was counted, and how many distinct characters follow it.
-        """
-        total = self._total[histories]
-        known = total > 0
-        known[0] = True
-        depth = len(known) - known[::-1].argmax(axis=0)
-        deepest = depth - 1, np.arange(len(depth))
-        return depth, total[deepest], self._kinds[histories[deepest]]

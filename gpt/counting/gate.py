@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.expert import Expert
-from gpt.counting.tables import Numbers
+from gpt.counting.expert import Counted
 from gpt.vocabulary import Ids
 
 FEATURES = ("1", "entropy of the GPT", "its largest probability", "order", "ln count", "ln kinds")
@@ -34,16 +33,17 @@ def log_softmax(logits: npt.NDArray[np.floating[Any]]) -> Array:
     return scores
 
 
-def features(gpt: Array, expert: Expert, histories: Numbers) -> Array:
-    """(T, V) log-probabilities of the GPT and (N, T) histories -> (T, F), see FEATURES."""
-    chances = np.exp(gpt)
-    depth, total, kinds = expert.evidence(histories)
+def features(gpt: Array, counted: Counted, orders: int) -> Array:
+    """(T, V) log-probabilities of the GPT, and what counting says up to so many orders -> (T, F),
+    see FEATURES.
+    """
     found = np.ones((len(gpt), len(FEATURES)))
+    chances = np.exp(gpt)
     np.einsum("tv,tv->t", chances, -gpt, out=found[:, 1])
     chances.max(axis=1, out=found[:, 2])
-    np.divide(depth, expert.trie.orders, out=found[:, 3])
-    np.log1p(total, out=found[:, 4])
-    np.log1p(kinds, out=found[:, 5])
+    np.divide(counted.depth, orders, out=found[:, 3])
+    np.log1p(counted.total, out=found[:, 4])
+    np.log1p(counted.kinds, out=found[:, 5])
     return found
 
 

@@ -40,23 +40,26 @@ class Mixture:
 
     def predict(self, logits: Logits, histories: Numbers) -> Together:
         """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
-        gpt, counting, seen = self._experts(logits, histories)
+        gpt, counting, seen = experts(self.expert, logits, histories)
         both = log_softmax(self.gate.scores(gpt, counting, seen))
         return Together(gpt, counting, both, self.gate.shares(seen))
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
-        return self.gate.scores(*self._experts(logits, histories))
-
-    def _experts(self, logits: Logits, histories: Numbers) -> tuple[Array, Array, Array]:
-        gpt = log_softmax(logits)
-        counting = np.log(self.expert.distributions(histories))
-        return gpt, counting, features(gpt, self.expert, histories)
+        return self.gate.scores(*experts(self.expert, logits, histories))
 
     def histories(self, ids: Ids, start: int, end: int) -> npt.NDArray[np.int64]:
         """(N, end − start) the histories before the characters start … end − 1 of a text."""
         first = max(0, start - self.expert.trie.orders + 1)
         return self.expert.trie.histories(ids[first : max(first, end - 1)])[:, start - first :]
+
+
+def experts(expert: Expert, logits: Logits, histories: Numbers) -> tuple[Array, Array, Array]:
+    """(T, V) logits of the GPT and (N, T) histories -> (T, V) log-probabilities of the GPT and of
+    counting, and (T, F) the gate's features.
+    """
+    gpt, counted = log_softmax(logits), expert.predict(histories)
+    return gpt, np.log(counted.chances), features(gpt, counted, expert.trie.orders)
 
 
 class Streams:

@@ -68,7 +68,7 @@ def test_a_distribution_equals_its_definition_in_rational_numbers(
     expert = Expert(count(np.array(train, "u1"), 5, orders), 5)
     after = expert.trie.histories(np.array(history, "u1"))[:, -1:]
     expected = exact(train, 5, orders, tuple(history))
-    (found,) = expert.distributions(after)
+    (found,) = expert.predict(after).chances
     assert sum(expected) == 1
     assert found == pytest.approx([float(each) for each in expected], rel=1e-12, abs=0)
 
@@ -85,11 +85,11 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
 ) -> None:
     expert, ids = counted
     histories = expert.trie.histories(ids[-200:])
-    together = expert.distributions(histories)
+    together = expert.predict(histories).chances
     assert together.min() > 0
     assert np.abs(together.sum(axis=1) - 1).max() < 1e-12
     for place in range(0, 201, 20):
-        (alone,) = expert.distributions(histories[:, place : place + 1])
+        (alone,) = expert.predict(histories[:, place : place + 1]).chances
         assert np.array_equal(alone, together[place])
 
 
@@ -129,11 +129,11 @@ def test_damaged_tables_are_refused(counted: tuple[Expert, np.ndarray], damage: 
         unpacked(arrays, 3 if damage == "alphabet" else 100)
 
 
-def test_evidence_is_of_the_longest_history_that_something_followed() -> None:
+def test_totals_and_kinds_are_of_the_longest_history_that_something_followed() -> None:
     expert = Expert(count(np.array([0, 1, 0, 1, 0, 2, 3], "u1"), 5, 3), 5)
     histories = expert.trie.histories(np.array([1, 0, 4, 3], "u1"))
-    depth, total, kinds = expert.evidence(histories)
+    found = expert.predict(histories)
     # before "1": nothing; after "1": 0 twice; after "10": 1 and 2; after "4", "3": nothing follows
-    assert depth.tolist() == [1, 2, 3, 1, 1]
-    assert kinds.tolist() == [4, 1, 2, 4, 4]
-    assert total[2] == 2
+    assert found.depth.tolist() == [1, 2, 3, 1, 1]
+    assert found.kinds.tolist() == [4, 1, 2, 4, 4]
+    assert found.total[2] == 2

@@ -8,8 +8,8 @@ from conftest import TEXT
 
 from gpt.counting import gate as gates
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, Gate, features, fit_gate, log_softmax
-from gpt.counting.mixture import Mixture, Streams
+from gpt.counting.gate import FEATURES, Gate, fit_gate, log_softmax
+from gpt.counting.mixture import Mixture, Streams, experts
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
 
@@ -35,9 +35,8 @@ def logits() -> Array:
 
 def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
     histories = expert.trie.histories(IDS[-400:])
-    gpt = log_softmax(logits)
-    counting = np.log(expert.distributions(histories))
-    return gpt[:-1], counting[:-1], features(gpt, expert, histories)[:-1]
+    gpt, counting, seen = experts(expert, logits, histories)
+    return gpt[:-1], counting[:-1], seen[:-1]
 
 
 def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
