@@ -8,6 +8,7 @@ Tensor names: T positions, V vocab_size, F features.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,10 @@ ROUNDS = 30  # most Newton steps
 ENOUGH = 1e-10  # nats that the next step would gain
 
 Array = npt.NDArray[np.float64]
+Logits = npt.NDArray[np.floating[Any]]
 
 
-def log_softmax(logits: npt.NDArray[np.floating[Any]]) -> Array:
+def log_softmax(logits: Logits) -> Array:
     """(T, V) logits -> (T, V) log-probabilities in float64."""
     scores: Array = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
     scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
@@ -65,57 +67,69 @@ class Gate:
         return scores
 
 
-def fit_gate(gpt: Array, counting: Array, features: Array, ids: Ids) -> Gate:
-    """The gate that minimises the loss of (T,) ids.
-
-    gpt, counting: (T, V) log-probabilities; features: (T, F). With little text, the weights stay
-    near ½ and ½.
+@dataclass(frozen=True)
+class Block:
+    """A part of the text that the gate is fitted to: (T, V) log-probabilities of the GPT and of
+    counting, (T, F) features, and (T,) the ids that came.
     """
-    count = features.shape[1]
-    scale = np.abs(features).max(axis=0, initial=0.0)  # so that the prior treats all features alike
-    scale[scale == 0] = 1.0
-    scaled = features / scale
+
+    gpt: Logits
+    counting: Logits
+    features: Array
+    ids: Ids
+
+
+def fit_gate(blocks: Sequence[Block]) -> Gate:
+    """The gate that minimises the loss of the blocks; with little text, it stays near ½ and ½."""
+    count = len(FEATURES)
+    scale = np.ones(count)  # so that the penalty treats all features alike
+    for block in blocks:
+        np.maximum(scale, np.abs(block.features).max(axis=0), out=scale)
+    characters = sum(len(block.ids) for block in blocks)
     prior: Array = np.zeros((2, count))
     prior[:, 0] = 0.5
     weights, step, best = prior, prior, np.inf
     for _ in range(ROUNDS):
-        loss, gradient, curvature = _derivatives(weights, gpt, counting, scaled, ids)
-        loss += 0.5 * PRIOR * float(((weights - prior) ** 2).sum())
+        loss = 0.5 * PRIOR * float(((weights - prior) ** 2).sum())
+        gradient, curvature = PRIOR * (weights - prior).ravel(), PRIOR * np.eye(2 * count)
+        for block in blocks:
+            found = _derivatives(weights / scale, block, scale)
+            loss, gradient, curvature = loss + found[0], gradient + found[1], curvature + found[2]
         if loss > best:  # the step was too long
             step = step / 2
             weights = weights + step
             continue
         best = loss
-        gradient += PRIOR * (weights - prior).ravel()
-        curvature += PRIOR * np.eye(2 * count)
         step = np.linalg.solve(curvature, gradient).reshape(2, count).astype(np.float64)
-        if float(step.ravel() @ gradient) < ENOUGH * len(ids):
+        if float(step.ravel() @ gradient) < ENOUGH * characters:
             break
         weights = weights - step
     return Gate(weights / scale)
 
 
-def _derivatives(
-    weights: Array, gpt: Array, counting: Array, features: Array, ids: Ids
-) -> tuple[float, Array, Array]:
-    """The summed loss of the ids in nats, (2F,) its gradient, (2F, 2F) its second derivatives."""
-    a, b = weights @ features.T
-    scores = a[:, None] * gpt + b[:, None] * counting
+def _derivatives(weights: Array, block: Block, scale: Array) -> tuple[float, Array, Array]:
+    """The summed loss of a block in nats, and its first and second derivatives, (2F,) and (2F, 2F),
+    by the weights times `scale`.
+    """
+    experts, scaled = (block.gpt, block.counting), block.features / scale
+    a, b = weights @ block.features.T
+    scores = a[:, None] * block.gpt + b[:, None] * block.counting
     scores -= scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     normaliser = chances.sum(axis=1)
     chances /= normaliser[:, None]
-    rows = np.arange(len(ids))
-    loss = float((np.log(normaliser) - scores[rows, ids]).sum())
-    experts = gpt, counting
+    came = np.arange(len(block.ids)), block.ids
     means = [np.einsum("tv,tv->t", chances, each) for each in experts]
-    missed = [mean - each[rows, ids] for mean, each in zip(means, experts, strict=True)]
-    gradient = np.concatenate([each @ features for each in missed])
+    missed = [mean - each[came] for mean, each in zip(means, experts, strict=True)]
 
     def covariance(i: int, j: int) -> Array:
         spread = np.einsum("tv,tv,tv->t", chances, experts[i], experts[j]) - means[i] * means[j]
-        found: Array = (features * spread[:, None]).T @ features
+        found: Array = (scaled * spread[:, None]).T @ scaled
         return found
 
     cross = covariance(0, 1)
-    return loss, gradient, np.block([[covariance(0, 0), cross], [cross.T, covariance(1, 1)]])
+    return (
+        float((np.log(normaliser) - scores[came]).sum()),
+        np.concatenate([each @ scaled for each in missed]),
+        np.block([[covariance(0, 0), cross], [cross.T, covariance(1, 1)]]),
+    )

@@ -6,17 +6,14 @@ Tensor names: B streams, T positions, N orders, V vocab_size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import Gate, features, log_softmax
+from gpt.counting.gate import Gate, Logits, features, log_softmax
 from gpt.counting.tables import Numbers
 from gpt.vocabulary import Ids
-
-Logits = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)

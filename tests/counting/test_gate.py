@@ -8,7 +8,7 @@ from conftest import TEXT
 
 from gpt.counting import gate as gates
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, Gate, fit_gate, log_softmax
+from gpt.counting.gate import FEATURES, Block, Gate, fit_gate, log_softmax
 from gpt.counting.mixture import Mixture, Streams, experts
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
@@ -39,6 +39,13 @@ def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
     return gpt[:-1], counting[:-1], seen[:-1]
 
 
+def cut(gpt: Array, counting: Array, seen: Array) -> list[Block]:
+    """The text in three blocks."""
+    ids = IDS[-400:]
+    parts = slice(0, 128), slice(128, 300), slice(300, 400)
+    return [Block(gpt[part], counting[part], seen[part], ids[part]) for part in parts]
+
+
 def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
     both = log_softmax(gate.scores(gpt, counting, seen))
     return float(-both[np.arange(400), IDS[-400:]].mean())
@@ -46,7 +53,7 @@ def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
 
 def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
-    fitted = fit_gate(gpt, counting, seen, IDS[-400:])
+    fitted = fit_gate(cut(gpt, counting, seen))
     alone = [-each[np.arange(400), IDS[-400:]].mean() for each in (gpt, counting)]
     assert loss(fitted, gpt, counting, seen) < 0.6 * min(alone)
 
@@ -54,9 +61,11 @@ def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -
 def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
     weights = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
+    scale = np.abs(seen).max(axis=0)
 
     def at(flat: Array) -> tuple[float, Array, Array]:
-        return gates._derivatives(flat.reshape(2, -1), gpt, counting, seen, IDS[-400:])
+        block = Block(gpt, counting, seen, IDS[-400:])
+        return gates._derivatives(flat.reshape(2, -1) / scale, block, scale)
 
     _, gradient, curvature = at(weights.ravel())
     for number in range(2 * len(FEATURES)):
@@ -69,7 +78,7 @@ def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) ->
 
 def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
-    fitted = fit_gate(gpt, counting, seen, IDS[-400:])
+    fitted = fit_gate(cut(gpt, counting, seen))
     best = loss(fitted, gpt, counting, seen)
     generator = np.random.default_rng(1)
     for size in (0.01, 0.1):
@@ -79,8 +88,7 @@ def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Arr
 
 
 def test_without_text_the_gate_gives_a_half_to_each() -> None:
-    nothing = np.zeros((0, SIZE))
-    fitted = fit_gate(nothing, nothing, np.zeros((0, len(FEATURES))), IDS[:0])
+    fitted = fit_gate([])
     a, b = fitted.shares(np.array([[1, 2.0, 0.5, 1, 3, 1], [1, 0.1, 0.9, 0.5, 9, 2]]))
     assert a == pytest.approx(0.5)
     assert b == pytest.approx(0.5)
@@ -93,7 +101,7 @@ def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
 
 
 def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:
-    mixture = Mixture(expert, fit_gate(*parts(expert, logits), IDS[-400:]))
+    mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
     together = mixture.predict(logits, expert.trie.histories(IDS[-400:]))
     for each in (together.gpt, together.counting, together.both):
         assert np.abs(np.exp(each).sum(axis=1) - 1).max() < 1e-12
@@ -111,7 +119,7 @@ def test_histories_of_a_part_are_those_of_the_whole_text(expert: Expert, start: 
 
 
 def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
-    mixture = Mixture(expert, fit_gate(*parts(expert, logits), IDS[-400:]))
+    mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
     text = IDS[-400:]
     expected = mixture.scores(logits, expert.trie.histories(text))
     streams = Streams(mixture, text[:10], count=2)

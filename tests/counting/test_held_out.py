@@ -1,0 +1,30 @@
+"""The text that the gate is fitted to: few pieces, all over the text, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpt.counting.held_out import MOST, PIECES, HeldOut
+
+
+@pytest.mark.parametrize("characters", [1, 100, 1_000, 18_000, 1_003_854, 5_000_000])
+@pytest.mark.parametrize("vocab_size", [2, 65, 30_000])
+def test_pieces_are_few_and_never_counted(characters: int, vocab_size: int) -> None:
+    held = HeldOut.of(characters, vocab_size)
+    places = np.arange(characters)
+    inside = held.contains(places)
+    assert inside.sum() == held.length * len(held.starts)
+    assert inside.sum() <= min(MOST, characters / 20)
+    expected = np.concatenate([start + np.arange(held.length) for start in held.starts] or [[]])
+    assert np.array_equal(places[inside], expected)
+    ids = places.astype("u4")
+    assert np.array_equal(held.rest(ids), places[held.start :][~inside[held.start :]])
+
+
+def test_pieces_lie_all_over_the_counted_text() -> None:
+    held = HeldOut.of(1_003_854, 65)
+    assert held.length == MOST // PIECES
+    assert np.diff(held.starts).min() > 100_000
+    assert held.starts[0] > 50_000
+    assert held.starts[-1] + held.length < 1_003_854 - 50_000
