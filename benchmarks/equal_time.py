@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measure import train
 
-from gpt.corpus.baseline import count_baseline
+from gpt.counting.baseline import count_baseline
 from gpt.vocabulary import Vocabulary
 
 PRESETS = ("default", "classic")

@@ -112,12 +112,12 @@ class Eval(shared.DrawingCommand):
         """The training text, if --counting counts its n-grams. Raises TextError."""
         if not self.counting:
             return None
-        from gpt.corpus.baseline import MOST_TRAIN
+        from gpt.counting.tables import MOST_CHARACTERS
 
         train, _ = self.opened.splits(self.data, "--counting")
-        if len(train) > MOST_TRAIN:
+        if len(train) > MOST_CHARACTERS:
             console.say(
-                f"note: counting only the last {MOST_TRAIN:,} characters of the training text"
+                f"note: counting only the last {MOST_CHARACTERS:,} characters of the training text"
             )
         return train
 
@@ -186,7 +186,7 @@ class Eval(shared.DrawingCommand):
 
         baseline = text.baseline
         if baseline is None and self.counted is not None and not text.facts.get("trained_on"):
-            from gpt.corpus.baseline import count_baseline
+            from gpt.counting.baseline import count_baseline
 
             known = len(self.opened.model.vocabulary)
             baseline = count_baseline(self.counted, text.ids, known)

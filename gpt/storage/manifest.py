@@ -41,7 +41,7 @@ class CorpusId:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The losses of counting n-grams on a validation split (gpt/corpus/baseline.py).
+    """The losses of counting n-grams on a validation split (gpt/counting/baseline.py).
 
     losses: nats per character for the orders 1, 2, … counted: number of characters, the last ones
     of the training split, that were counted; scored: of the validation split, that were predicted.

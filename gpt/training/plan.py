@@ -17,8 +17,8 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.fields import only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, preset
-from gpt.corpus.baseline import count_baseline
 from gpt.corpus.corpus import Corpus, character_counts
+from gpt.counting.baseline import count_baseline
 from gpt.devices import usable
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest

@@ -231,7 +231,7 @@ def test_eval_compares_with_the_baseline_of_the_run(
         "worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 1
-    monkeypatch.setattr("gpt.corpus.baseline.count_baseline", None)  # it is not counted again
+    monkeypatch.setattr("gpt.counting.baseline.count_baseline", None)  # it is not counted again
     assert gptx("eval", "--counting").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
@@ -259,7 +259,8 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     (home / "short.txt").write_text("no mat")
     short = gptx("eval", "short.txt", "--counting")
     assert "; 5 characters are too few to compare the model" in short.out
-    monkeypatch.setattr("gpt.corpus.baseline.MOST_TRAIN", 100)
+    for module in ("baseline", "tables"):
+        monkeypatch.setattr(f"gpt.counting.{module}.MOST_CHARACTERS", 100)
     cut = gptx("eval", "end.txt", "--counting", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"

@@ -1,4 +1,4 @@
-"""Counted n-grams: the fast count equals a slow and plain one, and is a distribution."""
+"""Counted n-grams: fast counting equals the definition and gives a distribution."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import ORDERS, count_baseline, kneser_ney
 from gpt.counting.expert import discounts
+from gpt.counting.tables import MOST_CHARACTERS
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
@@ -29,7 +30,7 @@ def grams_of(text: Sequence[int], size: int) -> list[Gram]:
 
 
 class Level:
-    """One order of interpolated modified Kneser–Ney: counts, and what they are smoothed with."""
+    """One order of interpolated modified Kneser–Ney: counts and discounts."""
 
     def __init__(self, counts: Counter[Gram]) -> None:
         self.followers: dict[Gram, dict[int, int]] = defaultdict(dict)
@@ -97,7 +98,7 @@ def losses_of(probabilities: list[list[float]]) -> list[float]:
 @example((4, [0, 1, 2], [3, 2, 1, 0, 1, 2]), 8)  # a text shorter than the order; no count of two
 @example((4, [0, 1, 0, 1, 0, 1], [2, 3, 2, 3]), 3)  # histories that were never seen
 @example((2, [0], [1, 0]), 2)  # no pair at all
-def test_the_fast_count_equals_the_slow_one(
+def test_fast_counting_equals_the_definition(
     drawn: tuple[int, list[int], list[int]], orders: int
 ) -> None:
     vocab_size, train, val = drawn
@@ -108,7 +109,7 @@ def test_the_fast_count_equals_the_slow_one(
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The embedded corpus, as this Python has it."""
+    """The embedded corpus of this Python."""
     (source,) = find_sources([], tmp_path_factory.mktemp("data"), io.BytesIO())
     return source.path.read_text(encoding="utf-8")
 
@@ -121,8 +122,8 @@ def counted(text: str, orders: int = ORDERS) -> Baseline:
     return count_baseline(ids[:boundary], ids[boundary:], len(vocabulary), orders)
 
 
-def test_the_fast_count_equals_the_slow_one_on_a_real_text(reference: str) -> None:
-    """Short texts seldom have all counts of counts that give discounts; this one does."""
+def test_fast_counting_equals_the_definition_on_a_real_text(reference: str) -> None:
+    """A long text has all the counts of counts that discounts need; short ones rarely do."""
     text = reference[:12_000]
     vocabulary = Vocabulary.from_text(text)
     ids = vocabulary.encode(text).tolist()
@@ -133,7 +134,7 @@ def test_the_fast_count_equals_the_slow_one_on_a_real_text(reference: str) -> No
     assert counted(text).losses == pytest.approx(slow, rel=0, abs=1e-12)
 
 
-def test_the_best_order_reaches_what_it_should_on_the_embedded_text(reference: str) -> None:
+def test_best_order_reaches_the_known_loss_on_the_embedded_text(reference: str) -> None:
     """1.1213 nats on the text of Python 3.11.7 (Witten–Bell, before: 1.320); 3.10: 1.115, 3.12:
     1.155, 3.13: 1.164.
     """
@@ -161,7 +162,13 @@ def test_discounts_follow_from_counts_of_counts(counts: list[int], expected: lis
     assert found.tolist() == pytest.approx(expected)
 
 
-def test_a_large_vocabulary_does_not_overflow() -> None:
+def test_the_largest_numbers_fit_64_bits() -> None:
+    most = MOST_CHARACTERS
+    largest = (most * 0x110000 + 0x10FFFF).bit_length() + (most - 1).bit_length()
+    assert largest <= 64
+
+
+def test_counting_a_large_vocabulary_does_not_overflow() -> None:
     size = 0x110000
     text = np.random.default_rng(0).choice([0, 1, 70_000, size - 2, size - 1], 4_000)
     train, val = text[:3_900].astype("u4"), text[3_900:].astype("u4")
@@ -178,10 +185,8 @@ def test_a_large_vocabulary_does_not_overflow() -> None:
 @example([0] * 30, [0] * 8)
 @example([0, 1, 2], [4, 4, 4, 4, 4, 4, 4, 4])
 @example([0, 0, 0, 1, 1, 1] * 9, [0, 0, 0])
-def test_each_order_is_a_distribution_after_any_history(
-    train: list[int], history: list[int]
-) -> None:
-    """Also after characters, of which 4 is one, that the training text does not have."""
+def test_probabilities_sum_to_one_after_any_history(train: list[int], history: list[int]) -> None:
+    """Also after characters that are not in the training text, such as 4."""
     ids = np.array(train)
     chances = np.array(
         [
@@ -194,14 +199,14 @@ def test_each_order_is_a_distribution_after_any_history(
     assert chances.sum(axis=0) == pytest.approx(np.ones(ORDERS), abs=1e-12)
 
 
-def test_one_character_is_no_surprise() -> None:
+def test_one_distinct_character_has_no_loss() -> None:
     zeros = np.zeros(50, "u1")
     found = count_baseline(zeros[:40], zeros[40:], 1)
     assert found == Baseline((0.0,) * ORDERS, 40, 9)
     assert "-" not in str(found.losses)
 
 
-def test_what_train_never_had_leaves_it_to_the_uniform() -> None:
+def test_unseen_characters_get_their_share_of_the_uniform() -> None:
     # 3 characters of one kind: an unknown one gets 1/4 of the 1.5 that is taken from 3 counts. No
     # character but the text's first one precedes, so every shorter order has one count less 0.5.
     val = np.array([1, 2, 3], "u1")
@@ -209,7 +214,7 @@ def test_what_train_never_had_leaves_it_to_the_uniform() -> None:
     assert found.losses == pytest.approx([math.log(2 / 0.25), -math.log(0.5 / 4)])
 
 
-def test_longer_histories_help_where_a_text_repeats_itself() -> None:
+def test_higher_orders_have_lower_loss_on_a_repetitive_text() -> None:
     vocabulary = Vocabulary.from_text(TEXT)
     ids = vocabulary.encode(TEXT)
     losses = count_baseline(ids[:-300], ids[-300:], len(vocabulary), 5).losses
@@ -217,7 +222,9 @@ def test_longer_histories_help_where_a_text_repeats_itself() -> None:
     assert math.log(len(vocabulary)) > losses[0] > 3 * losses[-1]
 
 
-def test_long_texts_are_cut_to_what_lies_around_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_part_around_the_split_of_a_long_text_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(counting, "MOST_CHARACTERS", 50)
     monkeypatch.setattr(counting, "MOST_VAL", 20)
     ids = np.random.default_rng(1).integers(0, 5, 400)

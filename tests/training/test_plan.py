@@ -19,10 +19,10 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.config.presets import preset
 from gpt.config.schedule import evaluations_left
-from gpt.corpus import baseline as counting
-from gpt.corpus.baseline import count_baseline
 from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
 from gpt.corpus.sources import Source
+from gpt.counting import baseline as counting
+from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, TextError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import from_toml, to_toml
@@ -88,12 +88,12 @@ def test_the_card_counts_a_part_of_a_long_text(
 ) -> None:
     corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
     monkeypatch.setattr(module, "COUNTED", 50)
-    for name, most in (("MOST_TRAIN", 700), ("MOST_VAL", 90)):
+    for name, most in (("MOST_CHARACTERS", 700), ("MOST_VAL", 90)):
         monkeypatch.setattr(counting, name, most)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (700, 90, False)
-    monkeypatch.setattr(counting, "MOST_TRAIN", 900)
+    monkeypatch.setattr(counting, "MOST_CHARACTERS", 900)
     plan = make_plan(corpus, TINY, "default", "cpu")
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 90, False)
     monkeypatch.setattr(counting, "MOST_VAL", 99)  # the first of 100 is context only
