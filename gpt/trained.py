@@ -9,11 +9,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from gpt.config import SampleConfig
-from gpt.devices import physical_memory
-from gpt.errors import CheckpointError, OutOfMemory
+from gpt.counting.mixture import Mixture, mixture_of
+from gpt.errors import CheckpointError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import prove
-from gpt.reading.decode import stream_bytes
+from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
@@ -29,8 +29,6 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
     from gpt.vocabulary import Ids
-
-STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class TrainedGPT:
@@ -64,6 +62,11 @@ class TrainedGPT:
             f"{config.head_size}, {len(self.vocabulary)} characters"
             f"{'' if self.stored.vouched else ', without a digest'}>"
         )
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """The counting expert and its gate, if the model has them. Raises CheckpointError."""
+        return mixture_of(self.stored)
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -155,23 +158,9 @@ class TrainedGPT:
         if not all(stop):
             raise ValueError("stop: an empty text would stop before anything is written")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
-        self._check_memory(config.n, len(prompt) + config.length)
-        return Samples(self._decoding(), self.vocabulary, known, config, stop, past)
-
-    def _check_memory(self, n: int, characters: int) -> None:
-        """Linux grants memory that it does not have, and kills the process that uses it.
-
-        Checked for a device as well, as numpy must be able to replace it.
-        """
-        positions = min(characters, self.config.block_size)
-        each = STREAM + 8 * positions + stream_bytes(self.config, positions)
-        has = physical_memory()
-        if has is None or n * each <= has:
-            return
-        raise OutOfMemory(
-            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, this machine "
-            f"has {has / 2**30:,.1f} GB; try -n {max(1, has // (2 * each))}"
-        )
+        require_memory(self.config, config.n, len(prompt) + config.length)
+        samples = (self._decoding(), self.vocabulary, known, config, stop, past)
+        return Samples(*samples, self.mixture)
 
     def attention(
         self, text: str, *, unknown: str = "error", truncate: bool = False
@@ -196,7 +185,7 @@ class TrainedGPT:
 
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return following(self.reader, ids, SampleConfig(**options))
+        return following(self.reader, ids, SampleConfig(**options), self.mixture)
 
     def heads(
         self,
@@ -275,7 +264,7 @@ class TrainedGPT:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
         from gpt.reading.score import score
 
-        return score(self.reader, self._ids(text, unknown))
+        return score(self.reader, self._ids(text, unknown), self.mixture)
 
     def surprises(
         self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
@@ -285,7 +274,8 @@ class TrainedGPT:
         """
         from gpt.reading.score import surprise_of_each
 
-        return surprise_of_each(self.reader, self._ids(text, unknown), overlapping=overlapping)
+        ids = self._ids(text, unknown)
+        return surprise_of_each(self.reader, ids, overlapping=overlapping, mixture=self.mixture)
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:
         """How both models predict the same text, character by character. Raises TextError."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
-SHORTEST_PART, LONGEST_SEARCHED = 100, 50_000_000  # characters: --counting looks for the text
+SHORTEST_PART, LONGEST_SEARCHED = 100, 50_000_000  # characters: --baseline looks for the text
 WORST = 10  # surprises that --chars lists by default
 
 
@@ -69,7 +69,7 @@ class Eval(shared.DrawingCommand):
         "Run, RUN:STEP or model file to compare with on this text. This compares two models; to "
         "compare recipes, train several seeds of each.",
     ] = None
-    counting: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
+    baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
     data: shared.Data = Path("data")
@@ -78,7 +78,7 @@ class Eval(shared.DrawingCommand):
         compares = self.against is not None
         shared.refuse(
             (self.chars and compares, "--chars and --against: give one of them"),
-            (self.counting and compares, "--counting and --against: give one of them"),
+            (self.baseline and compares, "--baseline and --against: give one of them"),
             (self.worst is not None and not self.chars, "--worst: only with --chars"),
         )
         # Errors in these concern all texts, so they come before the first text.
@@ -109,12 +109,12 @@ class Eval(shared.DrawingCommand):
 
     @cached_property
     def counted(self) -> Ids | None:
-        """The training text, if --counting counts its n-grams. Raises TextError."""
-        if not self.counting:
+        """The training text, if --baseline counts its n-grams. Raises TextError."""
+        if not self.baseline:
             return None
         from gpt.counting.tables import MOST_CHARACTERS
 
-        train, _ = self.opened.splits(self.data, "--counting")
+        train, _ = self.opened.splits(self.data, "--baseline")
         if len(train) > MOST_CHARACTERS:
             console.say(
                 f"note: counting only the last {MOST_CHARACTERS:,} characters of the training text"
@@ -257,7 +257,7 @@ def _label(name: str) -> str:
 
 
 def _is_part(ids: Ids, counted: Ids | None) -> bool:
-    """Whether the characters are a part of the training text that --counting counts."""
+    """Whether the characters are a part of the training text that --baseline counts."""
     if counted is None or not SHORTEST_PART <= len(ids) <= len(counted) <= LONGEST_SEARCHED:
         return False
     return counted.tobytes().find(ids.astype(counted.dtype).tobytes()) >= 0

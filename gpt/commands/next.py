@@ -22,7 +22,7 @@ class Next(shared.DrawingCommand):
     file: shared.TextFile = None
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
     digits: Annotated[int, typer.Option(help="Digits after the point.", min=1, max=9)] = 3
-    shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=SHAPING)]
+    shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
     def execute(self) -> None:
         from gpt.view.terminal.next_character import bars, following_record

@@ -23,6 +23,7 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 #: Former name -> name of an option. Config files may have the former one.
 RENAMED = {
+    "counting": "baseline",
     "precision": "digits",
     "prompt_file": "file",
     "window": "truncate",

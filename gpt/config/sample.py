@@ -7,10 +7,11 @@ A new filter is a field here and a function of the same name in FILTERS of gpt/r
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from gpt.config.fields import check_fields, require
 
+Only = Literal["gpt", "counting"]
 LONGEST_SAMPLE = 10**12  # characters: thirty years of sampling
 
 
@@ -26,6 +27,7 @@ class SampleConfig:
     min_p: Annotated[float | None, "Only at least p x the largest (Nguyen et al. 2024)."] = None
     typical_p: Annotated[float | None, "Typical characters of mass p (Meister et al. 2023)."] = None
     seed: Annotated[int, "Same seed, same text."] = 1
+    only: Annotated[Only | None, "Of a model with counting: what predicts alone."] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -46,5 +48,7 @@ class SampleConfig:
 
 #: Temperature and the filters: what changes the model's distribution, in the order of application.
 SHAPING = tuple(
-    field.name for field in fields(SampleConfig) if field.name not in ("length", "n", "seed")
+    field.name
+    for field in fields(SampleConfig)
+    if field.name not in ("length", "n", "seed", "only")
 )

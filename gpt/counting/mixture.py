@@ -6,13 +6,16 @@ Tensor names: B streams, T positions, N orders, V vocab_size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import Gate, Logits, features, log_softmax
-from gpt.counting.tables import Numbers
+from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
+from gpt.counting.tables import Numbers, unpacked
+from gpt.errors import CheckpointError
+from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
 
 
@@ -41,14 +44,33 @@ class Mixture:
         both = log_softmax(self.gate.scores(gpt, counting, seen))
         return Together(gpt, counting, both, self.gate.shares(seen))
 
+    def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
+        """(T, V) logits of the GPT, (N, T) histories and (T,) what came -> the summed loss of both
+        together, in nats.
+        """
+        both = self.predict(logits, histories).both
+        return -float(both[np.arange(len(ids)), ids].sum())
+
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
         return self.gate.scores(*experts(self.expert, logits, histories))
 
-    def histories(self, ids: Ids, start: int, end: int) -> npt.NDArray[np.int64]:
-        """(N, end − start) the histories before the characters start … end − 1 of a text."""
-        first = max(0, start - self.expert.trie.orders + 1)
-        return self.expert.trie.histories(ids[first : max(first, end - 1)])[:, start - first :]
+    def packed(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that a model file stores (model_file.COUNTING)."""
+        return {**self.expert.trie.packed(), "gate": self.gate.weights}
+
+
+def mixture_of(stored: StoredModel) -> Mixture | None:
+    """What a model file stores; None without counting. Raises CheckpointError."""
+    if stored.counting is None:
+        return None
+    size, gate = len(stored.vocabulary), stored.counting["gate"]
+    try:
+        if gate.shape != (2, len(FEATURES)):
+            raise ValueError("the gate has another shape")
+        return Mixture(Expert(unpacked(stored.counting, size), size), Gate(gate))
+    except ValueError as error:
+        raise CheckpointError(f"damaged: {stored.source} ({error})") from error
 
 
 def experts(expert: Expert, logits: Logits, histories: Numbers) -> tuple[Array, Array, Array]:
@@ -60,18 +82,20 @@ def experts(expert: Expert, logits: Logits, histories: Numbers) -> tuple[Array, 
 
 
 class Streams:
-    """B texts that continue, and the history of each."""
+    """B texts that continue, and the histories of each. alone: without the GPT."""
 
-    def __init__(self, mixture: Mixture, prompt: Ids, count: int) -> None:
+    def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
         """All begin with the same (n,) prompt ids."""
-        self._mixture = mixture
-        after = mixture.histories(prompt, len(prompt), len(prompt) + 1)
-        self._histories = np.repeat(after, count, axis=1)
+        self._mixture, self._alone, trie = mixture, alone, mixture.expert.trie
+        last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
+        self.histories = np.repeat(last, count, axis=1)
 
     def scores(self, logits: Logits) -> Array:
-        """(B, V) logits of the GPT -> (B, V) the logits of both together."""
-        return self._mixture.scores(logits, self._histories)
+        """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
+        if self._alone:
+            return np.log(self._mixture.expert.predict(self.histories).chances)
+        return self._mixture.scores(logits, self.histories)
 
     def append(self, ids: Ids) -> None:
         """(B,) the characters that were drawn."""
-        self._histories = self._mixture.expert.trie.advanced(self._histories, ids)
+        self.histories = self._mixture.expert.trie.advanced(self.histories, ids)

@@ -73,15 +73,25 @@ class Trie:
         grams = _find(self._sorted, histories, ids)
         return np.where(grams < 0, self.unseen, grams + 1)
 
-    def histories(self, ids: Ids) -> npt.NDArray[np.int64]:
-        """(T,) ids -> (N, T + 1) the histories of 0 to N − 1 characters before each character, and
-        after the last.
+    def histories(self, ids: Numbers) -> npt.NDArray[np.int64]:
+        """(…, T) ids -> (N, …, T + 1) the histories of 0 to N − 1 characters before each character,
+        and after the last. An id of −1 stands for a character that the text does not have.
         """
-        found = np.full((self.orders, len(ids) + 1), self.unseen, np.int64)
+        shape = (self.orders, *ids.shape[:-1], ids.shape[-1] + 1)
+        found = np.full(shape, self.unseen, np.int64)
         found[0] = 0
         for order in range(1, self.orders):
-            found[order, 1:] = self.follow(found[order - 1, :-1], ids)
+            found[order, ..., 1:] = self.follow(found[order - 1, ..., :-1], ids)
         return found
+
+    def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
+        """(n,) ids and (B,) starts -> (N, B · length) the histories before the `length` characters
+        from each start on.
+        """
+        before = self.orders - 1
+        places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
+        rows = np.where(places < 0, -1, np.asarray(ids[np.maximum(places, 0)]).astype(np.int64))
+        return self.histories(rows)[..., before:].reshape(self.orders, -1)
 
     def advanced(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
         """(N, T) histories and (T,) next characters -> (N, T) the histories after them."""

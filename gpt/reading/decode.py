@@ -15,12 +15,15 @@ from functools import cached_property
 import numpy as np
 
 from gpt.config import ModelConfig
+from gpt.devices import physical_memory
+from gpt.errors import OutOfMemory
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
 from gpt.vocabulary import Ids
 
 ROWS = 384  # of activations that fit a core's own cache
 FIRST_ROOM = 1024  # positions that keys and values are allocated for at first
+STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class CachedDecoder:
@@ -252,13 +255,20 @@ class _Streams:
         np.divide(self.x, self._length, out=self.normed)
 
 
-def stream_bytes(config: ModelConfig, positions: int) -> int:
-    """The least memory that decoding a stream of so many positions takes.
+def require_memory(config: ModelConfig, n: int, characters: int) -> None:
+    """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
 
-    Keys, values and scores, in float32.
+    Linux grants memory that it does not have, and kills the process that uses it. Also checked
+    for a device, as numpy must be able to replace it.
     """
-    cache = 2 * config.n_layer * config.n_embd + config.n_head
-    return 4 * min(positions, config.block_size) * cache
+    positions = min(characters, config.block_size)
+    cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
+    each, has = STREAM + 8 * positions + 4 * positions * cache, physical_memory()
+    if has is not None and n * each > has:
+        raise OutOfMemory(
+            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, this machine "
+            f"has {has / 2**30:,.1f} GB; try -n {max(1, has // (2 * each))}"
+        )
 
 
 def _normed(x: Array) -> Array:

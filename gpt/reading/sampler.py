@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
+from gpt.config.fields import require
+from gpt.counting.mixture import Mixture, Streams
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -151,18 +153,22 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[Ids]:
+def sample_ids(
+    decoder: Decoder, prompt: Ids, config: SampleConfig, mixture: Mixture | None = None
+) -> Iterator[Ids]:
     """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
 
-    Keeps only a window of the text in memory.
+    Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
+    counting expert that there is not.
     """
+    counting = continued(mixture, prompt, config)
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # of the text's characters, the window's first
     held = len(prompt) - begin
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
     window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    drawing = decoder if isinstance(decoder, DrawingDecoder) else None
+    drawing = decoder if isinstance(decoder, DrawingDecoder) and counting is None else None
     left, moved = config.length, True
     while left:
         if move := window_start(begin + held, block_size) - begin:
@@ -176,12 +182,30 @@ def sample_ids(decoder: Decoder, prompt: Ids, config: SampleConfig) -> Iterator[
             window[:, held : held + count] = drawing.ahead(window[:, held - 1], chances, config).T
         else:
             logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
+            logits = logits if counting is None else counting.scores(logits)
             chances = np.array([next(stream) for stream in streams])
             window[:, held] = draw(probabilities(logits, config), chances)
+            if counting is not None:
+                counting.append(window[:, held])
         moved, left = False, left - count
         for _ in range(count):
             held += 1
             yield window[:, held - 1].copy()
+
+
+def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
+    """What counts beside the GPT after (n,) ids, config.n times; None if the GPT predicts alone.
+
+    Raises ConfigError if `config.only` asks for a counting expert that there is not.
+    """
+    require(
+        mixture is not None or config.only != "counting",
+        "only",
+        "this model was trained without counting",
+    )
+    if mixture is None or config.only == "gpt":
+        return None
+    return Streams(mixture, ids, config.n, alone=config.only == "counting")
 
 
 def before_all(vocabulary: Vocabulary) -> str:
@@ -247,13 +271,14 @@ class Samples(Iterator[list[str]]):
         config: SampleConfig,
         stops: Sequence[str] = (),
         past: str | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         ids = vocabulary.encode(prompt or before_all(vocabulary))
         filters = [StopFilter(stops, past) for _ in range(config.n)]
 
         def steps() -> Iterator[list[str]]:
             with decoding as decoder:
-                for row in sample_ids(decoder, ids, config):
+                for row in sample_ids(decoder, ids, config, mixture):
                     pushed = zip(filters, vocabulary.decode(row), strict=True)
                     yield [each.push(character) for each, character in pushed]
                     if all(each.stop for each in filters):

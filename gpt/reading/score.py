@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from gpt.checks import Result
 from gpt.config import ModelConfig
+from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -27,10 +28,14 @@ NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring
 
 @dataclass(frozen=True)
 class Score:
-    """nats: mean per character; characters: how many were predicted."""
+    """nats: mean per character; characters: how many were predicted. Of a model with counting
+    also the mean of the GPT alone and of counting alone.
+    """
 
     nats: float
     characters: int
+    gpt: float | None = None
+    counting: float | None = None
 
     @property
     def bits(self) -> float:
@@ -59,24 +64,37 @@ class Surprises(Result):
         return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
 
 
-def score(reader: Reader, ids: Ids) -> Score:
+def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
     """The loss over (n,) ids in non-overlapping windows of block_size.
 
     The first character is context only; the last window may be shorter. Raises TextError if n < 2.
     """
-    total = 0.0
-    for logits, expected in _windows(reader, ids):
-        total += float(surprises(logits, expected).sum(dtype=np.float64))
-    return Score(total / (len(ids) - 1), len(ids) - 1)
+    totals, count = np.zeros(3), len(ids) - 1
+    for logits, starts in _windows(reader, ids):
+        expected = _after(ids, starts, logits)
+        if mixture is None:
+            totals += surprises(logits, expected).sum(dtype=np.float64)
+        else:
+            found = mixture.predict(*_flat(mixture, ids, logits, starts))
+            came = np.arange(expected.size), expected.ravel()
+            totals -= [each[came].sum() for each in (found.both, found.gpt, found.counting)]
+    both, gpt, counting = (totals / count).tolist()
+    return Score(both, count) if mixture is None else Score(both, count, gpt, counting)
 
 
-def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> Surprises:
+def surprise_of_each(
+    reader: Reader, ids: Ids, *, overlapping: bool = False, mixture: Mixture | None = None
+) -> Surprises:
     """As `score`, for each character. Raises TextError for fewer than two.
 
     overlapping: each character with at least half of block_size before it, where the text has it.
     """
     nats, likeliest, chances = [], [], []
-    for logits, expected in _windows(reader, ids, overlapping):
+    for logits, starts in _windows(reader, ids, overlapping):
+        expected = _after(ids, starts, logits)
+        if mixture is not None:
+            scores = mixture.scores(*_flat(mixture, ids, logits, starts))
+            logits = scores.reshape(logits.shape)
         most = logits.argmax(axis=-1)
         nats.append(surprises(logits, expected).ravel())
         likeliest.append(most.ravel())
@@ -85,7 +103,8 @@ def surprise_of_each(reader: Reader, ids: Ids, *, overlapping: bool = False) -> 
 
 
 def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
-    """Logits and the ids that came, (B, T, vocab_size) and (B, T), in the text's order.
+    """(B, T, vocab_size) logits and (B,) the places of the first characters that they predict, in
+    the text's order.
 
     overlapping: windows begin half of one apart, and only the second half of each counts.
     """
@@ -95,14 +114,26 @@ def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tu
     told = max(1, block // 2) if overlapping else block  # last characters of a window that count
     before = min(block - told, targets)
     if before:
-        yield reader.logits(reader.forward(ids[None, :before])), ids[None, 1 : before + 1]
+        yield reader.logits(reader.forward(ids[None, :before])), np.ones(1, np.int64)
     starts = np.arange(before, targets, told)
     rows, whole = windows_at_once(reader.config), (targets - before) // told
     for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
         if len(group):
             places = group[:, None] + np.arange(-before, min(told, targets - group[0]))
             x = reader.forward(ids[places])[:, before:]
-            yield reader.logits(x), ids[places[:, before:] + 1]
+            yield reader.logits(x), group + 1
+
+
+def _after(ids: Ids, starts: Ids, logits: Array) -> Ids:
+    """(B, T) the characters that the logits predict."""
+    expected: Ids = ids[starts[:, None] + np.arange(logits.shape[1])]
+    return expected
+
+
+def _flat(mixture: Mixture, ids: Ids, logits: Array, starts: Ids) -> tuple[Array, Ids]:
+    """(B · T, vocab_size) logits, and the histories of the characters that they predict."""
+    histories = mixture.expert.trie.histories_at(ids, starts, logits.shape[1])
+    return logits.reshape(-1, logits.shape[-1]), histories
 
 
 def windows_at_once(config: ModelConfig) -> int:

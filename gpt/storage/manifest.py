@@ -73,7 +73,8 @@ class Manifest:
 
     val_loss and best_loss are measured on the same part of the validation split, see `part`.
     whole_loss: of best_step's weights on all that --eval-chars allows, measured at the end of a run
-    whose evaluations read a smaller part. seconds: spent on steps. elapsed: since training began,
+    whose evaluations read a smaller part. gpt_loss: in a run with counting, shown_loss without it.
+    seconds: spent on steps. elapsed: since training began,
     evaluations and saves included, interruptions of the run excluded. budget: only of a run that
     has to end after a given time.
     """
@@ -96,6 +97,7 @@ class Manifest:
     budget: Budget | None = None
     val_characters: int = 0  # of the validation split to predict; 0: not recorded
     whole_loss: float | None = None
+    gpt_loss: float | None = None
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
     baseline: Baseline | None = None  # None in runs of releases that did not store it
     schema: int = SCHEMA
@@ -146,7 +148,7 @@ class Manifest:
         if train.steps != self.train.steps:
             going_on = replace(going_on, budget=None)
         if train.eval_chars != self.train.eval_chars:
-            going_on = replace(going_on, whole_loss=None)
+            going_on = replace(going_on, whole_loss=None, gpt_loss=None)
         if not going_on.compares_with(self):
             going_on = going_on._without_best()
         return going_on
@@ -165,15 +167,17 @@ class Manifest:
             baseline=None,
         )
 
-    def evaluated(self, val_loss: float) -> Manifest:
+    def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
-            now = replace(now._without_best(), best_step=self.step, best_loss=val_loss)
+            best = replace(now._without_best(), best_step=self.step, best_loss=val_loss)
+            now = replace(best, gpt_loss=gpt_loss)
         return now
 
     def _without_best(self) -> Manifest:
-        return replace(self, best_step=None, best_loss=None, whole_loss=None, since_best=0)
+        now = replace(self, best_step=None, best_loss=None, since_best=0)
+        return replace(now, whole_loss=None, gpt_loss=None)
 
     def to_json(self) -> bytes:
         """Always of the present schema; the last line is a checksum of all others."""

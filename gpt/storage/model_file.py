@@ -33,6 +33,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 BLANK = "0" * 64  # placeholder for the digest in the file's header
 
 _DTYPES = ("F64", "F32", "I32")  # safetensors' names
+_COUNTS = ("U8", "U16", "U32")
+
+_COUNTED = ("counting.symbols", "counting.counts", "counting.children")
+
+#: Arrays of the counting expert (gpt/counting/tables.py) and its gate -> number of dimensions.
+COUNTING = {"symbols": 1, "counts": 1, "children": 1, "gate": 2}
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class StoredModel:
     """A model file's content: enough to run the model, and to prove that it runs right.
 
     excerpt is the start of the validation split. vouched: whether a digest, its own or the
-    manifest's, has confirmed every byte.
+    manifest's, has confirmed every byte. counting: the arrays of COUNTING, if the config counts.
     """
 
     config: ModelConfig
@@ -77,6 +83,7 @@ class StoredModel:
     sha256: str
     source: Path
     vouched: bool = True
+    counting: Tensors | None = None
 
 
 def sealed(data: bytes) -> bytes:
@@ -125,7 +132,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
         entry = entries[name]
         if not isinstance(entry, dict) or entry.get("shape") != list(shape):
             raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
-        if entry.get("dtype") not in _DTYPES:
+        if entry.get("dtype") not in (_COUNTS if name in _COUNTED else _DTYPES):
             raise CheckpointError(f"damaged: {source} {name} is not of a known type")
     try:
         return dict(safetensors.numpy.load(data))
@@ -167,6 +174,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         if not 1 <= kept <= config.vocab_size:
             raise ValueError("the probe has more logits than there are characters")
         excerpt, step = str(about["excerpt"]), int(about["step"])
+        counting: Shapes = _counting_shapes(header) if config.counting else {}
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
     # A damaged config may have a billion layers: compare sizes before listing the names of tensors.
@@ -174,15 +182,26 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         raise CheckpointError(f"damaged: {path} is smaller than its model")
     shapes = config.shapes()
     expected = {"probe.ids": tuple(shape), "probe.logits": (rows * length, kept)}
-    tensors = unpack(data, header, shapes | expected, path)
+    tensors = unpack(data, header, {**shapes, **expected, **counting}, path)
     ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
     if ids.dtype.kind != "i" or ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
+    counted = {name: read_only(tensors.pop(f"counting.{name}")) for name in COUNTING if counting}
     tensors = migrate(tensors, config, schema)
     probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
     vouched = bool(recorded) or own
     tensors = {name: read_only(tensor) for name, tensor in tensors.items()}
-    return StoredModel(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched)
+    return StoredModel(
+        *(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched), counted or None
+    )
+
+
+def _counting_shapes(header: Mapping[str, Any]) -> Shapes:
+    """The shapes that a header gives to the arrays of COUNTING. Raises KeyError, ValueError."""
+    shapes = {f"counting.{name}": tuple(header[f"counting.{name}"]["shape"]) for name in COUNTING}
+    if any(len(shapes[f"counting.{name}"]) != COUNTING[name] for name in COUNTING):
+        raise ValueError("the tables of counting have another shape")
+    return shapes

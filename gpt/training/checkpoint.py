@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
+from gpt.counting.mixture import Mixture
 from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
@@ -34,9 +35,15 @@ Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
 def model_bytes(
-    model: GPT, vocabulary: Vocabulary, excerpt: str, step: int, prove: Prove | None = None
+    model: GPT,
+    vocabulary: Vocabulary,
+    excerpt: str,
+    step: int,
+    prove: Prove | None = None,
+    mixture: Mixture | None = None,
 ) -> bytes:
-    """A model file that can be shared alone: weights, config, vocabulary, a probe and a digest.
+    """A model file that can be shared alone: weights, config, vocabulary, a probe, a digest, and
+    the tables and gate of counting.
 
     Raises NumericsError if `prove` computes other logits, so that the file would not open.
     """
@@ -60,6 +67,8 @@ def model_bytes(
     # One entry: safetensors writes several in no fixed order, and equal models get equal bytes.
     metadata = {"gptx": json.dumps(about, ensure_ascii=False)}
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
+    for name, array in mixture.packed().items() if mixture else ():
+        tensors[f"counting.{name}"] = array
     return sealed(safetensors.numpy.save(tensors, metadata))
 
 

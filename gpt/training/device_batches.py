@@ -13,14 +13,19 @@ import torch
 from torch import Tensor
 
 from gpt.config import TrainConfig
+from gpt.config.train import Windows
 from gpt.corpus import cache
 from gpt.corpus.batches import batch, starts_of
+from gpt.counting.held_out import HeldOut
 from gpt.devices import report_failure
 from gpt.vocabulary import Ids
 
 SHARE = 0.1  # of a GPU's free memory that ids may take
 AT_ONCE = 2**24  # ids that are copied together
 SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
+
+IGNORED = -100  # a target that cross_entropy leaves out
+Order: TypeAlias = "tuple[int, int, int, int, Windows]"  # see batches.starts_of
 
 Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, in main memory or on the device
 
@@ -53,10 +58,30 @@ def copied(ids: Ids, device: str) -> Tensor:
 
 
 def windows(
-    ids: Fed, config: TrainConfig, step: int, block_size: int, part: slice, device: torch.device
+    ids: Fed,
+    config: TrainConfig,
+    step: int,
+    block_size: int,
+    part: slice,
+    device: torch.device,
+    held: HeldOut | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(b, T) inputs and (b, T) targets on the device: the rows `part` of a step's batch."""
+    """(b, T) inputs and (b, T) targets on the device: the rows `part` of a step's batch.
+
+    Targets that are held out are IGNORED.
+    """
     order = config.seed, step, config.batch_size, block_size, config.windows
+    inputs, targets = _rows(ids, order, part, block_size, device)
+    if held is not None:
+        places = starts_of(len(ids), *order)[part, None] + np.arange(1, block_size + 1)
+        ignored = torch.from_numpy(held.contains(places)).to(device)
+        targets = targets.masked_fill(ignored, IGNORED)
+    return inputs, targets
+
+
+def _rows(
+    ids: Fed, order: Order, part: slice, block_size: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     if not isinstance(ids, Tensor):
         inputs, targets = (torch.from_numpy(rows).to(device) for rows in batch(ids, *order, part))
         return inputs, targets

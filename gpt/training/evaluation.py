@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
+from gpt.counting.mixture import Mixture
 from gpt.model import GPT
 from gpt.training.distributed import ONE, Ranks
 from gpt.vocabulary import Ids
@@ -26,26 +28,50 @@ def at_once(config: ModelConfig, device: str) -> int:
     return max(1, most // (config.block_size * max(config.vocab_size, config.widened)))
 
 
-def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0) -> float:
-    """Mean nats per character over `ids` in non-overlapping windows of block_size.
+@dataclass(frozen=True)
+class Losses:
+    """Mean nats per character; gpt: of the GPT alone, if counting predicts with it."""
 
-    The first character is context only; the last window may be shorter. most: characters to
-    predict, in evenly distributed windows of the split; 0: all. No dropout, float32. The ranks
-    share the windows; all get the result.
-    """
-    *_, (_, loss) = evaluating(model, ids, device, ranks, most)
-    return loss
+    nats: float
+    gpt: float | None = None
+
+
+def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0) -> float:
+    """The GPT's mean nats per character, see `evaluating`."""
+    return losses_of(model, ids, device, ranks, most).nats
+
+
+def losses_of(
+    model: GPT,
+    ids: Ids,
+    device: str,
+    ranks: Ranks = ONE,
+    most: int = 0,
+    mixture: Mixture | None = None,
+) -> Losses:
+    """The losses at the end of `evaluating`."""
+    *_, (_, losses) = evaluating(model, ids, device, ranks, most, mixture)
+    return losses
 
 
 @torch.no_grad()
 def evaluating(
-    model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0
-) -> Iterator[tuple[float, float]]:
-    """As `evaluate`, with progress: yields (share done, loss so far), at the end the whole loss.
+    model: GPT,
+    ids: Ids,
+    device: str,
+    ranks: Ranks = ONE,
+    most: int = 0,
+    mixture: Mixture | None = None,
+) -> Iterator[tuple[float, Losses]]:
+    """The losses over `ids` in non-overlapping windows of block_size, with progress: yields (share
+    done, losses so far), at the end the whole losses.
 
+    The first character is context only; the last window may be shorter. most: characters to
+    predict, in evenly distributed windows of the split; 0: all. No dropout, float32. The ranks
+    share the windows; all get the result.
     With several ranks, the losses before the end are each rank's own; all yield equally often.
     """
-    rows, total, done = at_once(model.config, device), 0.0, 0
+    rows, gpt, together, done = at_once(model.config, device), 0.0, 0.0, 0
     spans = [
         (starts[first : first + rows], length)
         for starts, length in window_starts(len(ids) - 1, model.config.block_size, most)
@@ -64,10 +90,18 @@ def evaluating(
         losses = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), reduction="sum")
         model.train(was_training)
         if number < len(spans):
-            total, done = total + float(losses), done + len(starts) * length
+            gpt, done = gpt + float(losses), done + len(starts) * length
+            if mixture is not None:
+                rows_of = logits.flatten(0, 1).cpu().numpy()
+                histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+                together += mixture.loss(rows_of, histories, ids[places[:, 1:].ravel()])
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
-            yield (turn + 1) / rounds, total / max(1, done)
-    yield 1.0, ranks.total(total) / characters_read(len(ids) - 1, model.config.block_size, most)
+            so_far = gpt / max(1, done)
+            both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
+            yield (turn + 1) / rounds, both
+    read = characters_read(len(ids) - 1, model.config.block_size, most)
+    whole = ranks.total(gpt) / read
+    yield 1.0, Losses(whole) if mixture is None else Losses(ranks.total(together) / read, whole)
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:

@@ -17,7 +17,10 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Losses in nats per character; train_loss is the mean since the last evaluation."""
+    """Losses in nats per character; train_loss is the mean since the last evaluation.
+
+    gpt_loss: of the GPT without counting, in a run with counting.
+    """
 
     step: int
     train_loss: float
@@ -26,6 +29,7 @@ class Evaluated:
     since_best: int  # evaluations since the best
     characters: int  # of the validation split that were read
     of: int
+    gpt_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class EvaluatedWhole:
     characters: int
     of: int
     seconds: float
+    gpt_loss: float | None = None
 
 
 @dataclass(frozen=True)

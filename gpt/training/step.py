@@ -13,13 +13,15 @@ from dataclasses import replace
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
+from gpt.counting.held_out import HeldOut
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.device_batches import Fed, kept_near, windows
+from gpt.training.device_batches import IGNORED, Fed, kept_near, windows
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.evaluation import at_once, evaluate
 from gpt.training.fit import Measurement
@@ -37,8 +39,11 @@ def train_step(
     config: TrainConfig,
     step: int,
     ranks: Ranks = ONE,
+    held: HeldOut | None = None,
 ) -> tuple[float, bool]:
     """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
+
+    The loss leaves out characters that are held out.
 
     It is not taken, and no weight changes, when the loss or the gradient is not finite. Each rank
     computes its rows of the batch, one micro-batch after another; loss and gradient are those of
@@ -53,12 +58,12 @@ def train_step(
     for number, part in enumerate(pieces, start=1):
         share = (part.stop - part.start) / config.batch_size
         rows = part if share else slice(1)  # all ranks must compute; this row has weight 0
-        inputs, targets = windows(ids, config, step, block_size, rows, device)  # (b, T) each
+        inputs, targets = windows(ids, config, step, block_size, rows, device, held)
         ranks.send(model, now=number == len(pieces))
         with tensor_floats(config, device):
             with low_precision(config, device):
                 logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
-                loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) * share
+                loss = _mean_loss(logits, targets, held is not None) * share
             (loss * ranks.size).backward()
         value += loss.item()
     ranks.exchange_rows(model)
@@ -68,6 +73,16 @@ def train_step(
     if finite:
         optimizer.step(step)
     return value, finite
+
+
+def _mean_loss(logits: Tensor, targets: Tensor, some_ignored: bool) -> Tensor:
+    """(b, T, vocab_size) logits and (b, T) targets -> the mean loss of those not IGNORED, or 0."""
+    if not some_ignored:
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    total = F.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    return total / (targets != IGNORED).sum().clamp(min=1)
 
 
 @contextlib.contextmanager

@@ -31,9 +31,10 @@ from gpt.training.checkpoint import (
     restore_state,
     state_bytes,
 )
+from gpt.training.counting import Counting
 from gpt.training.device_batches import kept_near
 from gpt.training.distributed import ONE, Ranks
-from gpt.training.evaluation import evaluate, evaluating
+from gpt.training.evaluation import Losses, evaluating, losses_of
 from gpt.training.events import (
     Evaluated,
     EvaluatedWhole,
@@ -74,6 +75,7 @@ class Trainer:
         train_ids, self.val_ids = corpus.split(options.val_fraction, shape.block_size)
         self.manifest = manifest
         self.fed = kept_near(train_ids, device)
+        self.counting = Counting(train_ids, shape)
         if checkpoint is None:
             self.model = GPT(shape)
             initialise(self.model, options.seed)
@@ -136,9 +138,8 @@ class Trainer:
             self._replan(step)  # now the time of a save is known
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
-            loss, taken = train_step(
-                self.model, self.optimizer, self.fed, self.config, step, self.ranks
-            )
+            parts = (self.model, self.optimizer, self.fed, self.config, step, self.ranks)
+            loss, taken = train_step(*parts, self.counting.held)
             step += 1
             self._check(taken, step, "the loss or its gradient")
             if self.average:
@@ -206,12 +207,13 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         before = self.manifest
         most = self.config.eval_part or self.config.eval_chars
-        val_loss = evaluate(self.kept, self.val_ids, self.device, self.ranks, most)
+        mixture = self.counting.mixture(self.kept, self.device, before.step)
+        losses = losses_of(self.kept, self.val_ids, self.device, self.ranks, most, mixture)
         took = self._lap()
         if before.budget is not None:
             self._note(budget=replace(before.budget, evaluating=took))
-        self._check(math.isfinite(val_loss), before.step, "the validation loss")
-        self.manifest = now = self.manifest.evaluated(val_loss)
+        self._check(math.isfinite(losses.nats), before.step, "the validation loss")
+        self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
         total, count = before.running
         train_loss, (read, of) = total / max(1, count), now.part
         self._log(
@@ -219,12 +221,14 @@ class Trainer:
             step=now.step,
             since=now.since,
             train_loss=train_loss,
-            val_loss=val_loss,
+            val_loss=losses.nats,
+            gpt_loss=losses.gpt,
             val_characters=read,
             learning_rate=learning_rate(now.step, self.config),
             seconds=round(now.seconds, 3),
         )
-        return Evaluated(now.step, train_loss, val_loss, now.best_step, now.since_best, read, of)
+        best = now.best_step, now.since_best
+        return Evaluated(now.step, train_loss, losses.nats, *best, read, of, losses.gpt)
 
     def _evaluate_whole(self) -> Iterator[Event]:
         """Evaluates the best step's weights on the whole split, if evaluations read a part."""
@@ -232,43 +236,47 @@ class Trainer:
         known = not self.config.eval_part or self.manifest.whole_loss is not None
         if known or best_step is None or self._stopping():
             return
-        model = self.kept
+        model, most = self.kept, self.config.eval_chars
         if best_step != self.manifest.step:
             model = load_shared(self.run, best_step, self.manifest, self.device, self.ranks)
-        work = evaluating(model, self.val_ids, self.device, self.ranks, self.config.eval_chars)
-        loss = math.nan
+        mixture = self.counting.mixture(model, self.device, best_step)
+        work = evaluating(model, self.val_ids, self.device, self.ranks, most, mixture)
+        losses = Losses(math.nan)
         for share, so_far in work:
-            loss = so_far
+            losses = so_far
             if share < 1:
                 yield Evaluating(share)
                 self.ranks.total()  # exchanges stop requests
                 if self._stopping():
                     return
+        loss = losses.nats
         self._check(math.isfinite(loss), best_step, "the validation loss")
         seconds = self._lap(counted=budget is None or budget.last > 0)
-        self._note(whole_loss=loss)
+        self._note(whole_loss=loss, gpt_loss=losses.gpt)
         _, read, of = self.manifest.shown_loss
         record = {"step": self.manifest.step, "best_step": best_step, "whole_loss": loss}
-        self._log(seconds, **record, val_characters=read)
+        self._log(seconds, **record, gpt_loss=losses.gpt, val_characters=read)
         if self.ranks.first:
             self.run.amend(self.manifest)
-        yield EvaluatedWhole(best_step, loss, read, of, seconds)
+        yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
 
-    def _log(self, seconds: float, /, **record: float) -> None:
-        """Adds an evaluation, which took so many seconds, to metrics.jsonl."""
+    def _log(self, seconds: float, /, **record: float | None) -> None:
+        """Adds an evaluation, which took so many seconds, to metrics.jsonl; None is left out."""
         if self.ranks.first:
-            record["elapsed"] = round(self.manifest.elapsed, 3)
-            self.run.append("metrics", record | {"evaluation_seconds": round(seconds, 3)})
+            known = {name: value for name, value in record.items() if value is not None}
+            known["elapsed"] = round(self.manifest.elapsed, 3)
+            self.run.append("metrics", known | {"evaluation_seconds": round(seconds, 3)})
 
     def _save(self) -> Iterator[Saved]:
         self._lap()
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
+        mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         if self.ranks.first or self.ranks.shard:
             model = gathered(self.kept, self.device, self.ranks)
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if self.ranks.first:
             excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
-            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove)
+            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
             checkpoint = self.run.commit(manifest, {MODEL: stored, STATE: state})
         self._saved_step = manifest.step
         if self.ranks.first:

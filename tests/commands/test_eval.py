@@ -232,7 +232,7 @@ def test_eval_compares_with_the_baseline_of_the_run(
     )
     assert answer.out.count("\n") == 1
     monkeypatch.setattr("gpt.counting.baseline.count_baseline", None)  # it is not counted again
-    assert gptx("eval", "--counting").out == answer.out
+    assert gptx("eval", "--baseline").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
 
@@ -243,25 +243,25 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     text = (home / "corpus.txt").read_text()
     (home / "end.txt").write_text(text[int(0.9 * len(text)) :])  # the validation split itself
     stored = json.loads(gptx("eval", "--json").out)
-    found = json.loads(gptx("eval", "end.txt", "--counting", "--json").out)
+    found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
     assert found["counting"] == stored["counting"]
-    both = gptx("eval", "end.txt", "corpus.txt", "--counting")
+    both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
     assert re.findall(r"(\S+): .*; this model is \d\.\d{4} worse", both.out) == ["end.txt"]
     assert both.err == (
         "warning: corpus.txt is in the text that this run was trained on, so its loss says nothing "
         "about new texts\n"
     )
     (home / "part.txt").write_text(text[500:1500])
-    part = gptx("eval", "part.txt", "--counting", "--json")
+    part = gptx("eval", "part.txt", "--baseline", "--json")
     assert "warning: part.txt is in the text" in part.err
     record = json.loads(part.out)
     assert (record["trained_on"], record["counting"]) == (True, None)
     (home / "short.txt").write_text("no mat")
-    short = gptx("eval", "short.txt", "--counting")
+    short = gptx("eval", "short.txt", "--baseline")
     assert "; 5 characters are too few to compare the model" in short.out
     for module in ("baseline", "tables"):
         monkeypatch.setattr(f"gpt.counting.{module}.MOST_CHARACTERS", 100)
-    cut = gptx("eval", "end.txt", "--counting", "--json")
+    cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
     monkeypatch.setattr("gpt.loading.Saved.splits", None)  # nothing else needs the corpus
@@ -279,7 +279,7 @@ def test_eval_without_stored_baseline_compares_only_if_asked(gptx: Gptx, home: P
         path.write_bytes(replace(manifest, baseline=None).to_json())
         assert "counting" not in gptx("eval").out
         assert json.loads(gptx("eval", "--json").out)["counting"] is None
-        assert json.loads(gptx("eval", "--counting", "--json").out)["counting"] == stored
+        assert json.loads(gptx("eval", "--baseline", "--json").out)["counting"] == stored
         table = gptx("runs").out.splitlines()
         assert table[1].split()[4] == "–"
     finally:
@@ -290,11 +290,11 @@ def test_counting_a_file_needs_the_corpus_and_excludes_against(gptx: Gptx, home:
     corpus = home / "corpus.txt"
     corpus.rename(home / "moved.txt")
     try:
-        answer = gptx("eval", "moved.txt", "--counting", "--data", "nowhere")
+        answer = gptx("eval", "moved.txt", "--baseline", "--data", "nowhere")
     finally:
         (home / "moved.txt").rename(corpus)
     assert (answer.code, answer.out) == (3, "")
-    assert answer.err.startswith("gptx: error: --counting needs the corpus: cannot read corpus")
-    both = gptx("eval", "--counting", "--against", "corpus-1")
+    assert answer.err.startswith("gptx: error: --baseline needs the corpus: cannot read corpus")
+    both = gptx("eval", "--baseline", "--against", "corpus-1")
     assert (both.code, both.out) == (2, "")
-    assert both.err == "gptx: error: --counting and --against: give one of them\n"
+    assert both.err == "gptx: error: --baseline and --against: give one of them\n"

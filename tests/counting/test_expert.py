@@ -103,6 +103,17 @@ def test_histories_grow_by_one_character_at_a_time(counted: tuple[Expert, np.nda
         assert np.array_equal(after, histories[:, place + 1 : place + 2])
 
 
+def test_histories_of_parts_are_those_of_the_whole_text(counted: tuple[Expert, np.ndarray]) -> None:
+    expert, ids = counted
+    text = ids[-200:]
+    whole = expert.trie.histories(text)
+    starts = np.array([0, 1, 3, 5, 6, 100, 190])
+    for length in (1, 2, 10):
+        found = expert.trie.histories_at(text, starts, length)
+        expected = np.concatenate([whole[:, each : each + length] for each in starts], axis=1)
+        assert np.array_equal(found, expected)
+
+
 def test_packed_tables_are_the_same_when_they_are_unpacked(
     counted: tuple[Expert, np.ndarray],
 ) -> None:

@@ -109,15 +109,6 @@ def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None
     assert log_softmax(scores) == pytest.approx(together.both, abs=1e-12)
 
 
-@pytest.mark.parametrize("start", [0, 1, 3, 4, 5, 100])
-def test_histories_of_a_part_are_those_of_the_whole_text(expert: Expert, start: int) -> None:
-    mixture = Mixture(expert, Gate(np.zeros((2, len(FEATURES)))))
-    whole = expert.trie.histories(IDS[-400:])
-    for end in (start + 1, start + 2, start + 50):
-        found = mixture.histories(IDS[-400:], start, end)
-        assert np.array_equal(found, whole[:, start:end])
-
-
 def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
     mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
     text = IDS[-400:]

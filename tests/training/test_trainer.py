@@ -30,7 +30,7 @@ from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.evaluation import evaluate
+from gpt.training.evaluation import Losses, evaluate
 from gpt.training.events import (
     Evaluated,
     EvaluatedWhole,
@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dropped n-grams alone": {"ngram": 4, "ngram_rows": 200, "ngram_dropout": 0.5},
     "averaged, by epochs": {"average": 0.9, "windows": "epochs", "ngram": 2, "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
+    "counting": {"counting": 5},
 }
 
 
@@ -251,7 +252,7 @@ def test_events_come_in_order_and_nothing_is_printed(
 def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     """Lets the evaluations find these losses, one after the other."""
     found: Iterator[float] = iter(losses)
-    monkeypatch.setattr(module, "evaluate", lambda *_: next(found))
+    monkeypatch.setattr(module, "losses_of", lambda *_: Losses(next(found)))
 
 
 def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,14 +34,14 @@ def bars(
 ) -> list[Text]:
     """The `most` likeliest characters; bars show what the model expects, removed ones are red.
 
-    A second column has the probabilities after temperature and filters, if these change any.
+    Columns beside the bars have what the GPT and counting expect alone, of a model with counting,
+    and the probabilities after temperature and filters, if these change any.
     """
     order = np.argsort(-found.expected, kind="stable")
     shown = order[:most].tolist()
     changed = found.changed
     names = [label(characters[token], page.ascii_only) for token in shown]
-    notes = [_note(found, token, page) if changed else "" for token in shown]
-    second = "after" if changed else ""
+    second, *notes = _beside(found, shown, page)
     widest = max(map(cell_len, names))
     aside = max(map(len, [*notes, second]))
     longest = LONGEST
@@ -69,6 +69,9 @@ def bars(
         lines += styled(texts, page, DIM)
     before, after = found.entropies
     facts = [f"the longest bar is {number(largest, page)}", f"{before:.2f} bits expected"]
+    if found.experts is not None:
+        gpt, counting = found.experts.weights.tolist()
+        facts.append(f"GPT to the power {gpt:.2f} × counting to the power {counting:.2f}")
     if changed:
         left = int((found.filtered > 0).sum())
         facts += [f"{after:.2f} bits after", f"{left} of {len(characters)} characters left"]
@@ -85,11 +88,13 @@ def following_record(
         **origin,
         **picked(config, *SHAPING),
         "bits": {"expected": before, "after_filters": after},
+        "weights": None if found.experts is None else rounded(found.experts.weights),
         "characters": [
             {
                 "character": characters[token],
                 "id": token,
                 "expected": rounded(found.expected[token]),
+                **_alone(found, token),
                 "after_filters": rounded(found.filtered[token]),
                 "removed_by": SHAPING[found.removed[token]] if found.removed[token] >= 0 else None,
             }
@@ -98,11 +103,35 @@ def following_record(
     }
 
 
+def _alone(found: Following, token: int) -> dict[str, Any]:
+    """What the GPT and counting expect alone, of a model with counting."""
+    experts = found.experts
+    if experts is None:
+        return {}
+    return {"gpt": rounded(experts.gpt[token]), "counting": rounded(experts.counting[token])}
+
+
 def _settings(config: SampleConfig, changed: bool) -> list[str]:
     """ "after: temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
     given = [(name, getattr(config, name)) for name in SHAPING]
     words = [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
     return [f"after: {words[0]}", *words[1:]] if changed else [*words, "no change"]
+
+
+def _beside(found: Following, shown: list[int], page: Page) -> list[str]:
+    """The columns beside the bars: a heading, then a line for each character shown."""
+    columns = []
+    if found.experts is not None:
+        for name, chances in (("GPT", found.experts.gpt), ("counting", found.experts.counting)):
+            columns.append([name, *(number(float(chances[token]), page) for token in shown)])
+    if found.changed:
+        columns.append(["after", *(_note(found, token, page) for token in shown)])
+    widths = [max(map(len, column)) for column in columns]
+    lines = zip(*columns, strict=True) if columns else [()] * (1 + len(shown))
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
 
 
 def _note(found: Following, token: int, page: Page) -> str:

@@ -82,6 +82,7 @@ def model_facts(config: ModelConfig) -> str:
     if config.ngram > 1:
         dropped = f" ({config.ngram_dropout:.0%} dropped)" if config.ngram_dropout else ""
         parts.append(f"n-grams up to {config.ngram}{dropped}")
+    parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
     rows = sum(config.ngram_tables) * config.n_embd
     size = millions(config.parameters())

@@ -23,6 +23,8 @@ def score_line(score: Score, in_context: Score | None = None) -> str:
         f"{score.nats:.4f} nats, {score.bits:.3f} bits a character · perplexity "
         f"{score.perplexity:.3f} · {counted(f'{score.characters:,}', 'character')} predicted"
     )
+    if score.gpt is not None and score.counting is not None:
+        line += f" · the GPT alone {score.gpt:.4f}, counting alone {score.counting:.4f} nats"
     if in_context is None:
         return line
     return (
@@ -31,9 +33,12 @@ def score_line(score: Score, in_context: Score | None = None) -> str:
     )
 
 
-def score_record(score: Score) -> dict[str, float]:
+def score_record(score: Score) -> dict[str, Any]:
     """A score's numbers, for programs."""
-    return picked(score, "nats", "bits", "perplexity", "characters")
+    record = picked(score, "nats", "bits", "perplexity", "characters")
+    if score.gpt is None:
+        return record
+    return record | {"gpt_nats": score.gpt, "counting_nats": score.counting}
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
@@ -137,7 +142,8 @@ def best_facts(manifest: Manifest) -> str:
     best, characters, of = manifest.shown_loss
     if best is None:
         return "not evaluated yet"
-    return f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}"
+    alone = "" if manifest.gpt_loss is None else f"; the GPT alone {manifest.gpt_loss:.4f} nats"
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}{alone}"
 
 
 def measured_on(characters: int, of: int) -> str:

@@ -27,6 +27,7 @@ def evaluation_line(
     since_best: int,
     characters: int,
     of: int,
+    gpt_loss: float | None = None,
 ) -> str:
     """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char (on 20,000 of 111,539) · best"."""
     if not since_best:
@@ -35,19 +36,28 @@ def evaluation_line(
         verdict = f"best was step {best_step:,}"
     else:
         verdict = f"no better since step {best_step:,}"
-    losses = f"train {train_loss:.4f} · {_val(val_loss)}{measured_on(characters, of)}"
+    losses = f"train {train_loss:.4f} · {_val(val_loss, gpt_loss)}{measured_on(characters, of)}"
     return f"step {step:,} · {losses} · {verdict}"
 
 
-def whole_line(step: int, val_loss: float, characters: int, of: int, seconds: float) -> str:
+def whole_line(
+    step: int,
+    val_loss: float,
+    characters: int,
+    of: int,
+    seconds: float,
+    gpt_loss: float | None = None,
+) -> str:
     """ "step 400 · val 1.9813 nats, 2.858 bits/char on all 111,539 validation characters"."""
     read = f"all {of:,}" if characters == of else f"{characters:,} of {of:,}"
-    line = f"step {step:,} · {_val(val_loss)} on {read} validation characters"
+    line = f"step {step:,} · {_val(val_loss, gpt_loss)} on {read} validation characters"
     return f"{line}, in {duration(seconds)}"
 
 
-def _val(loss: float) -> str:
-    return f"val {loss:.4f} nats, {bits(loss):.3f} bits/char"
+def _val(loss: float, gpt_loss: float | None) -> str:
+    """gpt_loss: of the GPT without counting, in a run with counting."""
+    alone = "" if gpt_loss is None else f", the GPT alone {gpt_loss:.4f}"
+    return f"val {loss:.4f} nats, {bits(loss):.3f} bits/char{alone}"
 
 
 def sample_line(text: str, width: int) -> str:
@@ -104,6 +114,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "seconds": round(manifest.seconds, 3),
         "elapsed": round(manifest.elapsed, 3),
         "minutes": None if budget is None else budget.seconds / 60,
+        "gpt_nats": manifest.gpt_loss,
         "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
     if corpus.folded:

@@ -91,6 +91,7 @@ def test_train_and_eval_json_contain_numbers() -> None:
         "val_bits": pytest.approx(2.25 / math.log(2)),
         "val_characters": None,
         "val_split": None,
+        "gpt_nats": None,
         "seconds": 130.0,
         "elapsed": 0.0,
         "minutes": None,

@@ -1,0 +1,83 @@
+"""The counting expert of a run: it counts in a thread, and its gate is fitted to the GPT.
+
+The GPT trains on its own loss, as if it were alone: a gate that learned with it would ignore it, as
+counting is better at first, and the GPT would get no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gpt.config import ModelConfig
+from gpt.counting.expert import Expert
+from gpt.counting.gate import Block, fit_gate
+from gpt.counting.held_out import HeldOut
+from gpt.counting.mixture import Mixture, experts
+from gpt.counting.tables import count
+from gpt.model import GPT
+from gpt.vocabulary import Ids
+
+WINDOWS = 16  # that the GPT computes together
+
+
+class Counting:
+    """Counts (n,) ids of the training split, but not the text that is held out for the gate.
+
+    held: that text; None for a model without counting.
+    """
+
+    def __init__(self, ids: Ids, config: ModelConfig) -> None:
+        self.ids, self.config = ids, config
+        self.held = HeldOut.of(len(ids), config.vocab_size) if config.counting else None
+        self._latest: tuple[int, Mixture] | None = None  # and its step
+        if self.held is not None:
+            thread = ThreadPoolExecutor(1)  # numpy sorts without the interpreter's lock
+            self._expert = thread.submit(self._count, self.held)
+            thread.shutdown(wait=False)
+
+    def _count(self, held: HeldOut) -> Expert:
+        size = self.config.vocab_size
+        return Expert(count(held.rest(self.ids), size, self.config.counting), size)
+
+    def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
+        """The expert, with the gate that predicts the held-out text best together with this step's
+        model; None without counting.
+
+        All ranks must call this, as a sharded model needs them.
+        """
+        if self.held is None:
+            return None
+        if self._latest is None or self._latest[0] != step:
+            expert = self._expert.result()
+            spans = self._windows(self.held)
+            blocks = [self._block(model, expert, *span, device) for span in spans]
+            self._latest = step, Mixture(expert, fit_gate(blocks))
+        return self._latest[1]
+
+    def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
+        """Where the windows of the held-out pieces begin, WINDOWS at once, and their length."""
+        length = min(self.config.block_size, held.length)
+        if length:
+            within = np.arange(0, held.length - length + 1, length)
+            starts = (held.starts[:, None] + within).ravel()
+            for first in range(0, len(starts), WINDOWS):
+                yield starts[first : first + WINDOWS], length
+
+    @torch.no_grad()
+    def _block(
+        self, model: GPT, expert: Expert, starts: npt.NDArray[np.int64], length: int, device: str
+    ) -> Block:
+        """What both experts predict for the windows that begin at these characters."""
+        rows = np.asarray(self.ids[starts[:, None] + np.arange(-1, length)]).astype(np.int64)
+        was_training = model.training
+        model.eval()
+        logits = model(torch.from_numpy(rows[:, :-1]).to(device))  # (b, T, vocab_size)
+        model.train(was_training)
+        histories = expert.trie.histories_at(self.ids, starts, length)
+        gpt, counting, seen = experts(expert, logits.flatten(0, 1).cpu().numpy(), histories)
+        return Block(gpt.astype("f4"), counting.astype("f4"), seen, rows[:, 1:].ravel())

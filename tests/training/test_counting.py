@@ -1,0 +1,202 @@
+"""A run with counting: what is held out, what is stored, and that all its losses agree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TEXT, corpus_of, manifest_of
+
+import gpt
+from gpt.config import ModelConfig
+from gpt.counting.held_out import HeldOut
+from gpt.counting.tables import count
+from gpt.errors import CheckpointError, ConfigError
+from gpt.model import GPT, initialise
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
+from gpt.trained import TrainedGPT
+from gpt.training.device_batches import IGNORED, windows
+from gpt.training.events import Evaluated
+from gpt.training.optim import Optimizer
+from gpt.training.step import train_step
+from gpt.training.trainer import Trainer
+
+LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
+
+
+def trained(folder: Path, **options: Any) -> tuple[Run, Trainer, list[Evaluated]]:
+    corpus = corpus_of(LONG, folder)
+    run = new_run(folder / "checkpoints", "counting")
+    manifest = manifest_of(corpus, options.pop("train", None), counting=5, **options)
+    trainer = Trainer(run, corpus, manifest, "cpu")
+    events = [event for event in trainer.events() if isinstance(event, Evaluated)]
+    return run, trainer, events
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Trainer, list[Evaluated]]:
+    return trained(tmp_path_factory.mktemp("counting"))
+
+
+def test_the_loss_of_both_is_below_that_of_the_gpt(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    _, trainer, events = made
+    for event in events:
+        assert event.gpt_loss is not None
+        assert event.val_loss < event.gpt_loss - 0.1
+    assert trainer.manifest.gpt_loss == events[-1].gpt_loss
+
+
+def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
+    run, trainer, events = made
+    found = gpt.load(run.path).score(np.asarray(trainer.val_ids))
+    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
+    assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
+    assert found.counting is not None
+    assert found.nats < found.counting + 0.02
+
+
+def test_surprises_predictions_and_scores_agree(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    model = gpt.load(made[0].path)
+    text = LONG[-200:]
+    score = model.score(text)
+    surprises = model.surprises(text, overlapping=False)
+    assert surprises.score.nats == pytest.approx(score.nats, abs=1e-6)
+    overlapping = model.surprises(text)
+    for place in (30, 100, 198):
+        found = model.following(text[: place + 1], temperature=1.0)
+        came = model.vocabulary.encode(text[place + 1])[0]
+        if (place + 1) % 8 == 0:  # the sampler's window is the same there
+            assert -np.log(found.expected[came]) == pytest.approx(overlapping.nats[place], abs=1e-5)
+        experts = found.experts
+        assert experts is not None
+        product = experts.gpt ** experts.weights[0] * experts.counting ** experts.weights[1]
+        assert found.expected == pytest.approx(product / product.sum(), abs=1e-9)
+
+
+def test_the_stored_tables_leave_out_the_held_out_text(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    run, trainer, _ = made
+    model = gpt.load(run.path)
+    train_ids, _ = trainer.corpus.split(0.1, 16)
+    held = HeldOut.of(len(train_ids), len(model.vocabulary))
+    assert held.length > 0
+    expected = count(held.rest(train_ids), len(model.vocabulary), 5).packed()
+    assert model.stored.counting is not None
+    for name, array in expected.items():
+        assert np.array_equal(model.stored.counting[name], array)
+
+
+def test_samples_follow_what_is_asked_to_predict(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    run, *_ = made
+    model = gpt.load(run.path)
+    texts = {
+        only: model.generate("the ", length=60, only=only) for only in (None, "counting", "gpt")
+    }
+    assert len(set(texts.values())) == 3
+    many = model.generate("the ", length=60, n=3)
+    assert many[0] == texts[None]
+    alone = TrainedGPT(replace(model.stored, counting=None))
+    assert alone.generate("the ", length=60) == texts["gpt"]
+    with pytest.raises(ConfigError, match="without counting"):
+        alone.generate("the ", only="counting")
+
+
+def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    model = gpt.load(made[0].path)
+    text = model.generate("the cat", length=40, temperature=0)
+    for place in range(7, 47):
+        found = model.following(text[:place])
+        assert found.expected.argmax() == model.vocabulary.encode(text[place])[0]
+
+
+def test_metrics_record_the_loss_of_the_gpt_alone(
+    made: tuple[Run, Trainer, list[Evaluated]], tmp_path: Path
+) -> None:
+    run, _, events = made
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["gpt_loss"] for line in lines] == [event.gpt_loss for event in events]
+    corpus = corpus_of(LONG, tmp_path)
+    plain = new_run(tmp_path / "checkpoints", "plain")
+    list(Trainer(plain, corpus, manifest_of(corpus), "cpu").events())
+    assert "gpt_loss" not in (plain.path / "metrics.jsonl").read_text()
+
+
+def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
+    run, trainer, _ = trained(tmp_path, train={"eval_part": 64})
+    manifest = trainer.manifest
+    assert manifest.whole_loss is not None
+    model = gpt.load(run.path)
+    found = model.score(np.asarray(trainer.val_ids))
+    assert manifest.whole_loss == pytest.approx(found.nats, abs=1e-5)
+    assert manifest.gpt_loss == pytest.approx(found.gpt, abs=1e-5)
+
+
+def test_held_out_targets_are_ignored_and_no_others() -> None:
+    config = manifest_of_windows()
+    ids = np.arange(4000, dtype=np.uint16) % 7
+    held = HeldOut.of(len(ids), 7)
+    seen = 0
+    for step in range(40):
+        order = (ids.astype("u1"), config, step, 16, slice(None), torch.device("cpu"))
+        inputs, plain = windows(*order)
+        same, targets = windows(*order, held)
+        assert torch.equal(inputs, same)
+        ignored = targets == IGNORED
+        assert torch.equal(targets[~ignored], plain[~ignored])
+        seen += int(ignored.sum())
+    assert 0.02 < seen / (40 * 4 * 16) < 0.1
+
+
+def manifest_of_windows() -> Any:
+    from gpt.config import TrainConfig
+
+    return TrainConfig(batch_size=4, steps=1)
+
+
+def test_a_step_whose_targets_are_all_held_out_has_no_loss_and_no_gradient() -> None:
+    model = GPT(ModelConfig(vocab_size=7, block_size=16, n_layer=1, n_head=1, n_embd=8))
+    config = manifest_of_windows()
+    initialise(model, 1)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    everything = HeldOut(start=0, period=10**6, length=10**6, end=10**6)
+    ids = np.arange(4000, dtype=np.uint8) % 7
+    loss, taken = train_step(
+        model, Optimizer(model, replace(config, weight_decay=0.0)), ids, config, 0, held=everything
+    )
+    assert (loss, taken) == (0.0, True)
+    for one, other in zip(before, model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["symbols", "counts", "children", "gate"])
+def test_a_damaged_table_is_refused(made: tuple[Run, Trainer, list[Evaluated]], name: str) -> None:
+    stored = gpt.load(made[0].path).stored
+    assert stored.counting is not None
+    damaged = {**stored.counting, name: stored.counting[name][:-1]}
+    with pytest.raises(CheckpointError, match="damaged"):
+        _ = TrainedGPT(replace(stored, counting=damaged)).mixture
+
+
+def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> None:
+    corpus = corpus_of("the cat sat on the mat. " * 5, tmp_path)
+    run = new_run(tmp_path / "checkpoints", "short")
+    options = manifest_of(corpus, counting=8, block_size=8)
+    list(Trainer(run, corpus, options, "cpu").events())
+    found = gpt.load(run.path).score("the mat sat on the cat. ")
+    assert found.gpt is not None
+    assert found.nats < found.gpt
