@@ -111,7 +111,7 @@ class TrainConfig:
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:
-        """(from_step, steps) …: from step from_step on, the plan was to do `steps` in all."""
+        """Pairs (from_step, steps): from step from_step on, the plan was to do `steps` in all."""
         return parse_step_plan(self.step_plan) or ((0, self.steps),)
 
 
