@@ -1,6 +1,6 @@
 """The baseline: the loss of counting n-grams on a text, which a trained model has to beat.
 
-Interpolated modified Kneser–Ney (Chen & Goodman 1999), in numpy. Uses ids, no model and no files.
+Interpolated modified Kneser–Ney (Chen & Goodman 1999), in numpy. Uses no model and no files.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
     P_n(w | h) = (c(hw) − D(c(hw)) + Σ_v D(c(hv)) · P_{n−1}(w | h')) / Σ_v c(hv), where h' is h
     without its first character; P_{n−1}(w | h') alone where h was never seen; and P_0 is uniform
     over the vocabulary. At the order n, c(hw) is how often hw occurs in `train`; at the orders
-    below n it is how many distinct characters precede hw there. Each order and kind of count has
-    discounts of its own.
+    below n it is how many distinct characters precede hw there. Each order and each kind of count
+    has separate discounts.
     """
     text = np.concatenate((train, val))
     boundary = len(train)
@@ -55,7 +55,8 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
         grams = _number(context, text, vocab_size, boundary)
         start = order - 1  # the first characters of the text have no full history
         if shorter is not None:
-            # Each distinct gram has one more character before the gram that is shorter by one.
+            # Each distinct n-gram adds one preceding character to the gram without its first
+            # character.
             distinct = grams.first[(grams.first >= start) & (grams.first < boundary)]
             lower = shorter.interpolate(distinct, lower)
             shorter = None
@@ -67,10 +68,10 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
 
 
 def discounts(counts: Numbers) -> Array:
-    """(4,) what is subtracted from a count of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
+    """(4,) the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
 
-    counts: how often each gram occurs. If no gram occurs once, twice, three or four times, or if a
-    estimated discount is not above 0, they are 0, ½, 1, 1½.
+    counts: how often each gram occurs. If no gram occurs once, twice, three or four times, or if an
+    estimated discount is not above 0, the result is 0, ½, 1, 1½.
     """
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == count)) for count in (1, 2, 3, 4))
     found = FALLBACK
@@ -113,8 +114,8 @@ def _number(context: Numbers, text: Ids, vocab_size: int, boundary: int) -> _Gra
     """Numbers the pairs of a history and its next character. Equal pairs have equal numbers, which
     increase with the history, then with the character.
     """
-    # A pair and its place in one number: sorted in place, they need no second array. They fit, as
-    # at most 3,000,001 histories × 0x110000 characters take 42 bits, and as many places 22.
+    # A pair and its place are packed in one number, and sorted without a second array. They fit in
+    # 64 bits: 3,000,001 histories × 0x110000 characters take 42 bits, places take 22.
     bits = np.uint64((len(text) - 1).bit_length())
     pairs = context.astype(np.uint64)
     pairs *= np.uint64(vocab_size)

@@ -1,6 +1,6 @@
 """Which texts are the corpus: files, folders, a pipe, a known name, or no argument at all.
 
-Gives files to read, and their names for the user; text.py reads them.
+Finds the files to read, and their names for the user; text.py reads them.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def printable(name: str) -> str:
 
 
 def corpus_name(corpus: Sequence[str]) -> str:
-    """What to call a run on these texts."""
+    """The name for a run on these texts."""
     if not corpus:
         return EMBEDDED
     if corpus[0] == "-":
@@ -195,7 +195,7 @@ def discard_spooled(sources: Sequence[Source]) -> None:
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text in a file in `data`: made, there already, or downloaded.
+    """A known text in a file in `data`: generates or downloads it unless it is already there.
 
     Raises TextError when offline, StorageError.
     """
