@@ -1,4 +1,4 @@
-"""Causal self-attention twice: one module a head, to read, and one packed kernel, to train fast.
+"""Causal self-attention in two forms: one readable module per head, and one fast packed kernel.
 
 Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) · v for every head,
 concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout, rms_norm
 
-#: Queries and keys -> the same with their positions in them.
+#: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: The keys and values of new positions -> those of all positions so far, and room for more.
+#: Keys and values of new positions -> of all positions so far, and of free ones after them.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -39,7 +39,7 @@ class Head(nn.Module):
         self.query = nn.Linear(config.n_embd, config.head_size, bias=False)
         self.key = nn.Linear(config.n_embd, config.head_size, bias=False)
         self.value = nn.Linear(config.n_embd, config.head_size, bias=False)
-        # A buffer moves with the module to its device, and is not trained.
+        # A buffer moves to the module's device, and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
@@ -138,7 +138,7 @@ class FusedAttention(nn.Module):
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """(B, T, C) queries, and the keys and values of x or of the memory, (B, T or S, C)."""
+        """(B, T, C) queries of x, and keys and values of x or of the memory, (B, T or S, C)."""
         if memory is None:
             return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
         query, key, value = self.qkv.weight.chunk(3)
