@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
         (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --micro-batch-size"),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
-        (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config says classic"),
+        (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config has classic"),
         (["train", "--resume", "--preset", "best"], 2, "--preset: this run has default"),
         (
             ["train", "corpus.txt", "--split", "every:1"],

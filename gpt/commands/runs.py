@@ -66,7 +66,7 @@ class Runs(Command):
                 step, problem = int(path.name[5:]), ""
                 try:
                     stored = run.verify(path)
-                    if stored is None:  # a training has removed this step meanwhile
+                    if stored is None:  # a trainer removed this step in the meantime
                         continue
                     open_model(stored)
                 except CheckpointError as error:

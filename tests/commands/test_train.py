@@ -179,7 +179,7 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert "loss (on 96 of" in story
     assert "of the 1 s asked for" in story
     done = gptx("train", "--resume", "--run", "first", *where)
-    assert "this run has done all its steps; train longer with --steps N" in done.err
+    assert "this run has trained all its steps; train longer with --steps N" in done.err
     refused = gptx("train", "--resume", "--run", "first", "--minutes", "1", *where)
     assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
 
