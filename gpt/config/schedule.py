@@ -1,7 +1,7 @@
 """When a run evaluates, on how many characters, and its progress: pure functions of the options.
 
 A run with a time budget changes its number of steps while it trains. The option `step_plan` records
-every change, so progress, learning rate and evaluations depend only on step and options. Knows no
+every change, so progress, learning rate and evaluations depend only on step and options. Uses no
 clock and no torch.
 """
 

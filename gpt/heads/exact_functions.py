@@ -1,7 +1,7 @@
 """Norms, activations, positions and n-gram rows in float64, computed in the simplest way.
 
-They check the reader's functions and share no code with them. Knows no layer. Tensor names: T time,
-C n_embd,
+They check the reader's functions and share no code with them. Layers are in exact.py. Tensor names:
+T time, C n_embd,
 H heads, D head_size, N orders of n-grams.
 """
 
