@@ -116,8 +116,8 @@ def novelty_line(found: Novelty) -> str:
         f" ({times}, first at {copy.at:,}): “{cut(escape(shown), LONGEST)}”" if copy.text else ""
     )
     return (
-        f"novelty: {len(copy)} of {found.characters} characters in one piece from the training text"
-        f"{where} · the validation text copies {found.median} at a time, {found.largest} at most"
+        f"novelty: longest copy from the training text: {len(copy)} of {found.characters} "
+        f"characters{where} · in the validation text: {found.median} (median) to {found.largest}"
     )
 
 
