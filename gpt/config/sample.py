@@ -11,7 +11,7 @@ from typing import Annotated
 
 from gpt.config.fields import check_fields, require
 
-LONGEST_SAMPLE = 10**12  # characters: thirty years of sampling
+LONGEST_SAMPLE = 10**12  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
