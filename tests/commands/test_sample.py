@@ -83,7 +83,7 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
     for record in map(json.loads, lines):
         found = record["novelty"]
         copied = record["text"][found["start"] : found["start"] + found["copied"]]
-        assert found["start"] >= len("the c")  # of the prompt nothing is counted
+        assert found["start"] >= len("the c")  # copies in the prompt do not count
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
         assert found["validation"]["median"] <= found["validation"]["largest"] <= 30
@@ -253,7 +253,7 @@ def test_auto_trains_on_the_cpu_if_torch_cannot_use_the_gpu(
 def test_device_failure_while_sampling_keeps_the_text(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the command line; torch on a CPU takes the place of the device."""
+    """Tests the command line; torch on a CPU replaces the device."""
     asked = ("sample", "the cat", "--length", "90", "--novelty")
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)

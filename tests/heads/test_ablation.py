@@ -24,7 +24,7 @@ def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # t
 
 @pytest.fixture(scope="module")
 def repeated() -> np.ndarray:  # type: ignore[type-arg]
-    """(8, 17) texts of 8 distinct characters that come twice."""
+    """(8, 17) texts of 8 distinct characters, each written twice."""
     random = np.random.default_rng(2)
     return np.stack([np.tile(random.permutation(SIZE)[:8], 3)[: SIZE + 1] for _ in range(8)])
 

@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[int | None, Any]] = {
 
 @pytest.fixture
 def float64() -> Iterator[None]:
-    """torch builds in float64, tables of positions included."""
+    """Inside, torch creates float64 tensors, including tables of positions."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

@@ -27,7 +27,7 @@ def config_of(vocab_size: int, ngram: int, rows: int) -> ModelConfig:
 def test_numpy_n_gram_rows_equal_torchs(vocab_size: int, ngram: int, rows: int) -> None:
     config = config_of(vocab_size, ngram, rows)
     ids = np.random.default_rng(1).integers(vocab_size, size=(3, 12))
-    module = NgramEmbedding.__new__(NgramEmbedding)  # without its table, which may be large
+    module = NgramEmbedding.__new__(NgramEmbedding)  # without its large table
     torch.nn.Module.__init__(module)
     module.kinds, module.tables = vocab_size + 1, config.ngram_tables
     expected = module.rows(torch.from_numpy(ids)).numpy()
@@ -93,7 +93,7 @@ def test_ngram_dropout_drops_whole_rows_per_order_and_keeps_the_mean() -> None:
     first, second = output[..., 0], output[..., 2]
     assert (output[..., 1] == first).all()
     assert (output[..., 3] == second).all()
-    spread = (4.0**2 * 0.25 * 0.75 / first.numel()) ** 0.5  # of the mean of so many draws
+    spread = (4.0**2 * 0.25 * 0.75 / first.numel()) ** 0.5  # standard error
     for order in (first, second):
         assert abs(order.mean().item() - 1) < 5 * spread
     together = ((first > 0) & (second > 0)).double().mean().item()

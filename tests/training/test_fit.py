@@ -201,7 +201,7 @@ def test_a_trained_character_takes_about_six_operations_for_each_parameter(
     assert recipe_of(**shape, ngram=4).model.training_flops == model.training_flops
 
 
-def test_costs_add_up() -> None:
+def test_cost_is_the_sum_of_its_parts() -> None:
     measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
     options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}
     recipe = recipe_of(**options)
