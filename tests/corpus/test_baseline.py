@@ -93,7 +93,7 @@ def losses_of(probabilities: list[list[float]]) -> list[float]:
     st.integers(1, ORDERS),
 )
 @example((1, [0] * 40, [0] * 9), 8)  # one distinct character
-@example((4, [0, 1, 2], [3, 2, 1, 0, 1, 2]), 8)  # a text shorter than the order; no count of two
+@example((4, [0, 1, 2], [3, 2, 1, 0, 1, 2]), 8)  # shorter than the order; no gram twice
 @example((4, [0, 1, 0, 1, 0, 1], [2, 3, 2, 3]), 3)  # histories that were never seen
 @example((2, [0], [1, 0]), 2)  # no pair at all
 def test_fast_counting_equals_the_definition(

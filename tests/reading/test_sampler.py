@@ -126,7 +126,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     order = sorted(chances, key=lambda token: (-chances[token], token))
     if "top_k" in options:  # the k likeliest (Fan et al. 2018)
         chances = {token: chances[token] for token in order[: options["top_k"]]}
-    if "top_p" in options:  # the fewest of the likeliest that hold p (Holtzman et al. 2020)
+    if "top_p" in options:  # the fewest with sum p (Holtzman et al. 2020)
         whole, held, kept = sum(chances.values()), 0.0, {}
         for token in (token for token in order if token in chances):
             if held / whole < options["top_p"]:
@@ -136,7 +136,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     if "min_p" in options:  # at least min_p times the likeliest (Nguyen et al. 2024)
         least = options["min_p"] * max(chances.values())
         chances = {token: chance for token, chance in chances.items() if chance >= least}
-    if "typical_p" in options:  # the fewest nearest the entropy that hold p (Meister et al. 2023)
+    if "typical_p" in options:  # nearest to the entropy, sum p (Meister et al. 2023)
         whole, held, kept = sum(chances.values()), 0.0, {}
         surprise = {token: -math.log(chance / whole) for token, chance in chances.items()}
         entropy = sum(chances[token] / whole * surprise[token] for token in chances)
