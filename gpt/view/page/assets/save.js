@@ -19,7 +19,7 @@ import { context, make, MONO, part, scaleTexts } from "./parts.js";
  * @property {number} height
  * @property {Scale} scale
  * @property {Box} matrix its place
- * @property {Box[]} cells none where they are so many that they are drawn as one picture
+ * @property {Box[]} cells empty if there are so many that they are drawn as one picture
  * @property {Box[]} strip the colours of the scale
  * @property {Words[]} words
  */
