@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 SETTINGS = tuple(each.name for each in fields(SampleConfig) if each.name != "n")
 OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]
 HELP = {
-    "Enter": "the model goes on; Ctrl-C stops it there",
-    "text, Enter": "adds the text, and the model goes on; Alt-Enter begins a new line; "
+    "Enter": "the model continues; Ctrl-C stops it",
+    "text, Enter": "adds the text, and the model continues; Alt-Enter begins a new line; "
     "// begins with /",
-    "/undo": "takes back the last turn; Enter then tries again, differently",
+    "/undo": "undoes the last turn; Enter then gives another one",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save FILE": "writes it into a new file; /save! FILE also over another",
@@ -199,7 +199,7 @@ def talk(talk: Talk, title: str) -> None:
         key_bindings=keys,
     )
     console.say(f"{title} · {talk.described()}")
-    console.say("Enter: the model goes on · /help · Ctrl-D ends")
+    console.say("Enter: the model continues · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text)
     while True:

@@ -75,7 +75,7 @@ def plain(spelling: str) -> str:
 def _of_kind(value: object, kind: Any, where: str) -> object:
     """A TOML value for an option of this type; a text option also takes a whole number ("--step").
 
-    Raises ConfigError for one of another type.
+    Raises ConfigError for a value of another type.
     """
     if type(None) in get_args(kind):
         kind = get_args(kind)[0]

@@ -79,6 +79,6 @@ class Runs(Command):
                     console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
         if damaged:
             raise CheckpointError(
-                f"{damaged} of {found} checkpoints damaged; gptx train --resume goes on from the "
+                f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "
                 "newest whole one"
             )

@@ -261,7 +261,7 @@ def find_corpus(
     stdin: BinaryIO,
     changed: bool = False,
     progress: Progress = no_progress,
-    remedy: str = "; restore it, train a new run, or go on with it: --changed-corpus",
+    remedy: str = "; restore it, train a new run, or continue with it: --changed-corpus",
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or read again from its sources.
 

@@ -174,7 +174,7 @@ class Run(Logs):
                 commit = self._open(step)
                 commit.verify()
             except CheckpointError as error:
-                warnings.append(f"{error}; trying the one before")
+                warnings.append(f"{error}; trying the previous checkpoint")
             else:
                 return commit, warnings
         raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))

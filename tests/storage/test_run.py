@@ -164,7 +164,7 @@ def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> N
     assert (commit.manifest.step, len(warnings)) == (6, 1)
     assert warnings[0].startswith("damaged")
     assert str(newest / name) in warnings[0]
-    assert warnings[0].endswith("; trying the one before")
+    assert warnings[0].endswith("; trying the previous checkpoint")
     (older / name).unlink()
     with pytest.raises(CheckpointError, match=r"(?s)step-00000012.*step-00000006.*no whole check"):
         fresh_run.last_valid()
