@@ -1,4 +1,4 @@
-"""Which installed fonts draw the characters of a figure, and which to install for the others.
+"""Finds installed fonts for the characters of a figure, and names fonts to install for the others.
 
 Uses the names of characters and matplotlib's list of fonts.
 """

@@ -107,8 +107,8 @@ export class Subject {
   }
 
   /**
-   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). `head` 0 for these.
-   * @param {string} name
+   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). Use `head` 0 for a
+   * layer's arrays. @param {string} name
    * @param {number} layer
    * @param {number} head
    */

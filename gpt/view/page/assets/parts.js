@@ -104,7 +104,7 @@ export function legend(scale, digits) {
 }
 
 /**
- * What the lowest, the middle and the highest colour of a scale stand for.
+ * The values of the lowest, the middle and the highest colour of a scale.
  * @param {Scale} scale
  * @param {number} digits
  */
