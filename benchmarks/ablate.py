@@ -1,4 +1,4 @@
-"""Which changes improve a recipe: one change at a time, at equal time, with several seeds.
+"""Measures changes of a recipe one at a time, at equal time, with several seeds.
 
 Equal time without a noisy clock: steps of every variant and of the recipe are timed in turns, and a
 variant gets the recipe's number of steps divided by the ratio of the medians. Loss is over the
