@@ -46,7 +46,7 @@ class Saved:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Which checkpoint a result came from, for programs. vouched: its digest was checked."""
+        """The checkpoint that a result came from, for programs. vouched: its digest was checked."""
         stored = self.stored
         return {
             "run": self.name,

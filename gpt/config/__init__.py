@@ -1,4 +1,4 @@
-"""What a model, its training and a sample are made of: frozen dataclasses that check themselves.
+"""The options of a model, its training and a sample: frozen dataclasses that check their values.
 
 A field's `Annotated` text is its help on the command line, and its comment in a run's config.toml;
 there is no second list of options. Uses no torch, no text and no files.

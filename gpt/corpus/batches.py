@@ -1,4 +1,4 @@
-"""Which windows of the ids a step uses: a pure function of seed and step, so no order is saved."""
+"""The windows of a step: a pure function of seed and step, so their order is not saved."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def starts_of(
 def _epoch(
     length: int, seed: int, epoch: int, block_size: int, count: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
-    """Where an epoch's first window begins, and the order of its windows."""
+    """The start of an epoch's first window, and the order of its windows."""
     generator = np.random.Generator(philox(seed, epoch, EPOCH))
     spare = length - block_size - (count - 1) * block_size  # possible offsets of the first window
     return int(generator.integers(spare)), generator.permutation(count)

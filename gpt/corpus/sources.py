@@ -1,4 +1,4 @@
-"""Which texts are the corpus: files, folders, a pipe, a known name, or no argument at all.
+"""The texts of the corpus: files, folders, a pipe, a known name, or the default text.
 
 Finds the files to read, and their names for the user; text.py reads them.
 """
@@ -62,7 +62,7 @@ RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, and the name that the user knows it by."""
+    """A file to read, and its name for the user."""
 
     path: Path
     name: str
@@ -188,7 +188,7 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
-    """Deletes what `_spool` wrote, once it has been encoded."""
+    """Deletes the copy that `_spool` wrote; call it after the text is encoded."""
     for source in sources:
         if source.spooled:
             files.discard(source.path)

@@ -156,7 +156,7 @@ _PARTS = ("query", "key", "value")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """After MultiHeadAttention.state_dict(): the heads' matrices as one (3C, C) qkv."""
+    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv."""
     heads = len(module.heads)  # type: ignore[arg-type]
     rows = [
         state.pop(f"{prefix}heads.{head}.{part}.weight") for part in _PARTS for head in range(heads)
@@ -165,7 +165,9 @@ def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None
 
 
 def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Before MultiHeadAttention.load_state_dict(): one (3C, C) qkv as the heads' matrices."""
+    """Hook of MultiHeadAttention.load_state_dict(): splits the (3C, C) qkv into the heads'
+    matrices.
+    """
     packed = state.pop(f"{prefix}qkv.weight", None)
     if packed is None:
         return

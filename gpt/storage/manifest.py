@@ -23,7 +23,7 @@ from gpt.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CorpusId:
-    """Which text a run was trained on, by its content, not by its path.
+    """The text that a run was trained on, identified by its content, not by its path.
 
     digest: ALGORITHM:HEX. boundary: the number of training characters, unless --val-fraction
     decides it. order: a hash of the order of its pieces, if validation pieces were moved to the

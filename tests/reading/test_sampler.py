@@ -282,9 +282,9 @@ def test_typical_p_may_remove_the_likeliest_and_orders_ties() -> None:
         config = SampleConfig(temperature=1.0, **options)  # type: ignore[arg-type]
         return probabilities(np.log([chances]), config)[0].nonzero()[0].tolist()  # type: ignore[no-any-return]
 
-    # 0.6 is 0.8 nats from the entropy, 1.31 nats; the nine others are 1.8 nats from it
+    # the entropy is 1.31 nats; 0.6 is 0.8 nats from it, each of the nine others 1.8 nats
     assert kept(0.6, *[0.4 / 9] * 9, typical_p=0.5) == [0]
-    # 0.3 is 0.65 nats below the entropy, 1.85 nats; the others are 0.1 to 0.5 nats from it
+    # the entropy is 1.85 nats; 0.3 is 0.65 nats below it, the others are 0.1 to 0.5 nats from it
     assert kept(0.3, *[0.14] * 5, typical_p=0.5) == [1, 2, 3, 4]
     # all are half a bit from the entropy of 1.5 bits: one has 1 bit, two have 2 bits
     assert kept(0.25, 0.5, 0.25, typical_p=0.4) == [1]

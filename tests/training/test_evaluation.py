@@ -1,4 +1,4 @@
-"""Which windows an evaluation reads: all of a split, or a part that is spread evenly over it."""
+"""The windows that an evaluation reads: all of a split, or a part that is spread evenly over it."""
 
 from __future__ import annotations
 

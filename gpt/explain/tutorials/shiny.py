@@ -11,7 +11,7 @@ from torch import Tensor
 from gpt.explain.lesson import Material, Step
 from gpt.explain.tables import inputs_of, same, table
 
-#: What the tutorial prints: "shiny" as the sum of three weighted rows, each rounded on the way.
+#: The tutorial's numbers: "shiny" as the sum of three weighted rows, each rounded before the sum.
 PRINTED_PARTS = torch.tensor(
     ((0.0779, 0.0504, 0.1237), (0.2156, 0.1382, 0.3983), (0.1057, 0.1972, 0.3390)),
     dtype=torch.float64,
