@@ -58,7 +58,7 @@ class Train(Command):
     resume: Annotated[bool, "Train a run further."] = False
     changed_corpus: Annotated[bool, "With --resume: allow a changed text."] = False
     dry_run: Annotated[bool, "Show the plan without training."] = False
-    run: Annotated[str | None, "The run's name.", "the corpus's and a number"] = None
+    run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
