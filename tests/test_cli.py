@@ -136,7 +136,7 @@ def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
 
 
-@pytest.mark.usefixtures("gptx")  # in a user's working folder
+@pytest.mark.usefixtures("gptx")  # runs in a user's working folder
 def test_python_example_in_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DOCUMENTS[0].read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {}

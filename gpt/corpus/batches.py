@@ -14,7 +14,7 @@ from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 LISTED = 2**20  # most windows of an epoch whose order is a list; longer epochs are `shuffled`
-ROUNDS = 4  # of `shuffled`
+ROUNDS = 4  # rounds of the network in `shuffled`
 
 
 def batch(

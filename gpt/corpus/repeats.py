@@ -18,8 +18,8 @@ LINES = 10_000
 LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter determines its position
 TIMES = 4  # occurrences of the word in its line
 
-#: Options that replace the default preset's. Every option that the heads depend on is here, so that
-#: new defaults cannot change the result (benchmarks/repeats.py).
+#: Training options that override the default preset. Every option that the heads depend on is here,
+#: so that new defaults cannot change the result (benchmarks/repeats.py).
 RECIPE: dict[str, Any] = {
     "n_layer": 2,
     "n_head": 4,

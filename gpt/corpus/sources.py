@@ -56,7 +56,7 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
     ),
     "repeats": repeats.repeats,
 }
-#: Known name -> options to train on it that replace the default preset's.
+#: Known name -> training options that override the default preset.
 RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 

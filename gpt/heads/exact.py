@@ -203,7 +203,7 @@ class Layer:
         self._made.update(scores=scores, scaled=scaled, masked=masked)
         self._made["weights"] = np.exp(by_log_sum_exp)
         lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
-        largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # of a masked score
+        largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # bound for masked scores
         self.reach.update(scores=lengths, scaled=lengths / root, masked=largest)
         # 1e-6, or one rounding error of the largest possible score.
         self.reach["weights"] = np.maximum(1 / 2, largest / 16)

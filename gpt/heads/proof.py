@@ -34,7 +34,7 @@ def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
 
 
 def prove(reader: Reader, probe: Probe) -> Check:
-    """Checks that the reader's logits equal the probe's.
+    """Checks that the reader computes the logits of the probe.
 
     If float32 is not exact enough, as for a model with sharp attention, float64 decides whether the
     weights are those that were saved.

@@ -21,7 +21,7 @@ PERIOD = 10
 FEW, SEVERAL = 2, 8  # waves that the error is estimated from
 STRONGER = 2.0  # ratio to the other waves from which on only the FEW slowest are used
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571)  # of 1 to 5 degrees of freedom
+_T = (12.706, 4.303, 3.182, 2.776, 2.571)  # quantiles for 1 to 5 degrees of freedom
 
 
 @dataclass(frozen=True)

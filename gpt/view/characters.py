@@ -26,7 +26,7 @@ _UNSAFE = re.compile(
 )
 
 
-PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # of control characters
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
 
 def escape(text: str) -> str:

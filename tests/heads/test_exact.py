@@ -1,4 +1,4 @@
-"""The float64 recomputation: known values, and torch's in float64."""
+"""The float64 recomputation has known values, and equals torch in float64."""
 
 from __future__ import annotations
 

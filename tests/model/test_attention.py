@@ -1,4 +1,4 @@
-"""Attention by hand: its scale, its mask, its dropout; and the activations, numpy's = torch's."""
+"""Attention computed by hand: scale, mask, dropout; activations are equal in numpy and torch."""
 
 from __future__ import annotations
 

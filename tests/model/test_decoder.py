@@ -1,4 +1,4 @@
-"""The torch decoder writes the same text as numpy's."""
+"""The torch decoder and the numpy decoder generate the same text."""
 
 from __future__ import annotations
 

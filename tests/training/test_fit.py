@@ -84,7 +84,7 @@ def test_given_options_stay_and_the_rest_is_fitted(
     free = shape_of(fit_size(recipe_of(size), "cpu", flops))
     fitted = shape_of(fit_size(recipe_of(size, given=given, **given), "cpu", flops))
     assert fitted.items() >= given.items()
-    if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # as much work a character
+    if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # equal work per character
         alone = {*given, *(("n_head", "n_embd") if "n_head" in given else ())}
         assert {k: v for k, v in fitted.items() if k not in alone}.items() <= free.items()
     assert fitted["n_embd"] % fitted["n_head"] == 0

@@ -93,7 +93,7 @@ def to_figure(
 def draw(
     selection: Selection, scale: Scale = "fixed", ascii_only: bool = False
 ) -> tuple[Figure, list[str]]:
-    """The figure itself: an Axes for each panel in their order, then the colour bar's."""
+    """The figure itself: an Axes for each panel in their order, then one for the colour bar."""
     with _style():
         panels = selection.panels()
         few = len(panels) == 1 and max(panels[0].values.shape) <= NUMBERS

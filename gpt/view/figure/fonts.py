@@ -19,7 +19,7 @@ from gpt.view.words import some
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
-SPACE = "␣"  # for ␠, which no common font has
+SPACE = "␣"  # replaces ␠, which no common font has
 
 
 def drawable(character: str, ascii_only: bool) -> str:

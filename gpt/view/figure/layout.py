@@ -126,7 +126,7 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     """
     selection, text = panel.selection, panel.selection.attention.text
     lettered = [selection.queries, *([selection.keys] if selection.square else [])]
-    lettered = lettered if _legible(plan.cell[0]) else []  # both sides alike if square
+    lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
     shown = "".join(dict.fromkeys(text[at] for positions in lettered for at in positions))
     names = {character: drawable(character, ascii_only) for character in shown}
     fonts = files_for(frozenset(names.values()))
