@@ -49,7 +49,7 @@ def material(
     """The lesson's input: the tutorials' words, or the given ones.
 
     Words without rows get random numbers from 0 to 1; equal words get equal rows. Rows without
-    words are called x1, x2 … Raises ConfigError as Material does.
+    words are called x1, x2 … Raises ConfigError like Material.
     """
     import numpy as np
 
