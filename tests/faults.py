@@ -2,8 +2,8 @@
 
 Every operation below a folder, other than reading a file, goes through `Disk`, which numbers them:
 it can kill the process before or after one, let it fail as a full or broken disk does, or write
-only a part of the data. Its log can be replayed up to any operation as a power failure would leave
-it: without what was never flushed. For tests on Linux only.
+only a part of the data. Its log can be replayed up to any operation, to get the folder after a
+power failure: data that was never flushed is missing. For tests on Linux only.
 """
 
 from __future__ import annotations

@@ -214,7 +214,9 @@ def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) ->
 
 
 def test_fault_in_replacing_a_damaged_step(training: Training) -> None:
-    """The newest step is damaged: training continues from the step before and replaces it."""
+    """The newest step is damaged: training continues from the previous step and replaces the
+    damaged one.
+    """
     trainer = training.start("damaged")
     assert finish(trainer.events()) == 0
     model = trainer.run.last().path / MODEL

@@ -46,7 +46,7 @@ def test_n_grams_have_their_own_rows_if_all_fit() -> None:
     assert len(np.unique(rows[:, 2, 1])) == 27
     pairs = {(a, b): row for (_, a, b), row in zip(texts.tolist(), rows[:, 2, 0], strict=True)}
     assert len(set(pairs.values())) == 9
-    begun = {tuple(rows[n, 0]) for n in range(27)}  # one character, nothing before it
+    begun = {tuple(rows[n, 0]) for n in range(27)}  # the first character of a text
     assert len(begun) == 3
     assert not {row for _, row in begun} & set(rows[:, 2, 1])
 
