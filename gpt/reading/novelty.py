@@ -49,7 +49,7 @@ class Novelty:
 
 
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
-    """How new each text is. Raises ConfigError where pydivsufsort is not installed."""
+    """The novelty of each text. Raises ConfigError if pydivsufsort is not installed."""
     copies = Copies(train, vocabulary)
     baselines = {length: usual(copies, val, length) for length in {len(text) for text in texts}}
     return [
@@ -59,7 +59,7 @@ def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) 
 
 
 class Copies:
-    """A text's ids, to search for copies. Raises ConfigError where pydivsufsort is not installed.
+    """A text's ids, to search for copies. Raises ConfigError if pydivsufsort is not installed.
 
     Ids are bytes, the most significant first, so that bytes sort as ids do.
     """
