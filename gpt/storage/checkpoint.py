@@ -74,7 +74,7 @@ class Checkpoint:
         recorded = self._recorded(STATE)
         data = files.read(self.path / STATE, limit=recorded[0])
         if fingerprint(data) != recorded:
-            raise CheckpointError(f"damaged: {self.path / STATE} is not as it was written")
+            raise CheckpointError(f"damaged: {self.path / STATE} has changed since it was written")
         return data
 
     def _recorded(self, name: str) -> tuple[int, str]:

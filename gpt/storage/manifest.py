@@ -192,7 +192,7 @@ class Manifest:
             raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
         if isinstance(schema, int) and schema >= SEALED_SINCE:
             if not is_sealed(data):
-                raise CheckpointError(f"damaged: {source} is not as it was written")
+                raise CheckpointError(f"damaged: {source} has changed since it was written")
             del values["sha256"]
         try:
             schema = schema or 0
