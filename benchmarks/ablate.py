@@ -1,8 +1,8 @@
-"""One change at a time from a recipe, at equal time, with several seeds: which changes help.
+"""Measures changes of a recipe one at a time, at equal time, with several seeds.
 
-Equal time without trusting a noisy clock: the steps of every variant and of the recipe are timed
-in turns, and a variant gets the recipe's number of steps divided by the ratio of the medians. Loss
-is over the whole validation split, final weights. The last line is JSON.
+Equal time without a noisy clock: steps of every variant and of the recipe are timed in turns, and a
+variant gets the recipe's number of steps divided by the ratio of the medians. Loss is over the
+whole validation split, final weights. The last line is JSON.
 
     python benchmarks/ablate.py CORPUS [--steps 500] [--seeds 1 2 3] [--base "n_layer=2 lr=…"]
         [--variant "no QK-norm: qk_norm=False" …] [--equal steps]
@@ -32,7 +32,7 @@ from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
-#: What the default preset decides, undone one by one.
+#: The choices of the default preset, each one changed alone.
 VARIANTS = {
     "no n-gram embeddings": "ngram=1",
     "n-grams up to 3": "ngram=3",
@@ -60,7 +60,7 @@ def settings(text: str) -> dict[str, Any]:
 
 
 class Recipe:
-    """A model's shape and how it learns, from the default preset with some values changed."""
+    """The model and training options of the default preset, with some values changed."""
 
     def __init__(self, values: dict[str, Any], vocab_size: int) -> None:
         self.model = ModelConfig(vocab_size=vocab_size, **only_fields(ModelConfig, values))
@@ -82,7 +82,7 @@ def training(recipe: Recipe, ids: np.ndarray) -> Iterator[GPT]:
 
 
 def step_seconds(recipes: dict[str, Recipe], ids: np.ndarray, rounds: int) -> dict[str, float]:
-    """Median seconds of a step of each, taken in turns."""
+    """Median seconds of a step of each variant, timed in turns."""
     loops = {name: training(recipe, ids) for name, recipe in recipes.items()}
     times: dict[str, list[float]] = {name: [] for name in recipes}
     for number in range(rounds + 2):

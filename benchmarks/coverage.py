@@ -1,10 +1,10 @@
-"""How often the 95 % interval of `gptx eval --against`, and release 0.3's, contains the true mean.
+"""How often the 95 % intervals of `gptx eval --against` and of release 0.3 contain the true mean.
 
 Two tests. Noise with a known mean: first-order autoregressive, by characters and by windows of 128
 characters, with normal and with heavy tails (Student's t with 4 degrees of freedom). And real text:
-of two neighbouring stretches, how often the interval of the first one's mean difference, widened by
-the error of the second one's (variance e1² + e2², degrees of freedom by Welch 1947), contains the
-second one's mean difference. A pair of stretches counts once for each pair of models.
+for two neighbouring stretches, how often the interval of the first one's mean difference, widened
+by the error of the second one's (variance e1² + e2², degrees of freedom by Welch 1947), contains
+the second one's mean difference. A pair of stretches counts once for each pair of models.
 
     python benchmarks/coverage.py TEXT MODEL MODEL … [--val-fraction 0.1] [--repeats 1000]
 
@@ -33,7 +33,7 @@ Numbers = npt.NDArray[np.floating[Any]]
 Estimate = Callable[[Numbers], tuple[Numbers, npt.NDArray[np.int64]]]
 
 WINDOW = 128
-AT_ONCE = 2**23  # numbers of noise
+AT_ONCE = 2**23  # length of the noise
 
 
 def by_windows(values: Numbers) -> tuple[Numbers, npt.NDArray[np.int64]]:
@@ -54,7 +54,7 @@ ESTIMATES: dict[str, Estimate] = {"old": by_windows, "new": mean_error}
 def noise(
     random: np.random.Generator, count: int, length: int, lag1: float, heavy: bool
 ) -> Numbers:
-    """(count, length) autoregressive noise around 0, of the same variance everywhere."""
+    """(count, length) autoregressive noise around 0, with constant variance."""
     shape = (length, count)
     steps = random.standard_t(4, shape) if heavy else random.standard_normal(shape)
     steps[0] /= math.sqrt(1 - lag1**2)
@@ -76,7 +76,7 @@ def simulated(repeats: int, seed: int) -> Iterator[dict[str, Any]]:
                 while left:
                     count = min(left, max(1, AT_ONCE // length))
                     values = noise(random, count, length // unit, lag1, heavy)
-                    if unit > 1:  # windows that depend on each other, characters that scatter
+                    if unit > 1:  # dependent windows, independent characters within them
                         values = np.repeat(values, unit, axis=1)
                         values += 2 * random.standard_normal(values.shape)
                     for name, estimate in ESTIMATES.items():
@@ -118,7 +118,7 @@ def halves(differences: list[Numbers]) -> Iterator[dict[str, Any]]:
 
 
 def shown(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each printed as it comes."""
+    """The rows, each printed as soon as it is computed."""
     found = []
     for row in rows:
         print(" · ".join(f"{name} {value}" for name, value in row.items()), flush=True)

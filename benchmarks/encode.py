@@ -1,11 +1,11 @@
-"""How fast a text becomes ids, and in how much memory, beside nanoGPT's plain loop.
+"""Speed and memory of encoding a text to ids, compared with nanoGPT's plain loop.
 
-Texts of one kind are made up, then encoded, each in a process of its own: by gptx, from the file to
-the ids on the disk, hashed, checked and counted; and by `prepare.py`'s way, the whole text as one
-string, `sorted(set(data))`, `[stoi[c] for c in data]`, an array, a file. "SHA-256" is what that
-hash alone takes in one thread: it tells how fast the machine is at the moment. Memory is the peak
-above a process that has only imported the same, without pages of files, which the system takes back
-at will; processes beside it are counted whole. Medians of the rounds; the last line is JSON.
+Random texts of one kind are generated, then encoded, each in a separate process: by gptx, from the
+file to the ids on the disk, hashed, checked and counted; and as in `prepare.py`: the whole text as
+one string, `sorted(set(data))`, `[stoi[c] for c in data]`, an array, a file. "SHA-256" is the time
+of that hash alone in one thread: it shows how fast the machine is at the moment. Memory is the peak
+above a process that has only imported the same modules, without pages of files, which the system
+can free at any time; helper processes count in full. Medians of the rounds; the last line is JSON.
 
     python benchmarks/encode.py [--megabytes 256] [--rounds 3] [--folder FOLDER]
 """
@@ -135,7 +135,7 @@ def compared(text: Path, rounds: int, sides: list[str]) -> dict[str, dict[str, f
                 command = [sys.executable, "-c", script, str(text), folder]
                 done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
             found[side].append(json.loads(done.stdout))
-            time.sleep(0.5)  # what was written may reach the disk
+            time.sleep(0.5)  # time for the written bytes to reach the disk
     return {
         side: {
             "rate": round(statistics.median(size / one["seconds"] for one in each)),

@@ -1,8 +1,8 @@
 """The default recipe and `--preset classic` for equally many minutes, on several corpora.
 
 Both run at the same time, as a user runs them, each with its share of the cores, so other work on
-the machine slows both. Loss of the final weights over the whole validation split, beside the
-best that counting n-grams reaches. The last line is JSON.
+the machine slows both. Loss of the final weights over the whole validation split, compared with the
+lowest loss of counting n-grams. The last line is JSON.
 
     python benchmarks/equal_time.py CORPUS … [--minutes 0.5 1 3 15] [--seeds 1]
 """

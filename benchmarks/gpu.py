@@ -1,8 +1,8 @@
 """Every measurement that needs a GPU, in one script: rows G1 to G7.
 
-Each row runs in a process of its own, so that one that fails leaves the others alone, and appends
-its JSON line to the output when it is finished. Finished rows are not repeated, so the table can be
-made in several short sessions. Rows: suite (the tests on CUDA), classic and best seeds
+Each row runs in a separate process, so that a failure does not affect the others, and appends its
+JSON line to the output when it is finished. Finished rows are not repeated, so several short runs
+can complete the table. Rows: suite (the tests on CUDA), classic and best seeds
 (whole trainings), loss (time to 1.47 from a cold process), speed (characters a second of training
 steps), sampling, exact (resume bit for bit, and what deterministic mode costs), memory (a real
 out-of-memory error).
@@ -56,7 +56,7 @@ def short(steps: int) -> str:
 
 
 def trained(corpus: str, arguments: str) -> Row:
-    """A whole training: loss, seconds of its steps, seconds from Enter to the end."""
+    """A whole training: its loss, and the seconds of its steps and of the whole command."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         done = gptx(f"train {corpus} --device {DEVICE} --json {arguments} {short(20)}", folder)
@@ -92,7 +92,7 @@ def classic(corpus: str) -> Row:
 
 
 def loss(corpus: str) -> Row:
-    """G3, P5: the default preset, and what it reaches in seconds."""
+    """G3, P5: the default preset, and its loss after a few seconds."""
     return {
         f"{seconds} s": trained(corpus, "" if QUICK else f"--minutes {seconds / 60}")
         for seconds in (3, 10, 30)
@@ -100,8 +100,8 @@ def loss(corpus: str) -> Row:
 
 
 def speed(_: str) -> Row:
-    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not, and
-    with the corpus on the device or windows that come from the host.
+    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not, with
+    the corpus on the device or windows sent from the host.
     """
     rows: Row = {}
     for precision, batch, compile, near in (
@@ -125,7 +125,7 @@ def speed(_: str) -> Row:
 
 
 def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
-    """Seconds of a training step of 10.7 M parameters, and the rate it gives."""
+    """Seconds of a training step of 10.7 M parameters, and characters a second."""
     import numpy as np
 
     from gpt.config import ModelConfig, TrainConfig
@@ -150,7 +150,7 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
 
 
 def sampling(corpus: str) -> Row:
-    """G4, P8: one stream and many, a short training's model of 10.7 M parameters."""
+    """G4, P8: one stream and many streams, with a briefly trained model of 10.7 M parameters."""
     shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --ngram 1 --steps 50 " + short(5)
     rows: Row = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -180,12 +180,12 @@ def sampling(corpus: str) -> Row:
         rows["characters_per_second"] = (
             json.loads(found.stdout) if not found.returncode else found.stderr[-800:]
         )
-        rows["notes"] = found.stderr[-800:]  # a device that failed: then numpy was measured
+        rows["notes"] = found.stderr[-800:]  # the device failed, so numpy was measured
     return rows
 
 
 def exact(corpus: str) -> Row:
-    """G5: resumed beside unbroken, with torch's deterministic algorithms and without."""
+    """G5: a resumed run and an unbroken one, with and without deterministic algorithms."""
     rows: Row = {}
     for option in ("--no-deterministic", "--deterministic"):
         with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +211,7 @@ def exact(corpus: str) -> Row:
 
 
 def memory(corpus: str) -> Row:
-    """G6: a batch that fits no GPU: exit 8, and the advice."""
+    """G6: a batch too large for any GPU: exit code 8, and the advice."""
     with tempfile.TemporaryDirectory() as folder:
         shape = "--n-layer 24 --n-embd 2048 --n-head 16 --block-size 1024 --batch-size 4096"
         done = gptx(f"train {corpus} --device {DEVICE} --steps 5 {shape}", folder)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing a whole process, and the machine's own limit."""
+"""Functions of all benchmarks: timing a whole process, and measuring the machine's limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
 @dataclass(frozen=True)
 class Timed:
-    """One process that succeeded: seconds on the wall, seconds of CPU, what it wrote."""
+    """One process that succeeded: wall seconds, CPU seconds, its output."""
 
     wall: float
     cpu: float
@@ -26,7 +26,7 @@ class Timed:
 def timed(command: list[str], threads: int | None = None) -> Timed:
     """Runs a command to its end; raises CalledProcessError unless it succeeds.
 
-    `cpu` counts every child that ended meanwhile.
+    `cpu` includes every child process that ended during the run.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)} if threads else None
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -46,7 +46,7 @@ def timed(command: list[str], threads: int | None = None) -> Timed:
 def train(
     corpus: str, arguments: str, seed: int, folder: str, threads: int | None = None
 ) -> dict[str, float]:
-    """One run of `gptx train`: its loss in nats and what it cost in seconds."""
+    """One run of `gptx train`: its loss in nats, and its times in seconds."""
     where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
     command = [GPTX, "train", corpus, *shlex.split(arguments), "--seed", str(seed), "--json"]
     done = timed([*command, *where], threads)

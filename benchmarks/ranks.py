@@ -1,4 +1,4 @@
-"""What several ranks cost: a shared training step, and all-reduces of gradients.
+"""The cost of several ranks: a shared training step, and all-reduces of gradients.
 
 Each process runs this; the first one prints. An all-reduce is timed in float32, as large as the
 gradients of 0.8 M, 10.7 M and 85 M parameters. The last line is JSON.
@@ -77,7 +77,7 @@ def round_trip(count: int, ranks: Ranks, device: str) -> dict[str, float] | None
     for _ in range(7):
         if device == "cuda":
             torch.cuda.synchronize()
-        ranks.total(0.0)  # all begin together
+        ranks.total(0.0)  # all ranks begin at the same time
         started = time.perf_counter()
         dist.all_reduce(numbers)
         if device == "cuda":

@@ -1,4 +1,5 @@
-"""Whether `gptx train repeats` trains its heads: several seeds, whole commands, one by one.
+"""Whether `gptx train repeats` trains its heads, with several seeds, one whole command after
+another.
 
 For each seed: the time of the training, the largest value of each measure of `gptx heads`,
 its head, the loss without that head, and the names of the heads. The last line is

@@ -2,9 +2,9 @@
 
     python benchmarks/rounding.py
 
-Of each stage of `gptx attn` and of the probe's logits: the largest error as a part of its bound.
-And how many models the tolerance of earlier releases, 1e-4 between torch's and numpy's float32,
-refused. The last line is JSON.
+For each stage of `gptx attn` and for the probe's logits: the largest error as a part of its bound.
+Also the number of models that the tolerance of earlier releases refused, 1e-4 between torch's and
+numpy's float32. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS: list[dict[str, Any]] = [
     {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True, "bias": True},
     {"activation": "gelu", "qk_norm": False, "tied": True, "bias": True},
 ]
-#: Queries and keys, logits larger; weights rounded to bfloat16.
+#: Factor of queries and keys, factor of logits, whether weights are rounded to bfloat16.
 FACTORS = [(1, 1, False), (3, 1, False), (10, 1, False), (10, 30, True)]
 
 

@@ -1,4 +1,4 @@
-"""How fast characters are drawn, beside recomputing the whole window for each, as nanoGPT does.
+"""Characters a second, compared with recomputing the whole window for each one, as nanoGPT does.
 
 Both draw with temperature 0.8 from random weights of a model like classic, in turns, each in its
 own process: gptx's numpy reader, and the torch model in a plain loop. "half": the window fills from
@@ -26,7 +26,7 @@ SHAPES = {
     "10.7M": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256},
 }
 SIDES = ("gptx", "recompute")
-SECONDS = 1.5  # that a measurement should take
+SECONDS = 1.5  # seconds that a measurement should take
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     prompt, most = (block // 4, block // 2) if fill == "half" else (block, 10**6)
     draw = _gptx(config, batch) if side == "gptx" else _recompute(config, batch)
     for _ in zip(range(3), draw(prompt), strict=False):
-        pass  # whatever is only done once
+        pass  # work that is done only once
     begun = time.perf_counter()
     next(iter(draw(prompt)))
     first = time.perf_counter() - begun

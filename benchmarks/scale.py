@@ -1,7 +1,7 @@
-"""The arithmetic of docs/scale.md: what a corpus and a model cost on 1 … 512 GPUs.
+"""The arithmetic of docs/scale.md: time and network for a corpus and a model on 1 … 512 GPUs.
 
-Prints its tables from the assumptions below; another machine's numbers go in as options. Nothing is
-measured here: where an assumption was measured, docs/scale.md says where.
+Prints its tables from the assumptions below; options set the numbers of another machine. This
+script measures nothing; docs/scale.md names the source of each assumption.
 
     python benchmarks/scale.py [--characters 1e12] [--flops 316e12] [--link 50e9]
 """
@@ -27,8 +27,9 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """flops: that training reaches on one GPU, a second; in bytes a second: a GPU's share of the
-    network between machines (link) and inside one (bridge), the encoder, a checkpoint's disk.
+    """flops: operations a second that training reaches on one GPU; in bytes a second: a GPU's share
+    of the network between machines (link) and inside one (bridge), the encoder, a checkpoint's
+    disk.
     """
 
     flops: float
@@ -47,7 +48,8 @@ def step_seconds(
 ) -> tuple[float, float, float]:
     """(computing, exchanging, bytes exchanged by a GPU) of a step of `batch` characters.
 
-    A ring moves each GPU's gradient, float32, 2 (n − 1) / n times; the slowest wire counts.
+    A ring moves each GPU's float32 gradient 2 (n − 1) / n times; the slowest connection sets the
+    time.
     """
     computing = batch / gpus * config.training_flops / machine.flops
     moved = 2 * (gpus - 1) / gpus * 4 * config.parameters()
@@ -84,7 +86,7 @@ def costs(
         parameters = config.parameters()
         for gpus in GPUS:
             computing, exchanging, moved = step_seconds(config, machine, gpus, batch)
-            step = max(computing, exchanging)  # the exchange hides behind the backward pass
+            step = max(computing, exchanging)  # the exchange overlaps with the backward pass
             state = 12 * parameters  # weights and AdamW's two moments
             rows.append(
                 {

@@ -1,4 +1,4 @@
-"""The time from Enter to an answer for frequent commands, beside `import torch`.
+"""The time that frequent commands take, compared with `import torch`.
 
 Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `import torch`, and
 a Typer program of one command. Needs a trained run (any). The last line is JSON.
@@ -48,7 +48,7 @@ def main() -> None:
     for number in range(options.rounds + 1):
         for name, command in commands.items():
             done = timed(command)
-            if number:  # the first round only warms the disk's cache
+            if number:  # the first round only fills the disk's cache
                 walls[name].append(done.wall)
                 cpus[name].append(done.cpu)
     result: dict[str, object] = {"benchmark": "start", "rounds": options.rounds}

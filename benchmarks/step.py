@@ -1,10 +1,10 @@
 """A training step: its share of the machine's limit, the time of its parts, and a plain loop.
 
-Every shape of the default preset runs in turns: its share of the float32 matrix-product rate that
-this process measures before and after, and what takes the rest. Then the classic preset beside a
-plain eager PyTorch loop of the same shapes, written here in one screen with no framework around it
-(packed qkv, scaled_dot_product_attention, GELU, fused AdamW, gradient clipping), in turns too.
-The last line is JSON.
+Every shape of the default preset runs in turns: its share of the float32 matrix-product rate, which
+this process measures before and after, and the time of its other parts. Then the classic preset, in
+turns with a plain eager PyTorch loop of the same shapes, which is one short function in this file
+(packed qkv, scaled_dot_product_attention, GELU, fused AdamW, gradient clipping). The last line is
+JSON.
 
     python benchmarks/step.py [--rounds 15] [--block 20] [--threads 2]
 """
@@ -103,7 +103,7 @@ def milliseconds(steps: Iterator[float], count: int) -> float:
     return 1000 * (time.perf_counter() - started) / count
 
 
-#: What a profiler's names belong to, by their beginning; the first that fits.
+#: Beginning of a name in the profiler -> kind of work; the first match counts.
 KINDS = {
     "optimizer": ("aten::_fused_adamw", "Optimizer.", "aten::_coalesce", "aten::_sparse"),
     "attention": ("aten::_scaled_dot_product", "aten::bmm", "aten::_softmax"),

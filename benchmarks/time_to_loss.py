@@ -1,8 +1,8 @@
-"""Whole trainings in turns: the default recipe beside `--preset classic`, several seeds.
+"""Whole trainings in turns: the default recipe and `--preset classic`, with several seeds.
 
 Both run as a user runs them, from the shell, and evaluate once, at the end, on the whole
-validation split. "training" is the time of the optimizer steps, "wall" everything from the
-process's start to its end. The last line is JSON.
+validation split. "training" is the time of the optimizer steps, "wall" the time from the start of
+the process to its end. The last line is JSON.
 
     python benchmarks/time_to_loss.py CORPUS [--seeds 1 2 3 4 5] [--ours "--minutes 0.1"]
         [--theirs "--preset classic --steps 2000"]

@@ -1,6 +1,6 @@
 """gptx as a library: `import gpt; run = gpt.load("checkpoints/…"); run.generate("To be")`.
 
-Names are looked up when first used, so that `import gpt` alone imports neither numpy nor torch.
+Names are imported when first used, so that `import gpt` alone imports neither numpy nor torch.
 """
 
 from __future__ import annotations

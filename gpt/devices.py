@@ -1,4 +1,4 @@
-"""Chooses the device: asks the driver, so that choosing a CPU never imports torch."""
+"""Chooses the device by asking the driver, so that choosing a CPU never imports torch."""
 
 from __future__ import annotations
 

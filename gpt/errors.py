@@ -17,8 +17,8 @@ class ConfigError(GptxError, ValueError):
 
     field: its name in Python, "" where the error concerns no single option; a value may follow
     the name, as in "config my.toml". reason: what is wrong; it names other options in backquotes,
-    as in "`steps`" and "`device='cpu'`". `gpt.config.fields.spelled` turns both into flags.
-    ConfigError(reason) has no field.
+    as in "`steps`" and "`device='cpu'`". `gpt.config.fields.spelled` turns field and names into
+    flags. ConfigError(reason) has no field.
     """
 
     exit_code = 2
@@ -39,7 +39,7 @@ class TextError(GptxError, ValueError):
 
 
 class CheckpointError(GptxError):
-    """A checkpoint that is missing, damaged or not of gptx."""
+    """A checkpoint that is missing, damaged or was not made by gptx."""
 
     exit_code = 4
 
@@ -69,6 +69,6 @@ class OutOfMemory(GptxError):
 
 
 class RankError(GptxError):
-    """Another of the processes that train together has failed or was stopped."""
+    """In training on several processes, another process failed or was stopped."""
 
     exit_code = 9

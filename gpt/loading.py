@@ -25,7 +25,7 @@ from gpt.vocabulary import Ids
 class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
-    name: the run's name. A model file without its run has its path as name, and no manifest.
+    name: the run's name. For a model file without its run, name is its path and manifest is None.
     device: where `model` generates text.
     """
 
@@ -36,7 +36,7 @@ class Saved:
 
     @cached_property
     def model(self) -> TrainedGPT:
-        """The model, opened and proven when first used. Raises as `open_model`."""
+        """The model, opened and checked with its probe when first used. Raises as `open_model`."""
         return open_model(self.stored, self.device)
 
     @property
@@ -46,7 +46,7 @@ class Saved:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Which checkpoint an answer came from, for programs. vouched: its digest was checked."""
+        """The checkpoint that a result came from, for programs. vouched: its digest was checked."""
         stored = self.stored
         return {
             "run": self.name,
@@ -60,8 +60,9 @@ class Saved:
     ) -> tuple[Ids, Ids]:
         """The ids that the run was trained and validated on.
 
-        Raises TextError if there is no run, or if its corpus has changed or cannot be found. With
-        a purpose the error begins with it, and ends with what to do: `no_run` if there is no run.
+        Raises TextError if there is no run, or if its corpus has changed or cannot be found. If a
+        purpose is given, the error begins with it and ends with advice: `no_run` if there is no
+        run.
         """
         from gpt.corpus.corpus import find_corpus
 
@@ -92,7 +93,7 @@ class Saved:
         return measured(pieces, algorithm).digest == self.manifest.corpus.digest
 
     def exposure_to_split(self, of: Saved) -> str | None:
-        """Why this model may have been trained on the validation split of another; None if not."""
+        """Why this model may have seen another's validation split in training, or None."""
         from gpt.corpus.text import algorithm_of
 
         if of.manifest is None:
@@ -119,15 +120,15 @@ def load(
 ) -> TrainedGPT:
     """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
 
-    step: "best", "last" or a number, where a run is opened. device: "cpu" reads with numpy;
-    "cuda" and "mps" write with torch if it reproduces the probe; "auto" uses CUDA if there is any.
+    step: "best", "last" or a number, where a run is opened. device: "cpu" uses numpy; "cuda" and
+    "mps" generate text with torch if it reproduces the probe; "auto" uses CUDA if there is any.
     Raises CheckpointError, ConfigError.
     """
     return replace(read(path, step), device=device).model
 
 
 def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
-    """The model of a verified file; it writes on the device, or with numpy if the device fails.
+    """The model of a verified file; it generates text on the device, or with numpy if that fails.
 
     Raises CheckpointError, and ConfigError for an unusable device; "auto" becomes "cpu" instead.
     """

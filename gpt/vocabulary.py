@@ -49,7 +49,9 @@ class Vocabulary:
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
-        """(largest code point + 2,) code point -> id, -1 if unknown; the last is for all larger."""
+        """(largest code point + 2,) code point -> id, -1 if unknown; the last is for all larger
+        ones.
+        """
         table = np.full(int(self._points[-1]) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
         return table
@@ -83,7 +85,7 @@ class Vocabulary:
         return np.take(self._id_of_point, code_points(text), mode="clip")
 
     def known(self, text: str) -> npt.NDArray[np.bool_]:
-        """(characters,) whether the vocabulary has each."""
+        """(characters,) whether each is in the vocabulary."""
         return self._ids_or_none(text) >= 0
 
     def unknown(self, text: str) -> str:
@@ -98,7 +100,7 @@ class Vocabulary:
 
 
 def unknown_message(character: str, position: int) -> str:
-    """One line: the character, its position, and what to do."""
+    """The text of an error: the character, its position, and what to do."""
     name = unicodedata.name(character, "no name")
     shown = repr(character) if character.isprintable() else ascii(character)
     return (

@@ -30,7 +30,7 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for a file of tests: its event loop would disturb other tests."""
+    """One browser for each file of tests, as its event loop would disturb other tests."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
         if os.environ.get("GPTX_NEEDS_BROWSER") == "1":

@@ -1,4 +1,4 @@
-"""What tests share: tiny models and a tiny trained run. No network, no shared state."""
+"""Fixtures of all tests: tiny models and a tiny trained run, without network or shared state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: threads would only wait
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more threads would only wait
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode
@@ -66,7 +66,7 @@ def resume(
     prove: Prove | None = None,
     **changed: Any,
 ) -> Trainer:
-    """A trainer that goes on from a checkpoint with changed options, as `gptx train --resume`."""
+    """A trainer that resumes a checkpoint with changed options, like `gptx train --resume`."""
     stored = checkpoint.manifest
     train = replace(stored.train, **changed)
     val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
@@ -75,7 +75,7 @@ def resume(
 
 
 def model_of_step(data: bytes, step: int) -> bytes:
-    """The model file, as if it had been saved at another step."""
+    """The model file with the number of another step."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     about = json.loads(header["__metadata__"]["gptx"]) | {"step": step, "digest": BLANK}

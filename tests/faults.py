@@ -2,8 +2,8 @@
 
 Every operation below a folder, other than reading a file, goes through `Disk`, which numbers them:
 it can kill the process before or after one, let it fail as a full or broken disk does, or write
-only a part of the data. Its log can be replayed up to any operation as a power failure would leave
-it: without what was never flushed. For tests on Linux only.
+only a part of the data. Its log can be replayed up to any operation, to get the folder after a
+power failure: data that was never flushed is missing. For tests on Linux only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-KILLED = 137  # the exit status of a process that SIGKILL ended, as a shell tells it
+KILLED = 137  # a shell's exit status for a process that SIGKILL ended
 
-#: What may happen at an operation. "torn" and "short" are for writes alone.
+#: The faults of an operation. Only a write can be "torn" or "short".
 FAULTS = ("kill before", "kill after", "ENOSPC", "EIO", "short", "torn", "torn and killed")
 WRITES_ONLY = ("short", "torn", "torn and killed")
 
@@ -35,7 +35,7 @@ class Operation:
     path: str
     other: str = ""
     data: bytes = b""
-    at: int = 0  # where in the file the data went
+    at: int = 0  # position of the data in the file
 
     def __str__(self) -> str:
         to = f" -> {self.other}" if self.other else f" {len(self.data)} bytes" * bool(self.data)
@@ -83,7 +83,7 @@ class Disk:
         if fault == "kill before":
             _die()
         if fault in ("ENOSPC", "EIO"):
-            if operation.name == "close":  # Linux closes the descriptor all the same
+            if operation.name == "close":  # Linux closes the descriptor even if close fails
                 real()
             number = getattr(errno, fault)
             raise OSError(number, os.strerror(number))
@@ -127,7 +127,7 @@ class Disk:
 
     def _of_descriptor(self, name: str, descriptor: int) -> None:
         def real() -> None:
-            if name != "fsync":  # what would be lost is modelled, and a real flush takes its time
+            if name != "fsync":  # a real flush would be slow, and lost data is simulated
                 self._real[name](descriptor)
 
         path = self._open.get(descriptor)
@@ -207,7 +207,7 @@ def _die() -> NoReturn:
 
 
 def in_child(action: Callable[[], int]) -> int:
-    """The exit status of a forked process that does only this; 99 if it raises."""
+    """The exit status of a forked process that runs the action; 99 if it raises."""
     child = os.fork()
     if child == 0:
         status = 99
@@ -252,7 +252,7 @@ class _Folder:
 
 
 class PowerFailure:
-    """What a folder may hold after the power failed: a model of a disk with a cache."""
+    """The possible contents of a folder after a power failure: a model of a disk with a cache."""
 
     def __init__(self, start: Path) -> None:
         self._root = self._read(start)

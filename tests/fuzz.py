@@ -52,7 +52,7 @@ from gpt.storage.json_values import sealed
 from gpt.storage.run import Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
-SECONDS = 30.0  # that an input may take; a training of a few steps takes one
+SECONDS = 30.0  # seconds allowed for an input; a training of a few steps takes one
 MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
 COMMAND = get_command(commands.app)
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ Damage = Callable[[random.Random, Path], list[str]]
 
 
 def value_for(kind: Any, chance: random.Random) -> str:
-    """A value for an option of this kind, more often wrong than right."""
+    """A value for an option of this kind, usually a wrong one."""
     choices = [each for part in (kind, *get_args(kind)) for each in get_args(part)]
     texts = [*TEXTS, *(each for each in choices if isinstance(each, str))]
     if get_origin(kind) is Literal or choices:
@@ -99,7 +99,7 @@ def options(chance: random.Random, home: Path) -> list[str]:
         flag = kinds.get(parameter.name) is bool
         values = [] if flag else [value_for(kinds.get(parameter.name, str), chance)]
         if (parameter.name in WAITING and values[0] == "pipe") or values == ["/"]:
-            continue  # a pipe at whose other end nobody is, is waited for, as a shell does
+            continue  # gptx waits for a pipe without a writer, as a shell does
         line += [spelling, *values] if spelling.startswith("-") else values
     return line
 
@@ -339,7 +339,7 @@ def warm_up() -> None:
     for module in pkgutil.walk_packages(gpt.__path__, "gpt."):
         importlib.import_module(module.name)
     importlib.import_module("typer._adapters")
-    typer.main.get_command = lambda _: COMMAND  # a child need not build the command line again
+    typer.main.get_command = lambda _: COMMAND  # built once for all children
     from gpt.training import plan
 
     whole = plan.measure

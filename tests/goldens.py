@@ -320,7 +320,7 @@ SUMS = [
     ("001:5 004:7", "simple", f"weights of {JOURNEY}"),
 ]
 
-#: Shapes that a cell prints, or that its d_in and d_out say.
+#: Shapes that a cell prints, or that follow from its d_in and d_out.
 SHAPES = [
     ("004:14", "trainable", "W_query", (3, 2)),
     ("001:14 004:17", "trainable", "keys", (6, 2)),

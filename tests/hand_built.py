@@ -7,11 +7,11 @@ import numpy as np
 from gpt.config import ModelConfig
 from gpt.reading.gpt import Reader
 
-SIZE = 16  # characters, positions and head_size alike
+SIZE = 16  # number of characters, number of positions, and head_size
 GAIN = 3.0
 #: Columns of the stream.
 TOKEN, POSITION, BEFORE, NEXT = (slice(n * SIZE, (n + 1) * SIZE) for n in range(4))
-#: Which head does what; every other one has queries of zero and attends evenly.
+#: The job of each head; every other head has queries of zero and attends evenly.
 PREVIOUS, FIRST, EVEN, DUPLICATE = ((0, head) for head in range(4))
 INDUCTION = (1, 0)
 
@@ -22,9 +22,9 @@ def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
     back: the distance of the first head. completed: layer 1 head 0 completes only the
     first so many characters of the vocabulary, and is uniform for the others.
 
-    Characters and positions are unit vectors; RMS norm only changes their length. The previous
-    head writes the character before into BEFORE; the induction head looks for its own character
-    there, and writes what stands at that place into NEXT, which the output reads.
+    Characters and positions are unit vectors; RMS norm only changes their length. The previous head
+    writes the preceding character into BEFORE; the induction head searches there for its own
+    character, and writes the character at that place into NEXT, which the output reads.
     """
     config = ModelConfig(
         vocab_size=SIZE,

@@ -1,4 +1,4 @@
-"""Manifests of runs that do not exist, and what rich prints of them."""
+"""Manifests of runs that do not exist, and rich's output for them."""
 
 from __future__ import annotations
 

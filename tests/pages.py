@@ -19,7 +19,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.view.page.page import Subject
 
-#: Everything that HTML, JSON or JavaScript could take for its own, and what is hard to draw.
+#: Characters that HTML, JSON or JavaScript could interpret, and characters that are hard to draw.
 HOSTILE = (
     "</script><script>window.hacked=1</script><!--<img src=x onerror=hacked=1>"
     "\u2028\u2029\"'\\`${hacked=1}&lt;{{payload}}\n\t\0é日😀\u0301\u202e"

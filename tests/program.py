@@ -35,11 +35,11 @@ Gptx = Callable[..., Answer]
 def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus and one tiny run, to be copied."""
     folder = tmp_path_factory.mktemp("trained")
-    text = TEXT + "To be, or not To be. The cat.\n" * 4  # what the README's prompts need
+    text = TEXT + "To be, or not To be. The cat.\n" * 4  # characters of the README's prompts
     text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
     (folder / "held-out.txt").write_text("To be, or not to be.\n" * 9, encoding="utf-8")
-    for name in ("books", "corpus"):  # docs/scale.md has a folder of this name
+    for name in ("books", "corpus"):  # docs/scale.md uses a folder of this name
         (folder / name).mkdir()
         for number in range(10):
             (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")

@@ -31,7 +31,7 @@ def rank(number: int, size: int, meeting: Path, shard: bool = False) -> Iterator
 
 
 def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
-    """Runs work(number, size, *details) in so many processes -> what each returned or raised."""
+    """Runs work(number, size, *details) in so many processes -> the result or error of each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "gpt.training.trainer", "torch.distributed.fsdp"])
     ends: list[Connection] = []

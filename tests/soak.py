@@ -1,8 +1,8 @@
-"""Kills trainings at random moments and checks what is saved.
+"""Kills trainings at random moments and checks the saved files.
 
-Each child is a whole `gptx train` or `gptx train --resume`, ended by SIGKILL; whatever it had
-committed must be there unchanged, and whole. A run that has been through all its steps must equal
-one that nobody disturbed, bit for bit: weights, moments and evaluations. Linux and macOS.
+Each child is a whole `gptx train` or `gptx train --resume`, ended by SIGKILL; every checkpoint that
+it had committed must be unchanged and complete. A run that has trained all its steps must equal an
+undisturbed run bit for bit: weights, moments and evaluations. Linux and macOS.
 
     python tests/soak.py [--kills 200] [--seed 1] [--longest 2.0]
 """
@@ -95,7 +95,7 @@ def main() -> None:
             while not ended:
                 if run.step_paths():
                     arguments = ["train", "--resume", "--run", name]
-                else:  # killed before anything was saved: there is nothing to go on with
+                else:  # killed before the first save: there is nothing to resume
                     shutil.rmtree(run.path, ignore_errors=True)
                     arguments = [*new, name]
                     empty += kills > 0
@@ -105,7 +105,7 @@ def main() -> None:
                 while time.monotonic() < deadline and not ended:
                     time.sleep(0.002)
                     if known is not None and len(run.records("metrics")) > known:
-                        # It has begun to train: half of the children die near a save.
+                        # The training has begun: half of the children are killed near a save.
                         deadline, known = time.monotonic() + draw.uniform(0, 0.05), None
                     elif known is not None:
                         deadline = started + 60

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
         (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --micro-batch-size"),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
-        (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config says classic"),
+        (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config has classic"),
         (["train", "--resume", "--preset", "best"], 2, "--preset: this run has default"),
         (
             ["train", "corpus.txt", "--split", "every:1"],
@@ -126,7 +126,7 @@ def test_every_document_with_commands_is_tested() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     arguments = shlex.split(command)[1:]
-    if arguments[0] == "train":  # as it stands, but small, and only as far as the card
+    if arguments[0] == "train":  # a small model, and only up to the card
         small = [] if "--resume" in arguments else TINY
         if "--minutes" in arguments:
             small = [*TINY[: TINY.index("--steps")], *TINY[TINY.index("--steps") + 2 :]]
@@ -136,7 +136,7 @@ def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
 
 
-@pytest.mark.usefixtures("gptx")  # in the folder of a user
+@pytest.mark.usefixtures("gptx")  # runs in a user's working folder
 def test_python_example_in_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DOCUMENTS[0].read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {}

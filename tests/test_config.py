@@ -116,14 +116,14 @@ def test_n_embd_must_be_divisible_by_n_head() -> None:
         (r"\n\n--\t\r\f\v\0", "\n\n--\t\r\f\v\0"),
         (r"\x41\u2028\U0001F600é", "A\u2028\U0001f600é"),
         (r"\\n", r"\n"),  # a backslash, then an n
-        ("\n", "\n"),  # a newline that is one already
+        ("\n", "\n"),  # a newline character
         ("", ""),
     ],
 )
 def test_separator_accepts_escapes(given: str, meant: str) -> None:
     config = TrainConfig(separator=given)
     assert config.between == meant
-    assert from_toml(to_toml(vars(config)), "x")["separator"] == given  # resolved only once
+    assert from_toml(to_toml(vars(config)), "x")["separator"] == given  # not resolved twice
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_toml_round_trips_any_text(text: str, texts: list[str]) -> None:
     values = {"run": text, "corpus": texts}
     written = to_toml(values)
     assert from_toml(written, "config.toml") == values
-    assert written.count("\n") == len(values)  # whatever the text holds, a value is one line
+    assert written.count("\n") == len(values)  # a value is one line for any text
 
 
 def test_toml_contains_the_help_and_omits_unset_fields() -> None:

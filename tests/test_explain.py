@@ -68,7 +68,7 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
         ("simple --embeddings ragged.csv", 2, "row 2 has 1 numbers, row 1 has 2"),
         ("simple --text a --embeddings two.csv", 2, "--embeddings: 2 rows for 1 words"),
         ("simple --embeddings gone.csv", 3, "cannot read gone.csv"),
-        ("mistakes --embeddings two.csv", 2, "makes its own, 32 wide"),
+        ("mistakes --embeddings two.csv", 2, "generates its own, 32 wide"),
         ("simple --text - --embeddings -", 2, "only one of them can read standard input"),
         ("simple --text", 2, "requires an argument"),
         ("simple --seed 3", 2, "--seed: simple uses random numbers only for --text"),
@@ -113,7 +113,7 @@ def test_note_says_that_missing_rows_are_random(gptx: Gptx) -> None:
     of = ("simple", "--text", "the cat")
     assert gptx("explain", *of, "--seed", "4").out.splitlines()[1].startswith("The words’ rows")
     assert (
-        "are random numbers, seed 4:"
+        "are random numbers, seed 4,"
         in json.loads(gptx("explain", *of, "--seed", "4", "--json").out)["note"]
     )
     assert json.loads(gptx("explain", "simple", "--json").out)["note"] == ""

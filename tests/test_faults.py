@@ -72,7 +72,7 @@ def advance(trainer: Trainer, step: int) -> Iterator[Event]:
 
 
 def finish(events: Iterator[Event]) -> int:
-    """The exit status of `gptx train` for what follows."""
+    """The exit status of `gptx train` for errors in the block."""
     try:
         for _ in events:
             pass
@@ -89,7 +89,7 @@ class Training:
     weights: tuple[bytes, bytes]
     story: list[tuple[int, float]]
     folder: Path
-    resumed: set[str]  # states of the disk that were gone on from
+    resumed: set[str]  # number of states of the disk from which training continued
 
     def start(self, name: str) -> Trainer:
         train = {"steps": STEPS, "eval_interval": INTERVAL}
@@ -171,7 +171,7 @@ def report(what: str, training: Training, counts: tuple[int, int]) -> None:
 def expecting(
     training: Training, run: Run, kept: set[int], done: int, before: int
 ) -> Callable[[int, str], None]:
-    """A check of the run: its newest whole step is `done` after success, else that or `before`."""
+    """Checks that the run's newest undamaged step is `done`; after a fault also `before`."""
     files = tree(run.path)
     assert {int(name[5:13]) for name in files if name.startswith("step-")} >= kept
 
@@ -214,7 +214,9 @@ def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) ->
 
 
 def test_fault_in_replacing_a_damaged_step(training: Training) -> None:
-    """The newest step is damaged: training continues from the step before and replaces it."""
+    """The newest step is damaged: training continues from the previous step and replaces the
+    damaged one.
+    """
     trainer = training.start("damaged")
     assert finish(trainer.events()) == 0
     model = trainer.run.last().path / MODEL

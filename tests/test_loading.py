@@ -16,7 +16,7 @@ from gpt.storage.checkpoint import MODEL, Checkpoint
 
 
 def python(code: str, *arguments: object) -> str:
-    """What a new interpreter prints for the code, run beside the library."""
+    """The output of a new Python process that runs the code in the checkout."""
     command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
     root = Path(__file__).parents[1]
     return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout

@@ -22,7 +22,7 @@ OTHER = "owner = 'another distribution'\n"
 
 
 def pip(*arguments: str | Path) -> None:
-    """pip without network; fails the test with what pip printed."""
+    """Runs pip without network; if it fails, the test fails with pip's output."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -30,7 +30,7 @@ def pip(*arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built from a copy with the setuptools that is installed."""
+    """The wheel of this checkout, built from a copy with the installed setuptools."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE", "cli.py"):
         (folder / name).write_bytes((ROOT / name).read_bytes())

@@ -114,7 +114,7 @@ def test_timed_run_on_a_busy_machine_finishes_its_schedule(tmp_path: Path) -> No
         result = json.loads(process.stdout.read())
     assert busy
     assert result["reason"] == "finished"
-    assert 1 < result["elapsed"] < 9  # of three seconds; test_timed.py holds the tenth
+    assert 1 < result["elapsed"] < 9  # seconds of three; test_timed.py tests the limit of a tenth
     (run,) = (tmp_path / "checkpoints").iterdir()
     last = [each for each in Run(run).records("metrics") if "learning_rate" in each][-1]
     assert (last["step"], last["learning_rate"]) == (result["step"], 0)
@@ -248,7 +248,7 @@ def test_terminal_output_escapes_control_characters(tmp_path: Path) -> None:
 
 
 def on_terminal(home: Path, *arguments: str) -> str:
-    """What a terminal receives from the program."""
+    """The output of the program on a terminal."""
     primary, secondary = pty.openpty()
     process = subprocess.Popen(
         [*MAIN, *arguments],
@@ -296,7 +296,7 @@ def stopped_by(home: Path, number: signal.Signals, *arguments: str) -> tuple[int
     )
     runs = home / "checkpoints"
     deadline = time.monotonic() + 60
-    while not list(runs.glob("*/samples.jsonl")):  # written once the first checkpoint is safe
+    while not list(runs.glob("*/samples.jsonl")):  # written after the first checkpoint is saved
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
@@ -325,10 +325,10 @@ def test_signal_saves_and_prints_how_to_continue(
 def test_run_stopped_by_a_signal_and_resumed_equals_an_unbroken_run(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     flat = ["--schedule", "linear", "--min-lr", "0.001", "--learning-rate", "0.001"]
-    # Given, as the default would fit them to the number of steps.
+    # Given explicitly, as the default would fit them to the number of steps.
     flat += ["--warmup-steps", "0", "--dropout", "0.1", "--ngram-dropout", "0.2", "--ngram", "3"]
     _, _, run = stopped_by(tmp_path, signal.SIGINT, *flat)
-    end = run.last().manifest.step + 5  # the learning rate is flat: another horizon changes nothing
+    end = run.last().manifest.step + 5  # the learning rate is constant
     resumed = gptx(tmp_path, "train", "--resume", "--steps", str(end))
     assert resumed.returncode == 0, resumed.stderr
     whole = gptx(tmp_path, *LONG, *flat, "--steps", str(end), "--checkpoints", "whole")
@@ -343,7 +343,7 @@ def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> 
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     wide = "--n-embd 256 --n-layer 4 --batch-size 64 --block-size 64 --eval-interval 100000".split()
     process = subprocess.Popen(
-        [*MAIN, *LONG, *wide],  # its steps take seconds: the first signal waits for one
+        [*MAIN, *LONG, *wide],  # a step takes seconds, and the first signal waits for its end
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.DEVNULL,

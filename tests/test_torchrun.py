@@ -35,7 +35,7 @@ SHAPE = (
 def launched(
     folder: Path, size: int, *arguments: str, restarts: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`torchrun … -m -- gpt train` in a folder, ended with all that it has started."""
+    """Runs `torchrun … -m -- gpt train` in a folder; ends it with all its child processes."""
     environment = {name: value for name, value in os.environ.items() if "GPTX" not in name}
     process = subprocess.Popen(
         [
@@ -64,7 +64,7 @@ def launched(
 
 
 def workers(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
-    """rank -> process id of what a launcher has started."""
+    """rank -> process id of the launcher's child processes."""
     found = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, StopIteration):
@@ -119,7 +119,7 @@ def test_ranks_restart_after_a_kill_with_the_same_weights(
         told = process.communicate(timeout=90)[0].decode()
         assert process.returncode == 0, told
     assert re.search(r"resuming killed at step (40|80)", told)
-    assert len(re.findall("ended +all 120 steps", told)) == 1  # one rank speaks
+    assert len(re.findall("ended +all 120 steps", told)) == 1  # only one rank prints
     on_ranks(3, learn_undisturbed, folder)
     found, expected = (last_of(Run(folder / "checkpoints" / name)) for name in ("killed", "quiet"))
     for key, value in expected.items():
@@ -134,7 +134,7 @@ def test_signal_to_one_rank_stops_all_and_one_process_can_resume(folder: Path) -
         wait_for_step(run, 50)
         os.kill(workers(process)[1], signal.SIGTERM)
         told = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 0, told  # or torchrun would start all again
+    assert process.returncode == 0, told  # otherwise torchrun would restart all ranks
     assert "torchrun … -m -- gpt train --resume --run signalled" in told
     assert told.count("SIGTERM after step") == 1
     assert "resuming" not in told

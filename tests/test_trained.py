@@ -1,4 +1,4 @@
-"""A checkpoint opens only if its probe is proven; its texts, maps and scores are repeatable."""
+"""A checkpoint opens only if its probe passes; its texts, maps and scores are repeatable."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_error_of_generate_names_an_option_out_of_range(
 
 @pytest.fixture(scope="module")
 def untouched(trained: TrainedGPT) -> Iterator[None]:
-    """Weights and numpy's own random numbers are as they were before."""
+    """Weights and numpy's random state do not change."""
     weights = {name: array.copy() for name, array in trained.stored.tensors.items()}
     state = str(np.random.get_state())
     yield
@@ -177,7 +177,7 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
 
     expected = [answers(number) for number in range(24)]
     fresh = TrainedGPT(trained.stored)
-    for model in (trained, fresh):  # one whose decoder is there, and one that makes it meanwhile
+    for model in (trained, fresh):  # with a decoder, and without one
         trained = model
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(answers, range(24))) == expected
@@ -214,7 +214,7 @@ def test_error_names_a_wrong_argument(
 
 
 def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
-    """Every array in a result, in the results that it is made of, and in their collections."""
+    """Every array in a result, in nested results, and in their collections."""
     if isinstance(result, np.ndarray):
         yield result
     elif isinstance(result, Mapping):

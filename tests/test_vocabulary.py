@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpt.errors import TextError
 from gpt.vocabulary import Vocabulary
 
-#: Everything that a careless program changes: line ends, NUL, NEL, combining marks, joiners.
+#: Characters that careless programs change: line ends, NUL, NEL, combining marks, joiners.
 DELICATE = "\r\n\r\n\0\x85\u2028\x1b é e\u0301 ﬁ ① 👩\u200d🚀 \ufeff \U0010ffff"
 
 

@@ -1,8 +1,7 @@
-"""Installs gptx under every Python at hand and runs the tests there.
-
-Looks for python3.11 and newer on PATH and among pyenv's versions; of each minor version the first
-that runs is taken. Each gets a virtual environment of its own, with the versions of
-constraints.txt, in a temporary folder. Exits with 1 if a version fails, or if none is found.
+"""Installs gptx under every installed Python and runs the tests there. Searches PATH and pyenv's
+versions for python3.11 and newer; of each minor version it takes the first that runs. Each gets its
+own virtual environment, with the versions of constraints.txt, in a temporary folder. Exits with 1
+if a version fails, or if none is found.
 
     python tests/versions.py [--folder DIR] [PYTEST ARGUMENTS]      (make versions)
 """
@@ -54,7 +53,7 @@ def interpreters() -> dict[int, Path]:
 
 
 def try_version(python: Path, folder: Path, arguments: list[str]) -> str:
-    """What failed first under this interpreter: "install" or "tests"; "" if nothing did."""
+    """The first failure under this interpreter: "install", "tests", or "" for none."""
     own = folder / "bin" / "python"
     install = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     steps = {

@@ -1,7 +1,7 @@
 """The program `gptx`: its list of commands, one file each.
 
 The commands alone print, and only through gpt/commands/console.py. Importing this package imports
-neither numpy nor torch: each command imports what it works with when it runs.
+neither numpy nor torch: each command imports its modules when it runs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def gptx(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """What `gptx` does before any command."""
+    """Runs before every command."""
     if version:
         console.write(f"gptx {__version__}\n")
         raise typer.Exit
     if program.is_follower() and context.invoked_subcommand != "train":
-        raise typer.Exit  # with several ranks, only the first one answers
+        raise typer.Exit  # with several ranks, only the first one prints
 
 
 for command in (Train, Sample, Attn, Heads, Next, Eval, Runs, Explain):
@@ -53,5 +53,5 @@ for command in (Train, Sample, Attn, Heads, Next, Eval, Runs, Explain):
 
 
 def main() -> None:
-    """Runs the command of sys.argv: what `gptx`, `python -m gpt` and `python cli.py` start."""
+    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`."""
     program.run(app)

@@ -128,7 +128,7 @@ class Attn(shared.DrawingCommand):
             return [self.open(self.run, self.step)]
         first = first or "best"
         one = self.open(self.run, first)
-        against = self.diff or self.run or one.name  # the newest run may have changed since
+        against = self.diff or self.run or one.name  # now another run may be the newest
         other = self.open(against, (second or "best") if colon else first)
         if one.stored.source.resolve() == other.stored.source.resolve():
             option = "--step" if self.diff is None else "--diff"
@@ -136,7 +136,7 @@ class Attn(shared.DrawingCommand):
         return [one, other]
 
     def _write(self, selections: Sequence[Selection], form: Form) -> None:
-        """Writes the answer. Raises ConfigError if the form cannot hold two checkpoints."""
+        """Writes the output. Raises ConfigError if the format cannot hold two checkpoints."""
         from gpt.view.files import exports
 
         if form == "text":
@@ -198,7 +198,7 @@ class Attn(shared.DrawingCommand):
         return records
 
     def _page(self, selections: Sequence[Selection]) -> str:
-        """The HTML page. Where the user chose no layer or head, `opening` chooses."""
+        """The HTML page. If the user gives no layer or head, `opening` chooses them."""
         from gpt.view.page.page import Start, build_page, opening
 
         subjects = [
@@ -212,7 +212,7 @@ class Attn(shared.DrawingCommand):
         if first == "mean" or first == "rollout":
             start = Start(chosen.layers[0], first, chosen.stage)
         else:
-            # Of two models, the one with fewer heads, as both need the head; if equal, the second.
+            # The model with fewer heads, as both models must have the head; if equal, the second.
             fewest = min(
                 reversed(subjects),
                 key=lambda each: sum(len(layer.weights) for layer in each.attention.layers),
@@ -231,7 +231,7 @@ class Attn(shared.DrawingCommand):
 def subject(
     opened: Saved, attention: AttentionMap, name: str, measures: Sequence[Measure]
 ) -> Subject:
-    """What the HTML page shows of one checkpoint."""
+    """The data of one checkpoint for the HTML page."""
     from gpt.view.page.page import Subject
 
     lens, characters = opened.model.lens(attention), opened.model.vocabulary.characters
@@ -239,11 +239,13 @@ def subject(
 
 
 def _own_page() -> Path:
-    """Where --open writes without -o. Raises ConfigError rather than replace a foreign file."""
+    """The file that --open writes without -o. Raises ConfigError if gptx did not write the existing
+    file.
+    """
     page = Path("attention.html")
     ours = b"gptx attention</title>"
     if os.path.lexists(page) and not (os.path.isfile(page) and ours in page.read_bytes()[:4096]):
-        raise ConfigError(f"--open: {page} is there and not from gptx; name another file with -o")
+        raise ConfigError(f"--open: {page} is not a page of gptx; name another file with -o")
     return page
 
 

@@ -1,4 +1,4 @@
-"""How the commands read and write: data to stdout or a file, notes to stderr, texts from files.
+"""Input and output of the commands: data to stdout or a file, notes to stderr, texts from files.
 
 Importing this imports neither numpy nor torch.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 CHUNK = 2**16  # bytes of a text read at once
-WIDE = 200  # cells of a line where there is no terminal
+WIDE = 200  # cells of a line if there is no terminal
 
 
 class ReaderLeft(Exception):
@@ -38,13 +38,13 @@ def say_error(message: str) -> None:
 
 
 def say(line: str) -> None:
-    """A line on stderr, on a terminal broken between words; a closed stderr is ignored."""
+    """Prints a line on stderr, wrapped between words on a terminal; ignores a closed stderr."""
     line = one_line(line)
     _print_aside(_wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line)
 
 
 def one_line(text: str) -> str:
-    """The text with newlines and control characters escaped: a file's name may hold them."""
+    """The text with newlines and control characters escaped, as a file's name may contain them."""
     if text.isprintable():
         return text
     from gpt.view.characters import escape  # imports rich, which most commands do not need
@@ -58,7 +58,7 @@ def _print_aside(text: str) -> None:
 
 
 def tell(message: str) -> None:
-    """A line to stdout, on a terminal broken between words. Raises StorageError."""
+    """Prints a line on stdout, wrapped between words on a terminal. Raises StorageError."""
     stream(_wrapped(message, width(sys.stdout) or WIDE) if sys.stdout.isatty() else message)
 
 
@@ -87,7 +87,7 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Drop what could not be written; else the interpreter tries to write it again at its end.
+        # Drop the bytes that could not be written; else the interpreter writes them again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error
@@ -96,7 +96,9 @@ def writing() -> Iterator[None]:
 
 
 def write(text: str, output: Path | None = None) -> None:
-    """UTF-8 text as it is to stdout or the file, at once. Raises StorageError, ConfigError."""
+    """Writes UTF-8 text unchanged to stdout or the file, and flushes it. Raises StorageError,
+    ConfigError.
+    """
     deliver(text.encode("utf-8", "surrogatepass"), output)
 
 
@@ -106,14 +108,15 @@ def speaks_utf8() -> bool:
 
 
 def width(stream: TextIO) -> int | None:
-    """Cells that a line of stdout or stderr may have; None in a pipe if COLUMNS is not set."""
+    """Width of stdout or stderr in cells; None in a pipe if COLUMNS is not set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """A text to stdout as it comes, then a newline; a terminal gets control characters escaped.
+    """Writes a text to stdout piece by piece, then a newline; control characters are escaped on a
+    terminal.
 
     The newline also comes after Ctrl-C.
     """
@@ -133,7 +136,7 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
 
 
 def deliver(data: bytes, output: Path | None = None) -> None:
-    """Bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
+    """Writes bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
     A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
     """
@@ -156,7 +159,7 @@ def _is_stdout(path: Path) -> bool:
 
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
-    """A line of JSON for each record, to stdout or the file. Raises StorageError."""
+    """Writes a line of JSON for each record, to stdout or the file. Raises StorageError."""
     import json
 
     lines = (json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records)
@@ -164,19 +167,21 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
 
 
 def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
-    """rich lines, never wrapped, to stdout or plain to a file; color: auto, always, never."""
+    """Writes rich lines, never wrapped, to stdout, or without styles to a file; color: auto,
+    always, never.
+    """
     color = "never" if output and color == "auto" else color
     deliver(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
 
 
 def show(renderable: RenderableType) -> None:
-    """A rich table to stdout; in a pipe as wide as it needs."""
+    """Prints a rich table on stdout; in a pipe its width is not limited."""
     text = _drawn([renderable], _console(sys.stdout, cells=width(sys.stdout) or WIDE))
     write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
 def show_aside(renderable: RenderableType) -> None:
-    """A rich renderable to stderr."""
+    """Prints a rich renderable on stderr."""
     text = _drawn([renderable], _console(sys.stderr, cells=width(sys.stderr) or WIDE))
     for line in text.splitlines():
         _print_aside(line.rstrip())
@@ -190,17 +195,17 @@ def _drawn(lines: Iterable[RenderableType], console: Console, soft_wrap: bool = 
 
 
 def colours(color: str) -> bool:
-    """Whether what goes to stdout will have colours."""
+    """Whether output on stdout has colours."""
     console = _console(sys.stdout, color)
     return console.color_system is not None and not console.no_color
 
 
 def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> Console:
-    """A rich console with the colours of the stream; NO_COLOR is honoured."""
+    """A rich console with the colours of the stream; NO_COLOR turns them off."""
     from rich.console import Console
 
     return Console(
-        file=StringIO(),  # not the stream: its encoding does not change what is drawn
+        file=StringIO(),  # not the stream, whose encoding would change the output
         width=cells,
         force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
         color_system="truecolor" if color == "always" else "auto",
@@ -215,8 +220,8 @@ def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> C
 def read_text(path: str) -> str:
     """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
 
-    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). It stops at
-    the first error, so that it does not read an endless device for ever.
+    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). Reading stops at
+    the first error, so that an endless device does not block.
     """
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")

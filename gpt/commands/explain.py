@@ -36,7 +36,7 @@ def chosen_lesson(name: str) -> str:
 
 
 def offered_lessons(incomplete: str) -> list[str]:
-    """The lessons whose names begin so, for the shell's completion."""
+    """The lessons whose names begin with `typed`, for the shell's completion."""
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
@@ -58,13 +58,13 @@ class Explain(shared.DrawingCommand):
     ] = None
     embeddings: Annotated[
         str | None,
-        "File with a row of numbers for each word: JSON, or text with a line for each row, "
-        "separated by commas or spaces, with or without its word in front; - reads stdin.",
+        "File with a row of numbers for each word: JSON, or a line for each row, with commas or "
+        "spaces between the numbers and an optional word before them; - reads stdin.",
         "random for your own words",
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(help="Of the random numbers.", min=0, show_default="the lesson's"),
+        typer.Option(help="Seed of the random numbers.", min=0, show_default="the lesson's"),
     ] = None
     layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0
     head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0
@@ -114,7 +114,7 @@ class Explain(shared.DrawingCommand):
             ),
             (
                 lesson == "mistakes" and "embeddings" in given,
-                "--embeddings: the lesson mistakes makes its own, 32 wide; leave it out",
+                "--embeddings: the lesson mistakes generates its own, 32 wide; leave it out",
             ),
             (
                 lesson in ("simple", "shiny") and "seed" in given and not drawn,
@@ -123,7 +123,9 @@ class Explain(shared.DrawingCommand):
         )
 
     def _own_model(self) -> tuple[Lesson, dict[str, Any]]:
-        """The lesson mine, and its origin. Raises GptxError before any note is printed."""
+        """The lesson `mine`, and the checkpoint it is about. Raises GptxError before any note is
+        printed.
+        """
         from gpt.explain.own_model import must_be_there, must_fit
         from gpt.loading import find
 
@@ -140,7 +142,7 @@ class Explain(shared.DrawingCommand):
         return lesson, {"text": text, **place, **opened.origin}
 
     def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
-        """The lessons. Raises ConfigError for words and numbers that do not fit."""
+        """The lessons. Raises ConfigError for words and embeddings that do not match."""
         from gpt.explain import catalogue
         from gpt.explain.embeddings import read_embeddings, words_of
 
@@ -151,7 +153,7 @@ class Explain(shared.DrawingCommand):
         if text is not None:
             try:
                 text.encode()
-            except UnicodeEncodeError as error:  # how Python holds a byte that is not UTF-8
+            except UnicodeEncodeError as error:  # Python's code for a byte that is not UTF-8
                 raise TextError(f"--text: invalid UTF-8 at character {error.start}") from None
             words = words_of(text)
         if self.embeddings is not None:
@@ -164,7 +166,7 @@ class Explain(shared.DrawingCommand):
         return [catalogue.lesson(*each) for each in zip(lessons, materials, strict=True)]
 
     def _list(self, form: str) -> None:
-        """The lessons, a line each."""
+        """Lists the lessons, one per line."""
         about = ABOUT | {"mine": ABOUT_MINE}
         if form == "json":
             self.write_json(*({"lesson": name, "about": text} for name, text in about.items()))
@@ -175,7 +177,7 @@ class Explain(shared.DrawingCommand):
         console.say("next   gptx explain simple")
 
     def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
-        """Writes the lessons in a form; all of them in Markdown are one page with a title."""
+        """Writes the lessons in a format; all of them in Markdown are one page with a title."""
         if form == "text":
             from rich.text import Text
 

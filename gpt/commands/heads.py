@@ -63,8 +63,8 @@ class Heads(shared.DrawingCommand):
                 source = model.excerpt_name
                 ids = model.vocabulary.encode(model.stored.excerpt)
                 console.say(
-                    f"note: {error}; measuring on the start of the split, which the model file "
-                    "contains"
+                    f"note: {error}; measuring on the start of the validation split, stored in the "
+                    "model file"
                 )
         how = None if self.ablate == "no" else self.ablate
         with working() as done:

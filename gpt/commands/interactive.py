@@ -1,6 +1,7 @@
-"""`gptx sample -i`: a text that grows by turns, the user's and the model's.
+"""`gptx sample -i`: the user and the model extend a text in turns.
 
-What is typed is added to the text, and the model goes on; a line that begins with / is a command.
+A typed line is added to the text, and the model continues it; a line that begins with / is a
+command.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 SETTINGS = tuple(each.name for each in fields(SampleConfig) if each.name != "n")
 OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]
 HELP = {
-    "Enter": "the model goes on; Ctrl-C stops it there",
-    "text, Enter": "adds the text, and the model goes on; Alt-Enter begins a new line; "
+    "Enter": "the model continues; Ctrl-C stops it",
+    "text, Enter": "adds the text, and the model continues; Alt-Enter begins a new line; "
     "// begins with /",
-    "/undo": "takes back the last turn; Enter then tries again, differently",
+    "/undo": "undoes the last turn; Enter then gives another one",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save FILE": "writes it into a new file; /save! FILE also over another",
@@ -41,12 +42,12 @@ HELP = {
 }
 BARE = ("undo", "new", "show", "set", "help", "quit")  # commands that take no value
 COMMANDS = (*BARE, "save", "save!", "stop")
-LONGEST_TURN = 10_000_000  # characters: they are held, and shown again
+LONGEST_TURN = 10_000_000  # characters kept in memory, and shown by a command
 
 
 @dataclass
 class Talk:
-    """The text so far, how it goes on, and the turns that can be taken back."""
+    """The text so far, the sampling settings, and the turns that can be undone."""
 
     model: TrainedGPT
     settings: SampleConfig
@@ -54,9 +55,9 @@ class Talk:
     text: str = ""
     unknown: str = "error"
     before: list[str] = field(default_factory=list)  # the text before each turn
-    drawn: int = 0  # turns of the model so far: each draws its own random numbers
-    stopped: str | None = None  # before which the text ends; Enter goes on past it
-    saved: set[Path] = field(default_factory=set)  # files that hold the text
+    drawn: int = 0  # turns of the model so far; each turn uses different random numbers
+    stopped: str | None = None  # stop text that ended the last turn; Enter continues after it
+    saved: set[Path] = field(default_factory=set)  # files that /save may replace
 
     def __post_init__(self) -> None:
         if self.settings.length > LONGEST_TURN:
@@ -151,7 +152,7 @@ class Talk:
         console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
 
     def _set_stop(self, raw: str) -> None:
-        """Sets one stop text, exactly as typed; "none" removes all; without a text, shows them."""
+        """Sets one stop text, exactly as typed; "none" removes all; an empty text shows them."""
         if raw:
             none = raw.strip() == "none"
             self.stops = () if none else shared.checked_stops(self.model, (raw,), "/stop")
@@ -198,7 +199,7 @@ def talk(talk: Talk, title: str) -> None:
         key_bindings=keys,
     )
     console.say(f"{title} · {talk.described()}")
-    console.say("Enter: the model goes on · /help · Ctrl-D ends")
+    console.say("Enter: the model continues · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text)
     while True:
@@ -215,7 +216,7 @@ def talk(talk: Talk, title: str) -> None:
             continue
         except console.ReaderLeft:
             raise
-        except Exception as error:  # no error may lose the text
+        except Exception as error:  # an error must not end the session, which would lose the text
             if os.environ.get("GPTX_DEBUG"):
                 traceback.print_exc()
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"

@@ -21,7 +21,7 @@ from gpt.storage.config_file import from_toml
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
-#: Former name -> name of an option. Config files may have the former one.
+#: Former name -> present name of an option. Config files may use the former one.
 RENAMED = {
     "counting": "baseline",
     "precision": "digits",
@@ -29,7 +29,7 @@ RENAMED = {
     "window": "truncate",
     "windows": "window_order",
 }
-#: Type of an option -> types of its value in TOML, and what to call it; all others are texts.
+#: Type of an option -> types of its value in TOML, and their name in errors; all others are texts.
 TOML: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -69,14 +69,14 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def plain(spelling: str) -> str:
-    """An option's name as config files and Python spell it: n_layer."""
+    """An option's name in config files and Python: n_layer."""
     return spelling.lstrip("-").replace("-", "_")
 
 
 def _of_kind(value: object, kind: Any, where: str) -> object:
-    """A TOML value for an option of this type; a whole number is valid as a text ("--step").
+    """A TOML value for an option of this type; a text option also takes a whole number ("--step").
 
-    Raises ConfigError for one of another type.
+    Raises ConfigError for a value of another type.
     """
     if type(None) in get_args(kind):
         kind = get_args(kind)[0]
@@ -97,9 +97,9 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
 class Command:
     """A command: its annotations are options, its docstring is the help, `execute` does the work.
 
-    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of
-    that name, with the default that the help shows as a third argument; or what typer.Option or
-    typer.Argument return; or options_of(…), and the attribute holds those that the user has set.
+    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of that
+    name, with the default to show as a third argument; or the result of typer.Option or
+    typer.Argument; or options_of(…), and the attribute holds the options that the user set.
     """
 
     context: typer.Context
@@ -120,7 +120,7 @@ class Command:
         raise NotImplementedError
 
     def typed(self) -> dict[str, Any]:
-        """The options that stand on the command line itself, not in a config file."""
+        """The options given on the command line itself, not in a config file."""
         return {
             name: value
             for name, value in self.context.params.items()
@@ -133,9 +133,10 @@ def options_of(
     defaults: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, inspect.Parameter]:
-    """Options for the documented fields of configurations; None if the user does not set one.
+    """Options for the documented fields of configurations; an option is None if the user does not
+    set it.
 
-    The help then shows the default of the configuration's field, or that in `defaults`. only: the
+    The help shows the default of the configuration's field, or the one in `defaults`. only: the
     names of the fields that are options of this command; None: all.
     """
     parameters = {}

@@ -1,4 +1,4 @@
-"""How the program runs a command: standard streams, exit codes, errors as one line, signals.
+"""Runs a command: standard streams, exit codes, one-line errors, signals.
 
 Importing this imports neither numpy nor torch.
 """
@@ -22,8 +22,8 @@ from gpt.errors import ConfigError, GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 
-# Typer carries its own click since 0.26 and shares the installed one before; its public names
-# lead to the base class of all usage errors in either.
+# Typer contains its own click since 0.26 and used the installed one before; with both, this is the
+# base class of all usage errors.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -35,7 +35,7 @@ def run(app: typer.Typer) -> None:
     _reopen_closed_streams()
     _allow_for_narrow_terminals()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # text is UTF-8 whatever the locale says
+        if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
     sys.stdout = _Stdout(sys.stdout)
     try:
@@ -45,7 +45,7 @@ def run(app: typer.Typer) -> None:
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except ReaderLeft:
-        code = 128 + 13  # SIGPIPE's number, which Windows does not know
+        code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
         if os.environ.get("GPTX_DEBUG"):
             raise
@@ -56,7 +56,7 @@ def run(app: typer.Typer) -> None:
 
 
 class _Stdout:
-    """stdout for libraries that write to it themselves, as Typer does for --help.
+    """A stdout for libraries that write to it directly, as Typer does for --help.
 
     A full disk and a closed pipe raise the same errors as in other output (console.writing), as
     Typer would use other exit codes.
@@ -114,7 +114,7 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, ClickException):
         message: str = error.format_message()  # type: ignore[attr-defined]
         message = message.replace(": Value error, ", ": ")
-        # An empty one means that no command was given, and the help has been shown.
+        # An empty message: no command was given, and the help has been shown.
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
         spelling = getattr(error, "option_name", None)
@@ -130,17 +130,16 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 def _new_name(spelling: str, command: Any) -> str:
-    """The option of the command that had this name formerly, or ""."""
+    """The command's option that formerly had this name, or ""."""
     new = flag_of(RENAMED.get(plain(spelling), ""))
     return new if any(new in each.opts for each in command.params) else ""
 
 
 @contextmanager
 def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
-    """While inside, the first of these signals calls `stop` with its name; a second one ends all.
+    """Inside, the first of these signals calls `stop` with its name; a second one ends the program.
 
-    signals: their names; those that the system lacks, and those ignored so far (nohup), are not
-    handled.
+    signals: their names; skips those that the system lacks and those that are ignored (nohup).
     """
     numbers = [getattr(signal, name) for name in signals if hasattr(signal, name)]
     previous = {number: signal.getsignal(number) for number in numbers}

@@ -76,7 +76,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON: every option, and what was counted and measured."""
+    """The plan as JSON: every option, and the counts and measurements it is based on."""
     from gpt.view.terminal import scores
 
     return {
@@ -112,12 +112,12 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
             console.write_json(training_lines.result(run.name, manifest, reason))
     if reason in signal.Signals.__members__:
         trainer.ranks.leave()
-        if not trainer.ranks.launch.comes_again:  # else torchrun would start all again
+        if not trainer.ranks.launch.comes_again:  # else torchrun would restart all ranks
             raise typer.Exit(128 + signal.Signals[reason])
 
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
-    """The events; shows a bar with the losses and the speed, and a line for each evaluation."""
+    """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
     from gpt.view.terminal import training_lines
 
@@ -155,7 +155,7 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
 
 
 def _say(bar: tqdm[NoReturn], line: str) -> None:
-    """A line that stays, above the bar."""
+    """Prints a line above the bar."""
     if bar.disable:
         console.say(line)
     else:
@@ -175,7 +175,7 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
 
 
 def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
-    """A text that the model writes now. Opening the checkpoint proves the file just saved."""
+    """A text that the model generates now. Opening the checkpoint checks the file just saved."""
     from gpt.trained import TrainedGPT
 
     text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)

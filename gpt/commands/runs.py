@@ -66,7 +66,7 @@ class Runs(Command):
                 step, problem = int(path.name[5:]), ""
                 try:
                     stored = run.verify(path)
-                    if stored is None:  # a training has removed this step meanwhile
+                    if stored is None:  # a trainer removed this step in the meantime
                         continue
                     open_model(stored)
                 except CheckpointError as error:
@@ -79,6 +79,6 @@ class Runs(Command):
                     console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
         if damaged:
             raise CheckpointError(
-                f"{damaged} of {found} checkpoints damaged; gptx train --resume goes on from the "
+                f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "
                 "newest whole one"
             )

@@ -1,4 +1,5 @@
-"""What several commands share: their options, the checkpoint, the text to work on, the answer.
+"""Base classes of commands: shared options, opening a checkpoint, reading a text, writing the
+output.
 
 Importing this imports neither numpy nor torch.
 """
@@ -47,17 +48,17 @@ class ModelCommand(Command):
 
     @cached_property
     def opened(self) -> Saved:
-        """The checkpoint of --run and --step. Raises CheckpointError, ConfigError."""
+        """The checkpoint that --run and --step choose. Raises CheckpointError, ConfigError."""
         return self.open(self.run, self.step)
 
     def open(self, run: str | None, step: str) -> Saved:
-        """A step of a run, announced. Raises CheckpointError, ConfigError."""
+        """The checkpoint of a step; prints notes on it. Raises CheckpointError, ConfigError."""
         from gpt.loading import find
 
         return self.announced(find(self.checkpoints, run, step), run)
 
     def announced(self, saved: Saved, run: str | None) -> Saved:
-        """Prints what the user should know of a checkpoint. run: the option that chose it."""
+        """Prints notes on a checkpoint. run: the option that chose it."""
         from gpt.storage.runs import all_runs
 
         if run is None and len(all_runs(self.checkpoints)) > 1:
@@ -68,7 +69,7 @@ class ModelCommand(Command):
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
         """The text; with --unknown skip, without the characters that the model does not know.
 
-        Without a text, the validation split's first line, which a note then quotes.
+        Without a text, the validation split's first line, which a note quotes.
         """
         if text is None:
             text = model.example()
@@ -77,14 +78,14 @@ class ModelCommand(Command):
 
 
 class DrawingCommand(ModelCommand):
-    """A command that draws its answer as text, or writes it into a file."""
+    """A command that prints its result as text or writes it into a file."""
 
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
     color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
-    output: Path | None = None  # None is stdout; an option only of commands that annotate it
+    output: Path | None = None  # None: stdout; only commands that annotate it have this option
 
     def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
-        """json if --json is given, else the form for the ending of --output. Raises ConfigError."""
+        """json with --json, else the format for the ending of --output. Raises ConfigError."""
         ending = self.output.suffix.lower() if self.output else ""
         if self.as_json:
             return "json"
@@ -94,7 +95,9 @@ class DrawingCommand(ModelCommand):
         return forms[ending]
 
     def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, in ASCII if the terminal needs it; files need neither."""
+        """A page as wide as the terminal, in ASCII if the terminal needs it; neither holds for
+        files.
+        """
         from gpt.view.terminal.lines import Page
 
         signs = self.ascii_only or not (self.output or console.speaks_utf8())
@@ -110,12 +113,12 @@ class DrawingCommand(ModelCommand):
         console.write_json(*records, output=self.output)
 
     def write_text(self, text: str) -> None:
-        """Writes a text as it is. Raises StorageError."""
+        """Writes a text unchanged. Raises StorageError."""
         console.write(text, self.output)
 
 
 def output_option(help: str) -> Any:
-    """-o, --output: a file, or None for stdout, whose name is "-"."""
+    """-o, --output: a file; None, or "-", for stdout."""
 
     def file(path: Path | None) -> Path | None:
         return None if path == Path("-") else path
@@ -146,9 +149,9 @@ def tell_if_unvouched(stored: StoredModel) -> None:
 
 
 def one_text(given: Mapping[str, str | Path | None]) -> str | None:
-    """The text that was given in one of several ways, read if it is a file or stdin.
+    """The text from the one option that gives it, read from a file or stdin if needed.
 
-    given: option -> its value. Raises ConfigError for two of them, TextError.
+    given: option -> its value. Raises ConfigError if two options give a text, and TextError.
     """
     sources = {name: value for name, value in given.items() if value is not None}
     if len(sources) > 1:
@@ -160,9 +163,10 @@ def one_text(given: Mapping[str, str | Path | None]) -> str | None:
 
 
 def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> str:
-    """The text without the characters that the model does not know; a note on stderr counts them.
+    """The text without characters outside the model's vocabulary; a note on stderr counts these.
 
-    name: names the text in the note, where there are several. Raises TextError if unknown="error".
+    name: the name of the text in the note, if there are several texts. Raises TextError if
+    unknown="error".
     """
     known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
     if len(known) < len(text):
@@ -179,7 +183,7 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
-    """The stop texts; notes name those that cannot occur. Raises ConfigError for an empty one."""
+    """The stop texts, with a note on any that cannot occur. Raises ConfigError for an empty one."""
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")

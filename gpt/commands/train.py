@@ -1,4 +1,4 @@
-"""`gptx train`: a new run or a resumed one, in one process or as one of several ranks."""
+"""`gptx train`: trains a new run or resumes one, in one process or as one of several ranks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
-READING = ("separator", "split", "min_count", "replacement")  # options of how a text is read
+READING = ("separator", "split", "min_count", "replacement")  # options for reading a text
 
 
 class Train(Command):
     """Train a model on a text, and keep its best and last checkpoints.
 
-    Defaults are those of --preset default on a CPU; "fitted": corpus and time decide.
+    Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
     """
 
     corpus: Annotated[
@@ -56,9 +56,9 @@ class Train(Command):
         "2 for --preset default without --steps",
     ] = None
     resume: Annotated[bool, "Train a run further."] = False
-    changed_corpus: Annotated[bool, "With --resume: go on although the text has changed."] = False
-    dry_run: Annotated[bool, "Show the plan, and train nothing."] = False
-    run: Annotated[str | None, "The run's name.", "the corpus's and a number"] = None
+    changed_corpus: Annotated[bool, "With --resume: allow a changed text."] = False
+    dry_run: Annotated[bool, "Show the plan without training."] = False
+    run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
@@ -93,7 +93,7 @@ class Train(Command):
             (self.changed_corpus and not self.resume, "--changed-corpus: only with --resume"),
             (
                 stored != self.preset and not self.resume,
-                f"--preset: {self.preset}, but --config says {stored}; give one of them",
+                f"--preset: {self.preset}, but --config has {stored}; give one of them",
             ),
             (
                 self.minutes is not None and self.resume,
@@ -114,7 +114,7 @@ class Train(Command):
                 self._begin(ranks, reading, recipe)
 
     def _interrupted(self, ranks: Ranks) -> Run | None:
-        """The run that this launch began before it was started again; the same on all ranks."""
+        """The run that this launch created before torchrun restarted it; the same on all ranks."""
         from gpt.storage.run import Run
 
         if ranks.size == 1 and not ranks.launch.name:
@@ -141,7 +141,9 @@ class Train(Command):
             ) from None
 
     def _begin(self, ranks: Ranks, reading: TrainConfig, recipe: dict[str, Any]) -> None:
-        """Trains a new run. reading: how the text is read; its other fields are not decided yet."""
+        """Trains a new run. reading: options for reading the text; its other fields are not chosen
+        yet.
+        """
         from gpt.corpus.corpus import read_corpus
         from gpt.corpus.sources import corpus_name, printable
         from gpt.heads.proof import prove_tensors
@@ -174,7 +176,7 @@ class Train(Command):
             self._train(ranks, plan, trainer)
 
     def _resume(self, ranks: Ranks, run: Run, preset: str | None) -> None:
-        """Trains a run further. preset: the one that the user typed."""
+        """Continues training a run. preset: the one that the user gave."""
         from gpt.corpus.corpus import find_corpus
         from gpt.heads.proof import prove_tensors
         from gpt.training.launch import shared_checkpoint
@@ -204,13 +206,13 @@ class Train(Command):
                 console.say(f"resuming {run.name} at step {manifest.step:,}")
                 show_card(plan, {})
                 if manifest.step == plan.manifest.train.steps:
-                    console.say("this run has done all its steps; train longer with --steps N")
+                    console.say("this run has trained all its steps; train longer with --steps N")
             places = (device, ranks, prove_tensors, checkpoint)
             trainer = partial(Trainer, run, read, plan.manifest, *places)
             self._train(ranks, plan, trainer)
 
     def _read(self, ranks: Ranks, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
-        """What `read` returns for the corpus, on all ranks; a bar shows the progress."""
+        """The result of `read` for the corpus, on all ranks; a bar shows the progress."""
         from gpt.training.launch import shared_corpus
 
         sources = {"names": self.corpus or (), "data": self.data, "stdin": sys.stdin.buffer}
@@ -218,7 +220,7 @@ class Train(Command):
             return shared_corpus(ranks, self.data, config, partial(read, **sources, progress=done))
 
     def _train(self, ranks: Ranks, plan: Plan, trainer: Callable[[], Trainer]) -> None:
-        """Trains as planned; with --dry-run, only writes the plan for --json."""
+        """Trains as planned; with --dry-run, only writes the plan if --json is given."""
         if not self.dry_run:
             run_training(trainer(), self.as_json)
         elif self.as_json and ranks.first:
@@ -227,7 +229,7 @@ class Train(Command):
 
 @contextmanager
 def _ending_together(ranks: Ranks) -> Iterator[None]:
-    """Ends all ranks together. Only the first rank reports an error that several have."""
+    """Ends all ranks together. If several ranks have an error, only the first one reports it."""
     try:
         yield
     except OutOfMemory as error:

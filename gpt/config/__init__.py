@@ -1,7 +1,7 @@
-"""What a model, its training and a sample are made of: frozen dataclasses that check themselves.
+"""The options of a model, its training and a sample: frozen dataclasses that check their values.
 
 A field's `Annotated` text is its help on the command line, and its comment in a run's config.toml;
-there is no second list of options. Knows no torch, no text and no files.
+there is no second list of options. Uses no torch, no text and no files.
 """
 
 from gpt.config.model import ModelConfig

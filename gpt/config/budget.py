@@ -24,8 +24,8 @@ class Budget:
     per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
     last: time of the final evaluation of the whole validation split, as a number of steps that
     take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
-    steps, stepping: the steps since the last check and the time that they took. Raises ValueError
-    for a negative time.
+    steps, stepping: number of steps since the last check, and the time that they took. Raises
+    ValueError for a negative time.
     """
 
     seconds: float
@@ -43,8 +43,8 @@ class Budget:
             raise ValueError("budget: a time is negative")
 
     def stepped(self, seconds: float) -> Budget:
-        """After one more step. When a check of the plan is due, with the speed of the steps since
-        the last check, and `steps` 0: at most 1 / LOOK times in a run that ends on time.
+        """Returns the budget after one more step. When a check of the plan is due, the speed is
+        updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         if stepping < LOOK * self.seconds:
@@ -63,8 +63,8 @@ class Budget:
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
         """The options with as many steps as the time that is left allows.
 
-        If the forecast misses the budget only by little, the options do not change. At least
-        another hundredth of the steps so far follows, so that the learning rate can fall.
+        If the forecast misses the budget only by little, the options do not change. Plans at least
+        1 % more steps than those done, so that the learning rate can fall.
         """
         remaining = self.remaining(config, step)
         left = self.seconds - elapsed

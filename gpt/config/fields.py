@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError
 
-LARGEST = 1e300  # of any number: beyond it, a float overflows
+LARGEST = 1e300  # largest number allowed: beyond it, a float overflows
 
 
 def require(condition: bool, field: str, reason: str) -> None:
@@ -69,7 +69,7 @@ def check_fields(config: object) -> None:
 
 @cache  # a configuration is checked wherever one is made, and hints are text to be evaluated
 def field_types(config: type) -> Mapping[str, Any]:
-    """Field -> type without its help text, `X | None` kept."""
+    """Field -> type without its help text; `X | None` stays."""
     hints = get_type_hints(config)
     return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
 

@@ -87,9 +87,10 @@ class ModelConfig:
 
     @property
     def ngram_tables(self) -> tuple[int, ...]:
-        """Rows of the tables for the orders 2 … ngram: every n-gram its own, or as many as allowed.
+        """Rows of the tables for the orders 2 … ngram: one for every n-gram, or as many as allowed.
 
-        One row more than characters in each place: an n-gram may begin before the text.
+        Each place has one value more than there are characters, as an n-gram may begin before the
+        text.
         """
         kinds = self.vocab_size + 1
         return tuple(min(kinds**order, self.ngram_rows) for order in range(2, self.ngram + 1))
@@ -97,8 +98,8 @@ class ModelConfig:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
 
-        Queries, keys and values of all heads are packed in one `qkv` matrix whichever attention
-        trains; tied output weights are stored once, as the embedding.
+        Queries, keys and values of all heads are packed in one `qkv` matrix for both forms of
+        attention; tied output weights are stored once, as the embedding.
         """
         embd = self.n_embd
         shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}

@@ -1,6 +1,7 @@
-"""Named recipes: what differs from the dataclasses' own defaults, by the kind of device.
+"""Presets: the options that differ from the dataclasses' defaults, for each kind of device.
 
-Measurements chose them (benchmarks/LOG.md). gpt/training/fit.py adapts some to corpus and time.
+They were chosen by measurements (benchmarks/LOG.md). gpt/training/fit.py adapts some to corpus and
+time.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _BEST_GPU: dict[str, Any] = {
     "warmup_steps": 100,
 }
 
-#: Preset -> kind of device -> what differs from the dataclasses' own defaults.
+#: Preset -> kind of device -> options that differ from the dataclasses' defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},

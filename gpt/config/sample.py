@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from gpt.config.fields import check_fields, require
 
 Only = Literal["gpt", "counting"]
-LONGEST_SAMPLE = 10**12  # characters: thirty years of sampling
+LONGEST_SAMPLE = 10**12  # characters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Progress of a run after a step, when it evaluates and on how much: pure functions of options.
+"""When a run evaluates, on how many characters, and its progress: pure functions of the options.
 
-A run with a time budget changes its number of steps while it trains. The option `step_plan` has
-every change, so progress, and with it the learning rate and the evaluations, depend only on step
-and options. Knows no clock and no torch.
+A run with a time budget changes its number of steps while it trains. The option `step_plan` records
+every change, so progress, learning rate and evaluations depend only on step and options. Uses no
+clock and no torch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def progress(config: TrainConfig, step: int, since: int = 0) -> float:
 
 
 def _between(done: float, at: int, step: int, steps: int) -> float:
-    """Progress at `step`, on the way from `done` at step `at` to 1 at `steps`."""
+    """Progress at `step`: linear from `done` at step `at` to 1 at step `steps`."""
     if step <= at:
         return done
     return min(1.0, done + (1 - done) * (step - at) / (steps - at)) if step < steps else 1.0
 
 
 def replanned(config: TrainConfig, step: int, steps: int) -> TrainConfig:
-    """The options with `steps` as the new end, planned after `step` steps; the past stays."""
+    """The options with `steps` as the new end, planned after `step` steps; earlier plans stay."""
     plan = [(start, old) for start, old in config.horizons if start < step] + [(step, steps)]
     text = " ".join(f"{start}:{number}" for start, number in plan)
     return replace(config, steps=steps, step_plan=text)

@@ -1,4 +1,4 @@
-"""What can be shown of attention, by the names that options use."""
+"""The names that options use for the stages and views of attention."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TrainConfig:
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
     embedding_lr: Annotated[float, "Learning rate of embedding and output; 0 = the same."] = 0.0
-    ngram_lr: Annotated[float, "Adagrad's, of n-gram embeddings (Duchi et al. 2011)."] = 0.05
+    ngram_lr: Annotated[float, "Adagrad's rate for n-gram embeddings (Duchi et al. 2011)."] = 0.05
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
     schedule: Annotated[Schedule, "How the learning rate falls to --min-lr."] = "linear"
@@ -111,7 +111,7 @@ class TrainConfig:
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:
-        """(from_step, steps) …: from step from_step on, the plan was to do `steps` in all."""
+        """Pairs (from_step, steps): from step from_step on, the plan was to do `steps` in all."""
         return parse_step_plan(self.step_plan) or ((0, self.steps),)
 
 

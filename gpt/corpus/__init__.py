@@ -1,1 +1,1 @@
-"""Text to ids to windows. Imports no torch."""
+"""Turns text into ids, and ids into windows. Imports no torch."""

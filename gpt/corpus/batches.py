@@ -1,4 +1,4 @@
-"""Which windows of the ids a step sees: a pure function of seed and step, so no order is saved."""
+"""The windows of a step: a pure function of seed and step, so their order is not saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 LISTED = 2**20  # most windows of an epoch whose order is a list; longer epochs are `shuffled`
-ROUNDS = 4  # of `shuffled`
+ROUNDS = 4  # rounds of the network in `shuffled`
 
 
 def batch(
@@ -40,10 +40,10 @@ def batch(
 def starts_of(
     length: int, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
 ) -> npt.NDArray[np.int64]:
-    """(B,) where the windows of a batch begin in a text of so many ids; pure, as the batch is.
+    """(B,) where the windows of a batch begin in a text of so many ids; pure in (seed, step).
 
-    random: each start is as likely as any other. epochs: an epoch has each window of block_size
-    once, in an order of its own; where its first window begins is drawn, too, so that the borders
+    random: each start is as likely as any other. epochs: each epoch has every window of block_size
+    once, in a new random order; the start of the first window is random, too, so that the borders
     between windows move.
     """
     if windows == "random":
@@ -68,16 +68,16 @@ def starts_of(
 def _epoch(
     length: int, seed: int, epoch: int, block_size: int, count: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
-    """Where an epoch's first window begins, and the order of its windows."""
+    """The start of an epoch's first window, and the order of its windows."""
     generator = np.random.Generator(philox(seed, epoch, EPOCH))
-    spare = length - block_size - (count - 1) * block_size  # offsets that the first may have
+    spare = length - block_size - (count - 1) * block_size  # possible offsets of the first window
     return int(generator.integers(spare)), generator.permutation(count)
 
 
 def shuffled(
     numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """These numbers under a permutation of 0 … count − 1, computed without a list of all.
+    """Applies a permutation of 0 … count − 1 to these numbers without listing it.
 
     A Feistel network (Luby & Rackoff 1988) over the next power of four, one round for each key. It
     is applied again to results of `count` or more (cycle walking, Black & Rogaway 2002).

@@ -1,9 +1,9 @@
 """Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json, the record that verifies it.
 
-The name consists of the text's digest and of a hash of what was done to it. Small files are read
-again whenever they are opened, and their checksum compared. A file of 64 MiB or more counts as
-unchanged if its size, modification time and inode are unchanged: a byte that changes without a new
-time, as on a failing disk, goes unnoticed. Without NAME.json a text is encoded again.
+NAME consists of the text's digest and a hash of its split and replaced characters. Small files are
+read and compared with their checksum at every opening. A file of 64 MiB or more counts as unchanged
+if its size, modification time and inode are unchanged: a change that leaves the time as it was, as
+on a failing disk, is not detected. Without NAME.json a text is encoded again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
 
 TRUSTED_FROM = 2**26  # bytes: a file at least this large is identified by its stamp
-FRESH = 2.0  # seconds after a change in which another change may get the same time
-STALE = 24 * 3600.0  # seconds after which no process still writes a temporary file
+FRESH = 2.0  # seconds in which a second change may get the same modification time
+STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
 BLOCK = 2**20  # bytes read at a time
 #: Whole names of temporary files (files.replacing) and of pipes' copies (sources.find_sources).
 LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
@@ -42,7 +42,7 @@ Record = dict[str, Any]
 
 
 def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
-    """The file of a text's ids: another order or other folding makes another file."""
+    """The file of a text's ids: it depends on the order and on the replaced characters."""
     folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
     made = (identity.order, identity.boundary, folded)
     name = identity.digest.rpartition(":")[2][:16]
@@ -59,7 +59,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> tuple[Ids, Record] | None:
-    """The memory-mapped ids and their record; None unless they are as they were written."""
+    """The memory-mapped ids and their record; None if either has changed since it was written."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = _record(path)
         ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
@@ -83,7 +83,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
 
 
 def _record(path: Path) -> Record:
-    """The record of the ids at `path`, in today's form. Raises OSError, ValueError."""
+    """The record of the ids at `path`, in the current format. Raises OSError, ValueError."""
     record: Record = json.loads(path.with_suffix(".json").read_bytes())
     if not isinstance(record, dict):
         raise ValueError("not a record")
@@ -93,8 +93,8 @@ def _record(path: Path) -> Record:
 
 
 def forget(ids: Ids) -> None:
-    """Frees the pages of a large memory-mapped file until they are read again. The system would
-    free them itself if it needed them, but until then they count as memory of this process.
+    """Frees the pages of a large memory-mapped file until they are read again. Otherwise they count
+    as memory of this process until the system needs them.
     """
     mapped = getattr(ids, "_mmap", None)
     if mapped is not None and len(mapped) >= TRUSTED_FROM and hasattr(mmap, "MADV_DONTNEED"):
@@ -131,7 +131,7 @@ def fingerprint(
 ) -> str | None:
     """A hash that identifies large texts without reading them; None if they must be read.
 
-    They must if they are small, which takes no time, or have changed within the last seconds.
+    Texts must be read if they are small, which takes no time, or changed within the last seconds.
     """
     try:
         stamps = [stamp(source.path) for source in sources]

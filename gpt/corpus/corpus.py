@@ -1,8 +1,9 @@
-"""The corpus of a command or a run: found, encoded once, divided into training and validation.
+"""The corpus of a command or a run: finds it, encodes it once and splits it.
 
 Its ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run keeps its own. sources.py finds the texts, text.py reads them, encode.py makes their ids,
-split.py chooses what validates, cache.py stores it all, and batches.py draws a step's windows.
+run still uses the corpus it started with. sources.py finds the texts, text.py reads them, encode.py
+makes their ids, split.py chooses the validation split, cache.py stores the result, and batches.py
+draws a step's windows.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ COUNTED_AT_ONCE = 2**18  # ids
 class Corpus:
     """An encoded text. ids (characters,) is memory-mapped; notes are for the user.
 
-    The text to train on comes first: up to `identity.boundary` or, if that is None, up to a share
-    that the run's options give. block: characters of the blocks that validate, 0 if texts do.
-    counted: the counts of the vocabulary's characters, if they are known. own: the vocabulary is
-    this text's own.
+    The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
+    by the run's options. block: characters of each validation block, 0 if whole texts validate.
+    counted: how often each character of the vocabulary occurs, if known. own: the vocabulary was
+    built from this text.
     """
 
     ids: Ids
@@ -96,7 +97,7 @@ class Corpus:
         return train, val
 
     def serves(self, known: Vocabulary | None) -> bool:
-        """Whether the vocabulary is the known one, or the text's own if none is known."""
+        """Whether the vocabulary is `known` or, if that is None, was built from this text."""
         return self.own if known is None else self.vocabulary == known
 
 
@@ -118,11 +119,11 @@ def encode(
     progress: Progress = no_progress,
     algorithm: str = TODAY,
 ) -> Corpus:
-    """Encodes the texts, one after the other, into `data`; or finds them there.
+    """Encodes the texts, one after the other, into `data`, unless they are encoded there already.
 
-    The ids are of their own vocabulary, or of a known one that has all of their characters.
-    `config` sets what separates them, what validates and what is folded; `validation`: texts that
-    validate; `progress` receives the share that is done; `algorithm`: of the digest.
+    The vocabulary is built from the texts, or is a known one that has all of their characters.
+    `config` sets the separator, the split and which rare characters are replaced; `validation`:
+    texts that validate; `progress` receives the share that is done; `algorithm`: of the digest.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
@@ -176,7 +177,7 @@ def encode(
 
 
 def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
-    """The encoded text of an earlier run, or None if `data` no longer holds it whole."""
+    """The encoded text of an earlier run, or None if `data` no longer has all of it."""
     corpus = _open(cache.ids_path(data, identity, config or TrainConfig()), identity.sources)
     if corpus is None or corpus.identity != identity:
         return None
@@ -260,9 +261,9 @@ def find_corpus(
     stdin: BinaryIO,
     changed: bool = False,
     progress: Progress = no_progress,
-    remedy: str = "; restore it, train a new run, or go on with it: --changed-corpus",
+    remedy: str = "; restore it, train a new run, or continue with it: --changed-corpus",
 ) -> Corpus:
-    """The text that a run was trained on: encoded in `data`, or read again from its sources.
+    """The text that a run was trained on: its encoding in `data`, or read again from its sources.
 
     changed: accepts another text if the run's vocabulary has all of its characters. remedy: the end
     of the error for a changed text. Raises TextError if it has changed or cannot be found.

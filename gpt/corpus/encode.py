@@ -1,4 +1,4 @@
-"""The vocabulary of a corpus, the rare characters that another one replaces, and the ids on disk.
+"""Builds the vocabulary of a corpus, replaces its rare characters, and writes its ids to the disk.
 
 The first reading of the text (text.py) has counted the characters. The second one, here, writes
 their ids, and checks that it has read the same text. Memory does not grow with the text.
@@ -42,15 +42,16 @@ def build_vocabulary(
     min_count: int = 0,
     replacement: str = "\ufffd",
 ) -> Numbering:
-    """The sorted characters of the text, with those that occur less than `min_count` times folded
-    into the replacement.
+    """The sorted characters of the text; `replacement` stands for those that occur less than
+    `min_count` times.
 
-    counts (2, code points): in the text that trains, and in that which validates. If characters are
-    folded, so are those that only validate, as no training can teach them. A known vocabulary that
-    has the replacement decides what is folded: what it lacks. It is used if it has every character
-    that is left.
+    counts (2, code points): occurrences in the training text, and in the validation text. If rare
+    characters are replaced, so are those that occur only in the validation text, as they cannot be
+    learned. With a known vocabulary that has the replacement, the characters that it lacks are
+    replaced. The known vocabulary is used if it has every remaining character.
 
-    Raises TextError: only the validating text has a character, or the text has the replacement.
+    Raises TextError if a character is only in the validation text, or if the text has the
+    replacement.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
@@ -94,10 +95,11 @@ def write_ids(
     path: Path,
     progress: Progress,
 ) -> list[Any]:
-    """Writes the ids of the text with this digest into a file, whole or not at all, divided.
+    """Writes all ids of the text with this digest into a file, or no file; the training split is
+    first.
 
-    Returns the bytes of each part of the file, and their checksum: what trains, and what was moved
-    to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
+    Returns the size in bytes and the checksum of each part: what stays, and what was moved to the
+    end. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
     algorithm = algorithm_of(digest)
     hashed, at, borders = ALGORITHMS[algorithm](), 0, division.borders
@@ -106,7 +108,7 @@ def write_ids(
     with files.replacing(path) as write:
         for _, data, points in read(pieces, progress):
             hashed.update(data)
-            # Only a text that has changed has what the table lacks; `clip` is faster than a check.
+            # Only a changed text has characters outside the table; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
             first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
             parts = np.split(ids, [border - at for border in borders[first:last]])

@@ -1,4 +1,4 @@
-"""The corpus "repeats": words of random letters, each written several times, and its recipe.
+"""The corpus "repeats", words of random letters that are repeated, and its training options.
 
 To predict a repeated word, a model must find the letter that followed the same letter before. So it
 learns a previous-character head and an induction head (Olsson et al. 2022) within a minute. Words
@@ -15,11 +15,11 @@ import numpy as np
 
 SEED = 1
 LINES = 10_000
-LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter identifies its place
+LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter determines its position
 TIMES = 4  # occurrences of the word in its line
 
-#: Options that replace the default preset's. Every option that the heads depend on is here, so that
-#: new defaults cannot prevent the heads (benchmarks/repeats.py).
+#: Training options that override the default preset. Every option that the heads depend on is here,
+#: so that new defaults cannot change the result (benchmarks/repeats.py).
 RECIPE: dict[str, Any] = {
     "n_layer": 2,
     "n_head": 4,

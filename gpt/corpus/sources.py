@@ -1,6 +1,6 @@
-"""Which texts are the corpus: files, folders, a pipe, a known name, or no argument at all.
+"""The texts of the corpus: files, folders, a pipe, a known name, or the default text.
 
-Gives files to read, and their names for the user; text.py reads them.
+Finds the files to read, and their names for the user; text.py reads them.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
     ),
     "repeats": repeats.repeats,
 }
-#: Known name -> options to train on it that replace the default preset's.
+#: Known name -> training options that override the default preset.
 RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, and the name that the user knows it by."""
+    """A file to read, and its name for the user."""
 
     path: Path
     name: str
@@ -139,7 +139,7 @@ def printable(name: str) -> str:
 
 
 def corpus_name(corpus: Sequence[str]) -> str:
-    """What to call a run on these texts."""
+    """The name for a run on these texts."""
     if not corpus:
         return EMBEDDED
     if corpus[0] == "-":
@@ -188,14 +188,14 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
-    """Deletes what `_spool` wrote, once it has been encoded."""
+    """Deletes the copy that `_spool` wrote; call it after the text is encoded."""
     for source in sources:
         if source.spooled:
             files.discard(source.path)
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text in a file in `data`: made, there already, or downloaded.
+    """A known text in a file in `data`: generates or downloads it unless it is already there.
 
     Raises TextError when offline, StorageError.
     """

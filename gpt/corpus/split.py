@@ -1,6 +1,6 @@
-"""Which part of a corpus validates, as an order of its characters: first all that train.
+"""Chooses the validation split, as an order of the characters: training characters come first.
 
-So training reads one array and never asks how it was divided. Uses numbers of characters only.
+So training reads one array, however the corpus is split. Uses only numbers of characters, no text.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from itertools import chain, pairwise
 from gpt.errors import TextError
 
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows lie at borders
-FEWEST_BLOCKS = 10  # of one text that validate, however short they become
+FEWEST_BLOCKS = 10  # validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
-SHORTEST_IN_CONTEXTS = 4  # of a block; in a shorter one most windows would lie at a border
+SHORTEST_IN_CONTEXTS = 4  # shortest block; in shorter ones most windows cross a border
 
 
 @dataclass(frozen=True)
 class Division:
     """The order in which the characters of a text are stored.
 
-    boundary: number of characters before those that validate, None if a share of the text decides
-    it; block: characters of each piece of one text, 0 if whole texts validate; borders: the
-    positions in the text at which pieces that are moved to the end begin and end, in turn; order:
-    a name of the order, empty if nothing is moved.
+    boundary: number of training characters, None if a share of the text decides it; block:
+    characters of each piece of one text, 0 if whole texts validate; borders: the positions in the
+    text at which pieces that are moved to the end begin and end, in turn; order: a name of the
+    order, empty if nothing is moved.
     """
 
     boundary: int | None = None
@@ -59,7 +59,7 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
             f"every:{texts} or less, or --split last"
         )
     val = [*pairwise(starts)][every - 1 :: every]
-    train = [  # each: all between two that validate
+    train = [  # each piece: all texts between two that validate
         (starts[first], starts[min(first + every - 1, texts)]) for first in range(0, texts, every)
     ]
     boundary = sum(last - first for first, last in train)

@@ -1,8 +1,8 @@
-"""The texts of a corpus as one: read in chunks, refused unless they are UTF-8, counted, hashed.
+"""Joins the texts of a corpus: reads them in chunks, checks that they are UTF-8, counts, hashes.
 
 A text's digest is a hash of its UTF-8, written ALGORITHM:HEX: BLAKE3 (O'Connor, Aumasson, Neves and
 Wilcox-O'Hearn, 2020), or SHA-256 in runs of gptx 0.2 and before. `b3sum` and `sha256sum` print the
-same numbers for a file without a byte order mark. This module has no ids.
+same numbers for a file without a byte order mark. This module does not use ids.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gpt.vocabulary import code_points
 
 TODAY = "blake3"
 ALGORITHMS: dict[str, Callable[[], Any]] = {TODAY: blake3, "sha256": hashlib.sha256}
-CHUNK = 2**18  # bytes read at a time, at least 4; the arrays made of them fit a processor's cache
-HEAD = 4096  # bytes from which the kind of a file is guessed
-MOST_UNSIZED = 2**24  # bytes of a file whose size the system does not know
+CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
+HEAD = 4096  # bytes at the start of a file, from which its kind is guessed
+MOST_UNSIZED = 2**24  # most bytes read from a file whose size the system does not report
 SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"\x89PNG": "a PNG picture",
@@ -40,7 +40,7 @@ SIGNATURES = {
 
 #: Number of the source, UTF-8 bytes, (characters,) their code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
-Progress = Callable[[float], object]  # takes the share that is done
+Progress = Callable[[float], object]  # called with the share that is done
 
 
 def no_progress(_: float) -> None:
@@ -49,7 +49,7 @@ def no_progress(_: float) -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `stop` of a source's file, or of `data` if that is not empty.
+    """Bytes `start` to `stop` of a source's file, or of `data` if `data` is not empty.
 
     number: of the source. A piece has at least one byte.
     """
@@ -76,7 +76,7 @@ class Measured:
 
 
 def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> list[Piece]:
-    """The texts, one after the other; the separator where a text does not end with it.
+    """The texts, one after the other, with the separator after each that does not end with it.
 
     A separator belongs to the text before it, and comes only if another text follows. Notes for
     the user are added to `notes`. Raises TextError.
@@ -91,7 +91,7 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
             if start:
                 notes.append(f"left out the byte order mark of {source.name}")
             stop = os.fstat(file.fileno()).st_size
-            if len(head) != min(stop, HEAD):  # the system makes the bytes up as they are read
+            if len(head) != min(stop, HEAD):  # the system generates the bytes while they are read
                 data = head + file.read(MOST_UNSIZED)
                 stop = len(data)
                 if stop > MOST_UNSIZED:
@@ -108,7 +108,7 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
 
 
 def _check_is_text(head: bytes, name: str) -> None:
-    """Raises TextError if a file begins like one that is not UTF-8."""
+    """Raises TextError if a file's first bytes show that it is not UTF-8 text."""
     for signature, what in SIGNATURES.items():
         if head.startswith(signature):
             raise TextError(f"{name} looks like {what}, not UTF-8 text")
@@ -155,9 +155,9 @@ def measured(
     training: int = 1,
     progress: Progress = no_progress,
 ) -> Measured:
-    """Reads the text; of so many sources, the first `training` train. Raises TextError."""
+    """Reads the text; the first `training` sources are for training. Raises TextError."""
     digest, lengths = ALGORITHMS[algorithm](), [0] * sources
-    counts = np.zeros((2, 0x110000), np.int64)  # the system gives memory only where some is used
+    counts = np.zeros((2, 0x110000), np.int64)  # only pages that are written take memory
     for number, data, points in read(pieces, progress):
         digest.update(data)
         lengths[number] += len(points)
@@ -174,6 +174,6 @@ def changed(pieces: Sequence[Piece]) -> TextError:
 
 
 def algorithm_of(digest: str) -> str:
-    """The algorithm of a digest; today's if it is unknown."""
+    """The name of a digest's algorithm; TODAY if it is unknown."""
     algorithm = digest.partition(":")[0]
     return algorithm if algorithm in ALGORITHMS else TODAY

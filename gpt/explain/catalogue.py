@@ -14,13 +14,13 @@ ABOUT = {
     "shiny": "The same by hand, for “Hello shiny sun!”, and what rounding does.",
     "trainable": "Queries, keys, values: three matrices that can learn.",
     "causal": "No word sees the future: three ways to mask, one result.",
-    "dropout": "Weights that are missing at random while a model learns.",
-    "multi-head": "Several heads: in a loop, at once, and in the model itself.",
-    "mistakes": "Two slips in a head of attention that look right.",
+    "dropout": "Attention weights that are dropped at random in training.",
+    "multi-head": "Several heads: in a loop, in one product, and in the model itself.",
+    "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
 }
 LESSONS = tuple(ABOUT)
-ABOUT_OWN_SHINY = "The same by hand, for your own words."
-ABOUT_MINE = "The same steps in your own model: every number and its weight."
+ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
+ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 
 #: Tutorials' words and their embeddings, three numbers each.
 JOURNEY = {
@@ -32,10 +32,10 @@ JOURNEY = {
     "step": (0.05, 0.80, 0.55),
 }
 SHINY = {"Hello": (0.34, 0.22, 0.54), "shiny": (0.53, 0.34, 0.98), "sun": (0.29, 0.54, 0.93)}
-WIDTH = 3  # of random embeddings for words that have none
+WIDTH = 3  # columns of random embeddings, for words without rows
 
 DRAWN = (
-    "The words’ rows are random numbers, seed {seed}: they mean nothing. Use your own with "
+    "The words’ rows are random numbers, seed {seed}, and have no meaning. Use your own with "
     "--embeddings FILE."
 )
 
@@ -48,8 +48,8 @@ def material(
 ) -> Material:
     """The lesson's input: the tutorials' words, or the given ones.
 
-    Words without rows get random numbers from 0 to 1, equal words equal ones. Rows without words
-    are called x1, x2 … Raises ConfigError as Material does.
+    Words without rows get random numbers from 0 to 1; equal words get equal rows. Rows without
+    words are called x1, x2 … Raises ConfigError like Material.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Converts a module of the ladder to another form: the same weights, the same outputs.
+"""Converts a module of ladder.py to another form with the same weights and outputs.
 
 Every function copies the weights. `tests/explain/test_convert.py` checks that outputs and gradients
 of each pair are equal.
@@ -33,7 +33,8 @@ def _like(module: Module, given: nn.Module) -> Module:
 
 
 def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAttention:
-    """Attention without weights, as matrices: keys and values are the input itself.
+    """Attention without weights, as a ParameterAttention whose keys and values are the input
+    itself.
 
     Queries are √width times the input, which cancels the scale 1/√width of the scores.
     """
@@ -46,7 +47,9 @@ def from_nothing(width: int, dtype: torch.dtype = torch.float32) -> ParameterAtt
 
 
 def to_parameters(linear: SelfAttention) -> ParameterAttention:
-    """With parameters, which are transposed: nn.Linear has a row for each output."""
+    """The same attention with parameters, which are transposed: nn.Linear has a row for each
+    output.
+    """
     d_out, d_in = linear.query.weight.shape
     attention = _like(ParameterAttention(d_in, d_out), linear)
     with torch.no_grad():
@@ -56,7 +59,7 @@ def to_parameters(linear: SelfAttention) -> ParameterAttention:
 
 
 def to_split(side_by_side: SideBySide) -> SplitAttention:
-    """The heads' matrices stacked by rows; the projection is the identity."""
+    """A SplitAttention with the heads' matrices stacked by rows; its projection is the identity."""
     heads = [head for head in side_by_side.heads if isinstance(head, CausalAttention)]
     head_size, d_in = heads[0].query.weight.shape
     d_out = len(heads) * head_size
@@ -72,7 +75,7 @@ def to_split(side_by_side: SideBySide) -> SplitAttention:
 
 
 def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
-    """The model's own attention: "heads" to read, "fused" to train fast.
+    """The model's attention: "heads" is the readable form, "fused" the fast one.
 
     Raises ValueError unless inputs and outputs have the same width, as in a GPT.
     """

@@ -35,7 +35,7 @@ def weights_of(queries: Tensor, keys: Tensor, allowed: Tensor | None = None) -> 
 
 
 class ParameterAttention(nn.Module):
-    """Self-attention with three matrices of its own: (..., T, d_in) -> (..., T, d_out)."""
+    """Self-attention with three trained matrices: (..., T, d_in) -> (..., T, d_out)."""
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
 
 
 class CausalAttention(SelfAttention):
-    """No word sees a later one; while training, weights are dropped: one head of a GPT.
+    """One head of a GPT: no word attends to a later one; training drops weights.
 
     (B, T, d_in) -> (B, T, d_out), T up to block_size.
     """
@@ -80,7 +80,9 @@ class CausalAttention(SelfAttention):
 
 
 class SideBySide(nn.Module):
-    """Several heads, one after the other, their outputs joined: (B, T, d_in) -> (B, T, H·D)."""
+    """Computes several heads one after the other and joins their outputs: (B, T, d_in) -> (B, T,
+    H·D).
+    """
 
     def __init__(
         self, d_in: int, head_size: int, block_size: int, n_head: int, dropout: float = 0.0
@@ -95,7 +97,7 @@ class SideBySide(nn.Module):
 
 
 class SplitAttention(CausalAttention):
-    """All heads at once: three large products, split among the heads, then a projection.
+    """Computes all heads at once: three large products, split among the heads, then a projection.
 
     (B, T, d_in) -> (B, T, d_out); each head has d_out / n_head columns. Raises ValueError unless
     n_head divides d_out.

@@ -17,8 +17,8 @@ from gpt.config.fields import require
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
 
-MOST_ROWS = 32  # words or characters of a text that is explained number by number
-LARGEST = 1e3  # of an embedding's numbers: their products still fit a line
+MOST_ROWS = 32  # most words or characters of a text whose numbers are all shown
+LARGEST = 1e3  # largest number in an embedding: products still fit a line
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Table(Result):
     """A tensor whose last two axes have names.
 
     values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: the labels of
-    an axis, words or characters; without labels, indices are shown. numbered: rows are positions
-    of a text and show their number too, and so do columns of the same characters. source: which
-    weights the numbers come from. digits: after the point, instead of --digits (ids, masks).
+    an axis, words or characters; without labels, indices are shown. numbered: rows are positions of
+    a text and also show their number, as do columns of the same characters. source: the weights
+    that the numbers come from. digits: number of decimals instead of --digits (ids, masks).
     """
 
     name: str
@@ -51,7 +51,7 @@ class Table(Result):
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what is done, its formula, its numbers, what to notice, and what was checked."""
+    """One step: a title, its text, formula and tables, a notice, and checks."""
 
     title: str
     text: str
@@ -65,7 +65,7 @@ class Step:
 class Lesson:
     """A lesson's name, its subject in one line, and its steps.
 
-    note: what to know about all its numbers.
+    note: a remark on all of its numbers.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Lesson:
 class Material:
     """A lesson's input: words, a row of numbers for each, and a seed for random weights.
 
-    embeddings: (words, width), float64. seed: None = each lesson's own. own: whether these are the
-    user's words or numbers; a lesson then leaves out remarks on the tutorials' numbers. drawn: the
+    embeddings: (words, width), float64. seed: None = the lesson's default. own: whether the user
+    gave words or numbers; a lesson then leaves out remarks on the tutorials' numbers. drawn: the
     seed of random embeddings, None if they were given. Raises ConfigError for too many rows or
     columns, and for numbers that are not finite or too large.
     """

@@ -1,7 +1,7 @@
 """One layer and one of its heads, stage by stage: the middle part of the lesson `mine`.
 
 Each stage is computed again in float64 from the stage before it and the named weights (exact.py),
-and compared with the reader's. Tensor names: T time, C n_embd, D head_size.
+and compared with the reader's (gpt/reading/gpt.py). Tensor names: T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LayerSteps:
         return by_character(self.text, name, values, source)
 
     def _stage(self, name: str, title: str, told: str, formula: str, notice: str = "") -> Step:
-        """The step of one stage: the head's part of it, and the check."""
+        """The step of one stage: the head's part of the stage, and its check."""
         values: Array = getattr(self.stages, name)
         values = values[self.head] if values.ndim == 3 else values
         columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
@@ -72,8 +72,8 @@ class LayerSteps:
     def _normalise(self) -> Step:
         return Step(
             "Normalise",
-            "Rows of the stream grow from layer to layer. Before a layer looks at them, each is "
-            "brought to one scale.",
+            "Rows of the stream grow from layer to layer. Before a layer uses them, each row is "
+            "scaled to the same size.",
             NORM_FORMULA[self.config.norm],
             (self._rows("normed", self.again.normed, self.exact.gains(f"{self.block}norm1")),),
         )
@@ -86,9 +86,9 @@ class LayerSteps:
         changed = config.qk_norm or config.position == "rotary"
         yield Step(
             f"Queries, keys and values of head {self.head}",
-            f"All heads’ matrices lie in one tensor: {width} rows for queries, {width} for keys, "
-            f"{width} for values, and of each part {size} for this head. A number is a row of the "
-            "stream times a row of that tensor.",
+            f"One tensor contains all heads’ matrices: {width} rows for queries, {width} for keys, "
+            f"{width} for values; {size} of each belong to this head. Each number is a row of the "
+            "normalised stream times a row of that tensor.",
             "q = normed · W_qᵀ    k = normed · W_kᵀ    v = normed · W_vᵀ",
             tuple(
                 self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
@@ -100,11 +100,13 @@ class LayerSteps:
         )
         told, formulas = [], []
         if config.qk_norm:
-            told.append("Queries and keys are brought to one length, so that scores cannot grow.")
+            told.append(
+                "Queries and keys are scaled to the same length, so that scores cannot grow."
+            )
             formulas.append("x / √(mean(x²) + 0.00001)")
         if config.position == "rotary":
             told.append(
-                "Each pair of columns is turned by an angle that grows with the position. A score "
+                "Each pair of columns is rotated by an angle that grows with the position. A score "
                 "then depends on the distance of two characters (Su et al. 2021)."
             )
             formulas.append("(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))")
@@ -131,7 +133,7 @@ class LayerSteps:
         yield self._stage(
             "scores",
             "Scores",
-            "Every query is multiplied with every key. Rows are queries, columns are keys.",
+            "Every query is multiplied by every key. Rows are queries, columns are keys.",
             "scores = q · kᵀ",
             f"scores{where} = q[{last}] · k[{key}] = {score}",
         )
@@ -139,27 +141,27 @@ class LayerSteps:
             "scaled",
             "Scale",
             f"A score is a sum of {self.config.head_size} products and spreads {root} times as "
-            "wide as one.",
+            "wide as one product.",
             f"scaled = scores / {root}",
             f"scaled{where} = {score} / {self.config.head_size**0.5:.4f} = {scaled}",
         )
-        told = "No character may look at those after it: the model learns to predict them."
+        told = "No character may attend to later ones, as the model learns to predict them."
         formula = "masked[i, j] = −∞ for j > i"
         if self.config.position == "alibi":
             slope = slopes(self.config.n_head)[head]
             told += (
-                " And positions enter here: a score falls with the distance of the two characters, "
-                f"by {slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
+                " Positions enter here: a score falls with the distance of the two characters, by "
+                f"{slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
             )
             formula = f"masked[i, j] = scaled[i, j] − {slope:g} × (i − j), and −∞ for j > i"
         yield self._stage("masked", "Mask", told, formula)
         softmax = self._stage(
             "weights",
             "Softmax",
-            "Exponentials, divided by their sum, row by row: how much each character takes of each "
-            "earlier one and of itself. This is the matrix that gptx attn shows.",
+            "In each row, exponentials are divided by their sum: how much each character takes "
+            "from itself and from each earlier one. gptx attn shows this matrix.",
             "weights = softmax(masked)",
-            f"The last character takes most of position {key}: weights{where} = {weight}",
+            f"The last character takes most from position {key}: weights{where} = {weight}",
         )
         off = float(np.abs(found.sum(axis=-1, dtype=np.float64) - 1).max())
         yield replace(softmax, checks=(*softmax.checks, Check("rows sum to 1", off, 1e-6)))
@@ -169,7 +171,10 @@ class LayerSteps:
         size, name = config.head_size, f"{self.block}attention.proj"
         first, last = head * size, (head + 1) * size - 1
         yield self._stage(
-            "context", "Context", "The values, mixed by the weights.", "context = weights · v"
+            "context",
+            "Context",
+            "A mean of the values with these weights.",
+            "context = weights · v",
         )
         yield Step(
             "Concat",
@@ -184,7 +189,7 @@ class LayerSteps:
         own = self.again.stages.context[head] @ columns.T  # (T, C)
         yield Step(
             "Projection",
-            "A matrix mixes what the heads found. Each head has its own columns in it, so its "
+            "A matrix mixes the heads’ contexts. Each head has its own columns in it, so its "
             "contribution can be shown separately.",
             "proj = concat · Wᵀ",
             (
@@ -196,20 +201,22 @@ class LayerSteps:
         yield self._stage(
             "residual",
             "Residual",
-            "Nothing is replaced: what attention found is added to the stream.",
+            "The result of attention is added to the stream; it replaces nothing.",
             "residual = stream + proj",
         )
 
     def _feed_forward(self) -> Step:
         config, names = self.config, f"{self.block}feed_forward"
-        bent = "a curve bends them"
+        bent = "an activation function is applied"
         if config.activation in GATED:
-            bent = f"the first {config.hidden} are bent by a curve and multiply the others"
+            bent = (
+                f"the activation function of the first {config.hidden} is multiplied by the others"
+            )
         return Step(
             "Feed-forward",
-            f"Now each character by itself: normalised again, {config.n_embd} numbers become "
-            f"{config.widened}, {bent} ({config.activation}), and they become "
-            f"{config.n_embd} again. That too is added.",
+            f"Now each character is computed by itself: its {config.n_embd} numbers are normalised "
+            f"again and become {config.widened}, {bent} ({config.activation}), and the result "
+            f"becomes {config.n_embd} numbers again, which are added to the stream.",
             "hidden = norm2(residual) · W_upᵀ    "
             f"active = {ACTIVATION_FORMULA[config.activation]}    "
             "output = residual + active · W_downᵀ",

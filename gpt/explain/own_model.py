@@ -28,7 +28,7 @@ from gpt.vocabulary import Ids, Vocabulary
 
 #: Positions that no row is added for -> where they enter.
 WHERE_POSITIONS_ENTER = {
-    "rotary": "queries and keys are turned",
+    "rotary": "queries and keys are rotated",
     "alibi": "scores fall with the distance",
 }
 LIKELIEST = 8  # next characters that are shown
@@ -37,7 +37,7 @@ LIKELIEST = 8  # next characters that are shown
 def walk(
     reader: Reader, attention: AttentionMap, vocabulary: Vocabulary, layer: int, head: int
 ) -> Lesson:
-    """The computation through one head of one layer, counted from 0; other layers are summed up.
+    """The computation through one head of one layer, counted from 0; other layers are summarised.
 
     Raises ConfigError for a layer or head that the model does not have, TextError for a text that
     is empty or too long.
@@ -70,7 +70,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
         raise TextError("no text: there is nothing to explain; give at least one character")
     if characters <= min(MOST_ROWS, config.block_size):
         return
-    reason = f"{characters:,} characters: this shows every number, so give at most {MOST_ROWS}"
+    reason = f"{characters:,} characters: every number is shown, so give at most {MOST_ROWS}"
     if config.block_size < MOST_ROWS:
         reason = (
             f"{characters:,} characters, and the model’s context has {config.block_size}: give at "
@@ -85,7 +85,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
 def _embedding(exact: Exact, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
     made, stream = exact.embed(ids), attention.layers[0].stream
-    told = "Each character has an id, its place in the vocabulary, and a row of its own."
+    told = "Each character has an id, its place in the vocabulary, and its own row."
     parts = ["token"]
     tables = [
         Table("ids", ids, (), tuple(text), numbered=True, digits=0),
@@ -100,20 +100,22 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
             Table("rows of n-grams", made.rows, tuple(text), orders, numbered=True, digits=0),
             by_character(text, "n-gram embeddings", made.grams, source),
         ]
-        told += " Its last characters together have rows too, which are added."
+        told += (
+            " N-grams, the last two or more characters together, have rows, too, which are added."
+        )
         parts.append("n-gram")
     if made.positions is not None:
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
         tables.append(by_character(text, "positions", made.positions, source))
-        told += " Each position has a row too."
+        told += " Each position has a row, too."
         parts.append("position")
     else:
         told += f" Positions enter later, where {WHERE_POSITIONS_ENTER[config.position]}."
     return Step(
         "Characters become rows",
-        f"{told} What comes out is the stream that runs through all layers.",
+        f"{told} Their sum is the stream, which goes through all layers.",
         f"stream = {' + '.join(parts)}",
         (*tables, by_character(text, "stream", stream)),
         checks=(Check("stream", *held(stream, made.stream, made.reach)),),
@@ -121,24 +123,25 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
 
 
 def _ngrams(config: ModelConfig, ids: Ids) -> Step:
-    """The rule that selects the rows of n-grams, and the last character's rows worked out."""
+    """The rule that selects the rows of n-grams, applied to the last character."""
     orders = gram_orders(config)
     shortest: dict[int, Order] = {}  # base -> its shortest n-grams
     for order in orders:
         shortest.setdefault(order.base, order)
     bases = [
-        f"The base {HASH} makes a hash of it: some n-grams share a row."
+        f"With the base {HASH} the number is a hash: some n-grams share a row."
         if base == HASH
-        else f"The base {base}, the number of codes, gives every n-gram a row of its own."
+        else f"With the base {base}, the number of codes, every n-gram has its own row."
         for base in shortest
     ]
     differ = ngram_rows(config, ids[None])[0] != gram_rows(config, ids)  # (T, N)
     return Step(
-        "Which rows n-grams have",
+        "The rows of n-grams",
         "A character’s code is its id + 1; before the text it is 0. Begin with the code of the "
-        "last. For each character before it, going backwards, multiply by a base and add its code; "
-        f"keep what division by 2³¹ − 1 = {MODULUS} leaves. Last, keep what division by the rows "
-        f"of that order leaves, and count on from the order’s first row. {' '.join(bases)}",
+        "last character. For each character before it, going backwards, multiply by a base, add "
+        f"its code and take the remainder of division by 2³¹ − 1 = {MODULUS}. At the end, take the "
+        "remainder of division by the order’s number of rows, and add the order’s first row. "
+        f"{' '.join(bases)}",
         "sum = code[t]    sum = (sum × base + code[t−1]) mod (2³¹ − 1), and so on    "
         "row = sum mod rows + first row",
         (
@@ -177,8 +180,7 @@ def _earlier_layers(attention: AttentionMap, layer: int) -> Step:
     stream = attention.layers[layer].stream
     return Step(
         "Earlier layers",
-        f"Before layer {layer}, {earlier} added to the stream what they found. --layer 0 shows "
-        "how.",
+        f"Before layer {layer}, {earlier} added their results to the stream. --layer 0 shows how.",
         tables=(by_character(attention.text, f"stream into layer {layer}", stream),),
     )
 
@@ -189,8 +191,8 @@ def _other_layers(attention: AttentionMap) -> Step:
     names = ("embedded", *(f"layer {layer}" for layer in range(len(layers))))
     return Step(
         "The other layers",
-        f"All {len(layers)} layers do this, one after the other, with weights of their own. Here "
-        "is the row of the last character after each.",
+        f"All {len(layers)} layers compute this, one after the other, each with its own weights. "
+        "Here is the row of the last character after each layer.",
         tables=(Table("stream of the last character", depths, names),),
         notice="gptx attn --view lens shows which character each depth would predict next.",
     )
@@ -206,8 +208,9 @@ def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabular
     likeliest = tuple(vocabulary.characters[each] for each in order.tolist())
     return Step(
         "Logits, and the next character",
-        "The last row, normalised once more, is multiplied with a row for every character of the "
-        "vocabulary: the logits. Softmax converts them to probabilities. The likeliest:",
+        "The last row, normalised once more, is multiplied by a row for every character of the "
+        "vocabulary. The products are the logits; softmax converts them to probabilities. The "
+        "likeliest are:",
         f"logits = norm(stream[{len(output) - 1}]) · Wᵀ    chances = softmax(logits)",
         (
             Table("last row, normed", normed[-1], source=exact.gains("norm")),
@@ -215,7 +218,7 @@ def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabular
             Table("logits", logits[order], (), likeliest),
             Table("chances", chances[order], (), likeliest),
         ),
-        f"Greedy sampling writes the first; its chance is {chances[order[0]]:.4f}. gptx next "
+        f"Greedy sampling takes the first; its probability is {chances[order[0]]:.4f}. gptx next "
         "shows how temperature and filters change it.",
         (Check("logits", *held(found, expected, reach)), *attention.checks),
     )

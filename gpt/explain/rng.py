@@ -1,4 +1,4 @@
-"""Random numbers of the lessons: torch's, without changing the state of torch's generator.
+"""Random numbers of the lessons, drawn by torch without changing the state of its generator.
 
 The tutorials' tables were printed on one kind of machine; these functions give the same numbers on
 all machines.
@@ -26,11 +26,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
-    """0 with probability p, else 1 / (1 − p): what nn.Dropout multiplies with, after the seed.
+    """The factors of nn.Dropout after the seed: 0 with probability p, else 1 / (1 − p).
 
     With the same seed, torch draws one mask if it uses Intel's MKL, and another if it does not
-    (pytorch issue 121595). This is MKL's mask, in plain arithmetic: its generator, seeded with the
-    first 32 bits of torch's own.
+    (pytorch issue 121595). This function computes MKL's mask: its generator is seeded with the
+    first 32 bits of torch's.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)

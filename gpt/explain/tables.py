@@ -1,4 +1,4 @@
-"""What the lessons share: tables from tensors, and checks that two tensors are equal."""
+"""Functions of the lessons: tables from tensors, and checks that two tensors are equal."""
 
 from __future__ import annotations
 

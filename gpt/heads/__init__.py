@@ -1,1 +1,1 @@
-"""What attention heads do, and checks of every number. No torch."""
+"""Measures and explains attention heads, and checks every number. No torch."""

@@ -1,7 +1,7 @@
-"""What a head causes: how much the loss rises without its output (Michel et al. 2019).
+"""The effect of a head: how much the loss rises without its output (Michel et al. 2019).
 
 The head's output is replaced by its mean over all positions of all windows, or by zero, and only
-the layers from its own on are computed again.
+its layer and later layers are computed again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ablate(
 
 
 class _Part:
-    """Some windows as the whole model reads them: what enters each layer, and their losses.
+    """Some windows under the whole model: the input of each layer, and the losses.
 
     contexts (L, H, D): the mean output of each head.
     """
@@ -62,7 +62,7 @@ class _Part:
         self._losses = self._loss(self._streams.pop())
 
     def rise(self, layer: int, head: int, output: Array) -> Array:
-        """(N,) nats/character by which each window gets worse with this (D,) output of the head."""
+        """(N,) rise of each window's loss, nats/character, with this (D,) output of the head."""
         x = self.reader.block(self._streams[layer], layer, replaced={head: output})["output"]
         for later in range(layer + 1, self.reader.config.n_layer):
             x = self.reader.block(x, later)["output"]

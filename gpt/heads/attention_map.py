@@ -29,7 +29,7 @@ AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 class AttentionMap(Result):
     """All stages of all layers for one text of T characters, with their checks.
 
-    bias: (H, T, T), what positions add to the scaled scores of every layer; None: nothing.
+    bias: (H, T, T), added to the scaled scores of every layer by ALiBi positions; None: nothing.
     """
 
     text: str
@@ -69,8 +69,9 @@ class AttentionMap(Result):
     def rollout(self, layer: SupportsIndex) -> Array:
         """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
 
-        A heuristic for how much of each position reaches another (Abnar & Zuidema 2020): it takes
-        the residual stream for half of every layer and ignores feed-forward. Raises IndexError.
+        A heuristic for how much of each position reaches another (Abnar & Zuidema 2020): it assumes
+        that the residual stream is half of every layer's output, and ignores feed-forward. Raises
+        IndexError.
         """
         last = _number("layer", layer, len(self.layers))
         mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
@@ -90,7 +91,7 @@ def _number(what: str, number: SupportsIndex, count: int) -> int:
 def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
-    proof: the probe's check at opening. Raises TextError for other lengths.
+    proof: the probe's check at opening. Raises TextError for another T.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")

@@ -2,7 +2,7 @@
 
 `gptx attn` checks its stages with it, `gptx explain mine` explains them with it, and it decides
 whether a checkpoint's probe passes if float32 is not exact enough. It shares no code with the
-reader, and knows no text.
+reader (gpt/reading/gpt.py).
 Each stage comes with its reach, which bounds the rounding error of float32 (rounding.py).
 Tensor names: T time, S keys, C n_embd, H heads, D head_size, N orders of n-grams.
 """
@@ -30,7 +30,7 @@ from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
-KEPT = 16  # tensors of one layer, and more
+KEPT = 16  # cached tensors: more than one layer has
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Embedded:
 
 
 class Exact:
-    """A reader's weights and what is done with them."""
+    """The model of a reader's weights, computed in float64."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader, self.config = reader, reader.config
-        #: A stored tensor in float64; and the length of a matrix's longest row. Two passes through
-        #: a layer, one from its captured stages and one from its own, need each of them twice.
+        #: A stored tensor in float64, and the length of a matrix's longest row. They are cached, as
+        #: each is used twice: with captured stages, and with recomputed ones.
         self.weight: Callable[[str], Array] = lru_cache(KEPT)(
             lambda name: reader.tensors[name].astype(np.float64)
         )
@@ -93,9 +93,10 @@ class Exact:
         return self.last(stream)[1]
 
     def norm(self, x: Array, name: str) -> tuple[Array, Array]:
-        """(T, C) -> (T, C) with the gain and bias that the tensors have, and its (T, 1) reach.
+        """(T, C) -> (T, C) normalised, with the norm's gain and bias if stored, and its (T, 1)
+        reach.
 
-        Subtracting the mean makes an error in proportion to the numbers, not to the difference.
+        The error of subtracting the mean is in proportion to the numbers, not to their difference.
         """
         centred = x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
         gained = f"{name}.weight" in self.reader.tensors
@@ -105,13 +106,13 @@ class Exact:
         return normed, np.maximum(_length(normed), lost)
 
     def gains(self, norm: str) -> str:
-        """The names of the tensors that a norm multiplies with and adds, if it does."""
+        """The names of a norm's stored tensors: gain and bias, if it has them."""
         return " and ".join(
             name for name in (f"{norm}.weight", f"{norm}.bias") if name in self.reader.tensors
         )
 
     def linear(self, x: Array, spread: Array | float, name: str) -> tuple[Array, Array]:
-        """(T, columns) and the (T, 1) reach of its rows -> (T, rows) and theirs."""
+        """(T, columns) and the (T, 1) reach of its rows -> (T, rows) and the reach of these."""
         name, bias = f"{name}.weight", self.bias(name)
         reach = np.maximum(spread, _length(x)) * self._longest(name)
         return x @ self.weight(name).T + bias, reach + np.abs(bias).max()
@@ -124,7 +125,8 @@ class Layer:
     `found`, from the previous stage computed here. memory: (S, C), and allowed: (T, S), as in
     `Reader.attend`.
     normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
-    rotation. hidden: (T, config.widened), what the activation is given; active: (T, config.hidden).
+    rotation. hidden: (T, config.widened), input of the activation; active: (T, config.hidden), its
+    output.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class Layer:
         return by_head.transpose(1, 2, 0, 3), spread
 
     def _queries(self, spread: Array, memory: Array | None) -> None:
-        """q, k and v as they enter the products; those of a memory have no positions."""
+        """q, k and v as the products use them; keys of a memory get no positions."""
         config = self._exact.config
         parts = [(part, spread) for part in self.first]
         if memory is not None:
@@ -201,7 +203,7 @@ class Layer:
         self._made.update(scores=scores, scaled=scaled, masked=masked)
         self._made["weights"] = np.exp(by_log_sum_exp)
         lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
-        largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # of a masked score
+        largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # bound for masked scores
         self.reach.update(scores=lengths, scaled=lengths / root, masked=largest)
         # 1e-6, or one rounding error of the largest possible score.
         self.reach["weights"] = np.maximum(1 / 2, largest / 16)

@@ -1,6 +1,7 @@
-"""Norms, activations, positions and rows of n-grams in float64, computed in the simplest way.
+"""Norms, activations, positions and n-gram rows in float64, computed in the simplest way.
 
-Checks the reader's, with which it shares no code. Knows no layer. Tensor names: T time, C n_embd,
+They check the reader's functions and share no code with them. Layers are in exact.py. Tensor names:
+T time, C n_embd,
 H heads, D head_size, N orders of n-grams.
 """
 
@@ -23,7 +24,7 @@ HASH, MODULUS = 1_000_003, 2**31 - 1
 class Order:
     """The table for the last `order` characters: its base, number of rows, and first row.
 
-    Codes are ids + 1, and 0 before the text: numbers, or arrays of the codes of many places.
+    A code is id + 1, or 0 before the text; codes are numbers, or arrays for many places.
     """
 
     order: int
@@ -68,7 +69,7 @@ def root_mean_square(x: Array) -> Array:
 
 
 def added_positions(config: ModelConfig, tensors: Mapping[str, Array], T: int) -> Array | None:
-    """(T, C) that positions add to the embeddings; None for those that enter later."""
+    """(T, C) that positions add to the embeddings; None for kinds that enter in attention."""
     if config.position == "learned":
         return tensors["position.weight"][:T].astype(np.float64)
     if config.position == "sinusoidal":  # Vaswani et al. 2017
@@ -80,8 +81,8 @@ def added_positions(config: ModelConfig, tensors: Mapping[str, Array], T: int) -
 
 
 def slopes(heads: int) -> Array:
-    """(H,) by how much ALiBi lowers a score for each character of distance, and how it continues
-    where H is not a power of two (Press, Smith & Lewis 2022).
+    """(H,) by how much ALiBi lowers a score for each character of distance, also where H is not a
+    power of two (Press, Smith & Lewis 2022).
     """
     power = 2 ** int(np.log2(heads))
     if heads == power:
@@ -90,7 +91,7 @@ def slopes(heads: int) -> Array:
 
 
 def added_to_scores(config: ModelConfig, T: int) -> Array:
-    """(H or 1, T, T) that positions add to scaled scores; 0 for all but ALiBi."""
+    """(H or 1, T, T) that positions add to scaled scores; 0 except for ALiBi."""
     if config.position != "alibi":
         return np.zeros((1, T, T))
     distances = np.arange(T)[:, None] - np.arange(T)

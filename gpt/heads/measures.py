@@ -1,7 +1,7 @@
-"""What a head attends to, in numbers, each with its value for a head that attends uniformly.
+"""Measures of what a head attends to, each with its value for a head that attends uniformly.
 
-Every measure is taken text by text, so that it has a standard error. A measure describes weights;
-ablation.py measures what a head causes. `kinds` names heads by their measures.
+Every measure is computed for each text, so that it has a standard error. These measures describe
+weights; ablation.py measures a head's effect on the loss. `kinds` names heads by their measures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from gpt.vocabulary import Ids
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
-SHORTEST_PERIOD = 3  # characters; in shorter ones the successor is too near to other keys
-STRONG, CERTAIN = 0.3, 3.0  # for a name: share of the way from uniform to 1, standard errors
+SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
+#: Thresholds for a name: share of the way from uniform to 1, standard errors.
+STRONG, CERTAIN = 0.3, 3.0
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ RULE = (
 
 
 def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
-    """All measures on texts of two characters or more; `induction` measures synthetic texts.
+    """All measures on texts of two characters or more; `induction` uses synthetic texts.
 
     A text without rows for a measure (no repeated character) is left out of its mean.
     """
     shape = reader.config.n_layer, reader.config.n_head
-    taken: dict[str, list[Array]] = {}  # of each text (L·H + 1,): every head, and a uniform one
+    taken: dict[str, list[Array]] = {}  # for each text (L·H + 1,): every head, and a uniform one
     asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
     far: list[Array] = []  # (L·H + 1, T) sums of the weights at each distance
     for text in texts:
@@ -115,7 +116,7 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
 
 
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
-    """The synthetic induction measure: P distinct random characters, and the same once more.
+    """The synthetic induction measure: P distinct random characters, written twice.
 
     In the second half, at position i, a head that completes repetitions attends to i − P + 1. The
     parts of the measure are the periods P. The overall error combines the errors within the periods
@@ -162,7 +163,7 @@ def kinds(measures: Iterable[Measure]) -> list[list[str]]:
 
 
 def strengths(measures: Iterable[Measure]) -> Array:
-    """(L, H) how far each head is on its way from uniform to its kind, 0 … 1."""
+    """(L, H) where each head lies between uniform (0) and its kind (1)."""
     return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
 
 
@@ -225,7 +226,7 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
-    """Of each text (…,) the mean weight that all texts together have at the distances asked for."""
+    """For each text, (…,) the mean weight of all texts together at the given distances."""
     longest = max(each.shape[-1] for each in sums)
     total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
     for each in sums:
@@ -237,7 +238,7 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
 
 
 def _places(weights: Array) -> dict[str, Array]:
-    """What both weights and lengths are asked for: two places, from the second row on."""
+    """Mean weight on two keys, the previous and the first, from the second row on."""
     rows = np.arange(1, weights.shape[-1])
     return {
         "previous": weights[..., rows, rows - 1].mean(axis=-1),
@@ -269,7 +270,7 @@ def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
 
 
 def _averaged(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
-    """Of each text (L·H + 1,), the last one of a uniform head -> their means as a measure."""
+    """(L·H + 1,) for each text, the last value for a uniform head -> a measure of their means."""
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
@@ -279,7 +280,7 @@ def _averaged(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
 
 
 def standard_errors(values: Array) -> Array:
-    """(N, …) -> (…) of the means of N values; NaN for N < 2."""
+    """(N, …) -> (…) standard errors of the means of N values; NaN for N < 2."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     errors: Array = values.std(axis=0, ddof=1) / np.sqrt(len(values))

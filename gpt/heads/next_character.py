@@ -1,7 +1,7 @@
-"""The next character: what the model expects, and what each filter of sampling leaves of it.
+"""The distribution of the next character, as the model computes it and after each sampling filter.
 
-And at every depth, by the logit lens (nostalgebraist 2020): what the model would expect if it
-stopped at a layer. A heuristic: only the last depth is what the model computes.
+Also the logit lens (nostalgebraist 2020): what the model would predict if it stopped after a layer.
+The lens is a heuristic: only the last depth is the model's prediction.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Following(Result):
 
     @property
     def entropies(self) -> tuple[float, float]:
-        """Bits: of the expected and of the filtered distribution."""
+        """Entropy in bits of the expected and of the filtered distribution."""
         return _bits(self.expected), _bits(self.filtered)
 
 
 def following(
     reader: Reader, ids: Ids, config: SampleConfig, mixture: Mixture | None = None
 ) -> Following:
-    """(n,) ids, n ≥ 1 -> what may come next, in the window of `sample` (sampler.window_start).
+    """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
 
     Raises ConfigError if `config.only` asks for a counting expert that there is not.
     """
@@ -76,7 +76,7 @@ def following(
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for number in range(len(SHAPING)):
-        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])  # not yet applied
+        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])  # no filter has been applied
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]

@@ -1,9 +1,9 @@
 """Checks that a model computes here what torch computed at saving, up to float32 rounding.
 
 Errors grow from layer to layer, and with sharp attention a small error can select another key, so
-no formula in the size of scores and logits bounds them (benchmarks/LOG.md). But a float32 forward
-equals an exact forward of weights that are off by some rounding errors (Higham 2002, ch. 3). So the
-allowed difference of the logits is how much they change when every weight is nudged by that little.
+the size of scores and logits gives no bound (benchmarks/LOG.md). But a float32 forward equals an
+exact forward of weights that are off by some rounding errors (Higham 2002, ch. 3). So the allowed
+difference is how much the logits change when every weight changes by that much.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NUDGES = 4  # most forwards with weights nudged at random; the first one usually
 
 
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """As `prove`, for a model without a reader."""
+    """Like `prove`, for a model without a reader."""
     return prove(Reader(config, tensors), probe)
 
 
 def prove(reader: Reader, probe: Probe) -> Check:
-    """Checks that the reader's logits equal the probe's.
+    """Checks that the reader computes the logits of the probe.
 
     If float32 is not exact enough, as for a model with sharp attention, float64 decides whether the
     weights are those that were saved.
@@ -60,8 +60,8 @@ def promised(
 ) -> float:
     """How far the reader's logits for (R, L) ids may be from exact ones.
 
-    At least WHOLE UNITS of the largest logit; if the error is above that, the largest change that
-    nudged weights cause. of: selects from the (R, L, vocab_size) logits.
+    At least WHOLE · UNITS times the largest logit; if the error is above that, the largest change
+    caused by nudged weights. of: selects from the (R, L, vocab_size) logits.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
@@ -84,7 +84,7 @@ def _apart(found: Array, expected: Array) -> float:
 
 
 def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
-    """Every weight larger or smaller by WHOLE UNITS of itself.
+    """Every weight, larger or smaller at random by WHOLE · UNITS of its value.
 
     The n-gram rows stay: they are many, and enter the stream as the character rows do.
     """

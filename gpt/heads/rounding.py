@@ -1,4 +1,4 @@
-"""How much float32 may differ from float64, and how much it does.
+"""Bounds on how much float32 may differ from float64, and the differences found.
 
 A computed product equals the exact product of numbers that are off by some rounding errors each
 (Higham 2002, ch. 3). So its error is in proportion to the lengths of the factors, even if the

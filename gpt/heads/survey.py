@@ -16,7 +16,7 @@ from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
 
-SHORTEST = 3  # characters of a text: a query with two keys, and what follows it
+SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Survey:
 
     @property
     def measured(self) -> str:
-        """The measured text, and how much of it."""
+        """The measured text, and how much of it was measured."""
         many = "s" * (self.windows != 1)
         return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
 
@@ -78,7 +78,7 @@ def survey(
 
 
 def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
-    """At most `most` windows of `length` + 1 ids that do not share a target, evenly over the text.
+    """At most `most` windows of `length` + 1 ids, evenly over the text; no two share a target.
 
     A shorter text is one window. Raises TextError below SHORTEST characters.
     """

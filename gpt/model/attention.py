@@ -1,4 +1,4 @@
-"""Causal self-attention twice: one module a head, to read, and one packed kernel, to train fast.
+"""Causal self-attention in two forms: one readable module per head, and one fast packed kernel.
 
 Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) · v for every head,
 concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout, rms_norm
 
-#: Queries and keys -> the same with their positions in them.
+#: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: The keys and values of new positions -> those of all positions so far, and room for more.
+#: Keys and values of new positions -> of all positions so far, and of free ones after them.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -39,7 +39,7 @@ class Head(nn.Module):
         self.query = nn.Linear(config.n_embd, config.head_size, bias=False)
         self.key = nn.Linear(config.n_embd, config.head_size, bias=False)
         self.value = nn.Linear(config.n_embd, config.head_size, bias=False)
-        # A buffer moves with the module to its device, and is not trained.
+        # A buffer moves to the module's device, and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
@@ -138,7 +138,7 @@ class FusedAttention(nn.Module):
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """(B, T, C) queries, and the keys and values of x or of the memory, (B, T or S, C)."""
+        """(B, T, C) queries of x, and keys and values of x or of the memory, (B, T or S, C)."""
         if memory is None:
             return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
         query, key, value = self.qkv.weight.chunk(3)
@@ -156,7 +156,7 @@ _PARTS = ("query", "key", "value")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """After MultiHeadAttention.state_dict(): the heads' matrices as one (3C, C) qkv."""
+    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv."""
     heads = len(module.heads)  # type: ignore[arg-type]
     rows = [
         state.pop(f"{prefix}heads.{head}.{part}.weight") for part in _PARTS for head in range(heads)
@@ -165,7 +165,9 @@ def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None
 
 
 def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Before MultiHeadAttention.load_state_dict(): one (3C, C) qkv as the heads' matrices."""
+    """Hook of MultiHeadAttention.load_state_dict(): splits the (3C, C) qkv into the heads'
+    matrices.
+    """
     packed = state.pop(f"{prefix}qkv.weight", None)
     if packed is None:
         return

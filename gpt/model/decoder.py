@@ -1,10 +1,11 @@
-"""The torch model as a decoder, for devices that numpy does not reach.
+"""The torch model as a decoder, for devices that numpy cannot use.
 
-The cache has a fixed size, a CUDA graph repeats a step, and characters are drawn on the device, so
-that many characters need one copy to the host. It raises whatever torch raises; the caller then
+The cache has a fixed size, a CUDA graph repeats a step, and characters are drawn on the device:
+many of them are copied to the host at once. It raises whatever torch raises; the caller then
 continues with numpy (gpt/reading/fallback.py).
 
-Arguments and results are numpy's, as of numpy's decoder; tests compare both. Tensor names: B batch.
+Arguments and results are numpy arrays, as in gpt/reading/decode.py; tests compare both. Tensor
+names: B batch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TorchDecoder:
 
     @torch.inference_mode()
     def start(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
-        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         if len(ids) != self._batch:
             self._allocate(len(ids))
         self._length = ids.shape[1]
@@ -53,7 +54,7 @@ class TorchDecoder:
 
     @torch.inference_mode()
     def step(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         self._take(ids, 1)
         self._steps()
         return self._read()
@@ -67,7 +68,7 @@ class TorchDecoder:
     ) -> npt.NDArray[np.int64]:
         """(B,) ids and (n, B) uniforms, n ≤ most_ahead -> (n, B) ids, one after the other.
 
-        As n times `step` and the sampler's `draw`, in one go.
+        Equals n times `step` and the sampler's `draw`.
         """
         count = len(uniforms)
         self._take(ids, count)
@@ -76,7 +77,7 @@ class TorchDecoder:
         filters = replace(config, length=0, n=1, seed=0)  # the options of `draw`
         if filters not in self._draws:
             self._draws[filters] = self._repeated(lambda: self._draw(filters))
-            self._count.zero_()  # the capture may have drawn
+            self._count.zero_()  # the capture may have changed these
             self._ids.copy_(torch.from_numpy(ids.astype(np.int64)))
         for _ in range(count):
             self._steps()
@@ -85,13 +86,13 @@ class TorchDecoder:
         return self._drawn[:count].cpu().numpy()
 
     def _allocate(self, batch: int) -> None:
-        """Makes what a step reads and writes, at fixed addresses, as a CUDA graph needs."""
+        """Allocates what a step reads and writes, at fixed addresses, as a CUDA graph needs."""
         config, device = self.config, self._device
         self._cache = Cache(config, batch, device)
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
-        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # where they go
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # position of the new ids
         self._logits = torch.zeros(batch, config.vocab_size, device=device)
-        self._count = torch.zeros(1, dtype=torch.int64, device=device)  # drawn so far
+        self._count = torch.zeros(1, dtype=torch.int64, device=device)  # number of characters drawn
         self._drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
         kind = torch.float32 if device.type == "mps" else torch.float64
         self._uniforms = torch.zeros(AHEAD, batch, dtype=kind, device=device)
@@ -100,20 +101,20 @@ class TorchDecoder:
         self._batch = batch
 
     def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> None:
-        """The next characters of all streams. Raises IndexError where the window has no room."""
+        """Adds each stream's next character. Raises IndexError where the window has no room."""
         if self._length + count > self.config.block_size:
             raise IndexError(f"no room for {count} more after {self._length} characters")
         self._length += count
         self._ids.copy_(torch.from_numpy(ids.astype(np.int64)))
 
     def _step(self) -> None:
-        """The next ids -> their logits; what a CUDA graph repeats."""
+        """The next ids -> their logits; a CUDA graph repeats this."""
         self._cache.at = self._at
         self._logits.copy_(self._model(self._ids[:, None], self._cache)[:, 0])
         self._at.add_(1)
 
     def _draw(self, config: SampleConfig) -> None:
-        """The logits -> the next ids, and a row of what was drawn."""
+        """The logits -> the next ids, stored in a row of the drawn ids."""
         uniforms = self._uniforms.index_select(0, self._count)[0]
         self._ids.copy_(draw(self._logits, uniforms, config))
         self._drawn.index_copy_(0, self._count, self._ids[None])
@@ -127,7 +128,7 @@ class TorchDecoder:
         return logits
 
     def _repeated(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work as a CUDA graph where there is CUDA: its kernels without launching each."""
+        """The work, as a CUDA graph on CUDA, which launches all kernels at once."""
         if self._device.type != "cuda":
             return work
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -47,18 +47,20 @@ class Cache:
         size, self._reach = config.block_size, config.ngram
         shape = (config.n_layer, batch, config.n_head, size, config.head_size)
         self.keys, self.values = (torch.zeros(shape, device=device) for _ in range(2))
-        # The text so far, after as many −1 as an n-gram may reach back before it.
+        # The text so far, after a −1 for each place that an n-gram may have before the text.
         before = (batch, self._reach - 1 + size)
         self._text = torch.full(before, -1, dtype=torch.int64, device=device)
         self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
 
     def windows(self, ids: Tensor) -> Tensor:
-        """(B, T) new ids -> (B, T, N): each after the N − 1 before it; −1 is before the text."""
+        """(B, T) new ids -> (B, T, N): each preceded by the N − 1 ids before it; −1: before the
+        text.
+        """
         self._text.index_copy_(1, self.at + self._reach - 1, ids)
         return self._text[:, self.at[:, None] + torch.arange(self._reach, device=ids.device)]
 
     def layers(self) -> list[dict[str, Any]]:
-        """What each layer's attention takes so that new queries look at all keys so far."""
+        """Each layer's arguments of attention, so that new queries attend to all keys so far."""
         allowed = self._past.index_select(0, self.at)  # (T, S)
         stores = [partial(self._store, layer) for layer in range(len(self.keys))]
         return [{"allowed": allowed, "store": store} for store in stores]
@@ -87,7 +89,7 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         """With a cache, the ids are at its positions `at`, and only the logits after the last of
-        them are computed: (B, 1, vocab_size). That needs fused attention.
+        them are computed: (B, 1, vocab_size). A cache needs fused attention.
         """
         T = ids.shape[1]
         at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
@@ -108,7 +110,7 @@ class GPT(nn.Module):
         return {name: state[name].detach() for name in self.config.shapes()}
 
     def load_parameters(self, stored: dict[str, Tensor]) -> None:
-        """Sets what `stored_parameters` returned, of either kind of attention."""
+        """Sets the parameters that `stored_parameters` returned, for either form of attention."""
         tied = {"lm_head.weight": stored["token_embedding.weight"]} if self.config.tied else {}
         self.load_state_dict({**stored, **tied})
 

@@ -26,8 +26,8 @@ def rms_norm(x: Tensor) -> Tensor:
 class ReluSquared(torch.autograd.Function):
     """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back.
 
-    The widest tensor of a block goes through here; composed of relu and square, torch needs twice
-    as many passes and keeps one tensor more.
+    This function processes a block's widest tensor; relu followed by square would take twice as
+    many passes and keep one tensor more.
     """
 
     @staticmethod
@@ -40,7 +40,8 @@ class ReluSquared(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
         (gradient,) = gradients
-        zero = gradient.new_zeros(())  # broadcast: addcmul is a product with a factor, in one pass
+        # `zero` broadcasts, so that addcmul multiplies by a factor in one pass over memory.
+        zero = gradient.new_zeros(())
         return torch.addcmul(zero, gradient, positive, value=2)
 
 
@@ -67,10 +68,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Dropout(nn.Module):
-    """Zero with probability p while training, the rest larger by as much (Srivastava et al. 2014).
+    """In training, sets numbers to zero with probability p and scales the others by 1/(1 − p)
+    (Srivastava et al. 2014).
 
-    On a CPU, torch draws 32 bits a number, one after the other; here a byte decides, so p counts in
-    256ths. That takes a quarter of the time; otherwise dropout would take a third of a step.
+    On a CPU, torch draws 32 bits a number, one after the other; here one byte decides, so p is
+    rounded to 256ths. That takes a quarter of the time; otherwise dropout would take a third of a
+    step.
     """
 
     def __init__(self, p: float) -> None:
@@ -82,7 +85,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        dropped = min(255, round(256 * self.p))  # of the 256 values of a byte
+        dropped = min(255, round(256 * self.p))  # how many of a byte's 256 values drop a number
         draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
         kept = (draws.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape).to(x.dtype)
         return torch.addcmul(x.new_zeros(()), x, kept, value=256 / (256 - dropped))

@@ -1,13 +1,13 @@
 """Embeddings of the last 2, 3 … N characters, added to a character's own.
 
-What attention would spend its first layers on, copying the neighbours to where they are needed, is
-looked up instead (hashed n-gram embeddings: Svenstrup et al. 2017, Clark et al. 2022). A step
-touches few of the rows, so the gradient is sparse.
-Most long n-grams of a text occur once, and a row of their own would only learn by heart what
-followed. So whole rows are dropped while training, each order by itself: the model learns to do
-with any of them, as smoothed counts fall back to shorter ones (data noising as smoothing: Xie et
-al. 2017).
-Tensor names: B T C as ever, N orders.
+A look-up gives the preceding characters, so the first layers' attention need not copy them (hashed
+n-gram embeddings: Svenstrup et al. 2017, Clark et al. 2022). A step touches few of the rows, so the
+gradient is sparse.
+Most long n-grams of a text occur once, and a row for one of them would only memorise its next
+character. So whole rows are dropped while training, each order by itself: the model learns to
+predict without some of them, as smoothed counts fall back to shorter n-grams (data noising as
+smoothing: Xie et al. 2017).
+Tensor names: B batch, T time, C n_embd, N orders.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout
 
-MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1  # of the hash; products stay within 63 bits
+MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1  # of the hash, whose products fit in 63 bits
 
 
 class NgramEmbedding(nn.Module):
-    """One table for all orders, one after the other: (B, T) ids -> (B, T, C), their rows' sum.
+    """One table with the rows of all orders: (B, T) ids -> (B, T, C), the sum of their rows.
 
-    A row's number is a polynomial in the characters' codes, id + 1, or 0 before the text. Where all
-    n-grams of an order fit its table its base is the number of codes, so that each has its own row;
-    else it is a hash, and some share.
+    A row's number is a polynomial in the characters' codes, id + 1, or 0 before the text. If all
+    n-grams of an order fit its table, the base is the number of codes and each n-gram has its own
+    row; else the polynomial is a hash, and some n-grams share a row.
     """
 
     def __init__(self, config: ModelConfig) -> None:

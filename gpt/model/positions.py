@@ -2,8 +2,8 @@
 
 All kinds have `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys,
 and `bias`, which may add to scores; each does one of the three (gpt/reading/positions.py has the
-same in numpy). They take the positions `at`, a slice or (T,), of what they are given.
-Tensor names: B T C H as ever, D head_size, S keys.
+same in numpy). at: the positions of their argument, a slice or (T,).
+Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
 from __future__ import annotations
@@ -108,15 +108,16 @@ class Rotary(Position):
 class Alibi(Position):
     """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022).
 
-    Of H heads, a power of two, head h has the slope 2^(−8(h + 1)/H). Of other numbers, as many
-    heads as the power of two below have its slopes, the rest every second one of the power above.
+    If H is a power of two, head h has the slope 2^(−8(h + 1)/H). Otherwise the first P heads, P the
+    next smaller power of two, have the slopes of P heads, and the rest have every second slope of
+    2P heads.
     """
 
     slopes: Tensor
 
     @staticmethod
     def tables(config: ModelConfig) -> dict[str, Tensor]:
-        power = 2 ** (config.n_head.bit_length() - 1)  # the largest that is not above n_head
+        power = 2 ** (config.n_head.bit_length() - 1)  # largest power of two up to n_head
         heads = torch.arange(config.n_head, dtype=torch.float64)
         places = torch.where(heads < power, heads + 1, heads - power + 0.5)
         return {"slopes": 2.0 ** (-8 * places / power)}  # (H,)

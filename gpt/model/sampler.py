@@ -1,6 +1,6 @@
 """Drawing characters on a device: the filters and the draw of gpt/reading/sampler.py, in torch.
 
-The same steps in float64, so that the same uniforms draw the same characters.
+The steps are the same and in float64, so that equal uniforms draw equal characters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _typical_p(ranked: Tensor, p: float) -> Tensor:
     )
 
 
-#: As FILTERS of gpt/reading/sampler.py: the same names, order, arguments and results.
+#: Like FILTERS of gpt/reading/sampler.py: the same names, order, arguments and results.
 FILTERS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "top_k": _top_k,
     "top_p": _top_p,

@@ -1,9 +1,10 @@
-"""One more character for each of B streams: the reader's forward, made for a single position.
+"""Decodes one more character for each of B streams: the reader's forward (gpt.py), for one
+position.
 
-The same model in another arithmetic. What the layers write is allocated once. The weights and
-biases of layer norms, and their centring, are folded into the matrices before and after them, since
-whatever reads the stream reads it through a norm (after Elhage et al. 2021). Queries and keys turn
-as complex numbers. Tests compare it with the reader, which every checkpoint's probe checks.
+Arrays for the layers' results are allocated once. The weights and biases of layer norms, and their
+centring, are folded into the matrices before and after them, since every layer normalises the
+stream first (after Elhage et al. 2021). Rotary positions multiply complex numbers. Tests compare it
+with the reader, which every checkpoint's probe checks.
 Tensor names: B streams, T first characters, C n_embd, H heads, D head_size, S positions so far.
 """
 
@@ -21,8 +22,8 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
 from gpt.vocabulary import Ids
 
-ROWS = 384  # of activations that fit a core's own cache
-FIRST_ROOM = 1024  # positions that keys and values are allocated for at first
+ROWS = 384  # rows of activations that fit in a core's cache
+FIRST_ROOM = 1024  # positions that keys and values are allocated for at the start
 STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
@@ -41,7 +42,7 @@ class CachedDecoder:
         return other
 
     def start(self, ids: Ids) -> Array:
-        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         count, T = ids.shape
         if count != len(self._streams.ids) or self._streams.room < T:
             self._streams = _Streams(self._reader, count, T)
@@ -52,7 +53,7 @@ class CachedDecoder:
         return np.concatenate([self._read(ids[group], group) for group in groups])
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         if self._streams.length == self._streams.room:
             self._grow()
         weights, streams = self._weights, self._streams
@@ -102,9 +103,8 @@ class CachedDecoder:
         context /= streams.total
 
     def _read(self, ids: Ids, group: slice) -> Array:
-        """(b, T) first characters of a group of streams -> (b, vocab_size) logits of what follows.
-
-        Of the last layer, only what the last position receives is computed.
+        """(b, T) first characters of a group of streams -> (b, vocab_size) logits of the next
+        character. The last layer is computed for the last position only.
         """
         weights, config, T = self._weights, self.config, ids.shape[1]
         shape = (len(ids), T, 3, config.n_head, config.head_size)
@@ -133,9 +133,10 @@ class CachedDecoder:
         return weights.output(_normed(x))
 
     def _turn(self, packed: Array, at: slice) -> None:
-        """(…, 3C) queries, keys and values: the first two as they enter the products.
+        """(…, 3C) queries, keys and values: queries and keys normalised and turned as the model
+        requires.
 
-        at: the positions of what `packed` holds.
+        at: the positions of `packed`.
         """
         if self.config.qk_norm:
             by_head = (*packed.shape[:-1], 3, self.config.n_head, self.config.head_size)
@@ -146,7 +147,7 @@ class CachedDecoder:
         packed.view(turns.dtype)[..., : turns.shape[-1]] *= turns[at]
 
     def _grow(self) -> None:
-        """Room for twice as many positions; what is cached stays."""
+        """Allocates room for twice as many positions and copies the cache."""
         old, length = self._streams, self._streams.length
         new = self._streams = _Streams(self._reader, len(old.ids), 2 * old.room)
         new.length = length
@@ -161,7 +162,7 @@ class CachedDecoder:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A matrix as (columns, rows), so that its rows are read one after the other; and a bias."""
+    """A matrix stored as (columns, rows), which products read in sequence; and a bias."""
 
     matrix: Array
     bias: Array | None
@@ -175,10 +176,10 @@ class _Linear:
 
 
 class _Weights:
-    """The reader's weights with those of its norms in them.
+    """The reader's weights, with the weights of its norms folded in.
 
-    layers: of each layer qkv, proj, up and down. centred: whether the stream has mean 0.
-    turns: rows, (C,) complex or (2C,), that queries and keys are multiplied by.
+    layers: qkv, proj, up and down of each layer. centred: whether the stream has mean 0. turns:
+    rows, (C,) complex or (2C,), by which queries and keys are multiplied.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -210,7 +211,7 @@ class _Weights:
         return _Linear(np.multiply(weight.T, scale, order="C", dtype=weight.dtype), bias)
 
     def _writes(self, name: str) -> _Linear:
-        """Without what moves all coordinates alike, which every norm removes."""
+        """Output weights less their mean over the coordinates, which every norm removes."""
         weight, bias = self._reader.linear(name)
         if self.centred:
             weight = weight - weight.mean(axis=0)
@@ -219,9 +220,9 @@ class _Weights:
 
 
 class _Streams:
-    """B streams so far, and what a step writes: arrays, and views of them.
+    """The state of B streams, and the arrays that a step writes, with views of them.
 
-    room: positions there is memory for, at most block_size. length: positions so far.
+    room: positions that memory is allocated for, at most block_size. length: positions so far.
     """
 
     def __init__(self, reader: Reader, count: int, positions: int) -> None:
@@ -230,8 +231,8 @@ class _Streams:
         self.room, self.length = min(max(FIRST_ROOM, positions), config.block_size), 0
         shape = (config.n_layer, count, heads, self.room, size)
         self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
-        self.ids = np.empty((count, self.room), np.int64)  # an n-gram reaches back
-        self.x = np.empty((count, width), dtype)  # what the layers add to
+        self.ids = np.empty((count, self.room), np.int64)  # n-grams need earlier ids
+        self.x = np.empty((count, width), dtype)  # the stream, to which layers add
         self._row, self._column = self.x[:, None], self.x[:, :, None]
         self._square = np.empty((count, 1, 1), dtype)
         self._length = self._square[:, 0]
@@ -248,7 +249,7 @@ class _Streams:
         self.scratch = np.empty_like(self.hidden)
 
     def normalise(self) -> None:
-        """x, of length 1, into `normed`: x / sqrt(x·x + C·epsilon)."""
+        """Writes x scaled to length 1 into `normed`: x / sqrt(x·x + C·epsilon)."""
         np.matmul(self._row, self._column, out=self._square)
         self._square += EPSILON * self.x.shape[1]
         np.sqrt(self._square, out=self._square)

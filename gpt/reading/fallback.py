@@ -19,7 +19,7 @@ from gpt.reading.layers import Array
 from gpt.reading.sampler import Decoder, DrawingDecoder, draw, probabilities
 from gpt.vocabulary import Ids
 
-DRAWN = 8  # first characters that numpy draws as well, to check the device
+DRAWN = 8  # number of first characters that numpy draws as well, to check the device
 Result = TypeVar("Result")
 
 
@@ -89,7 +89,7 @@ class FallbackDecoder:
         return drawn
 
     def _numpys_ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
-        """As `ahead`, each character from the logits of a step of numpy's."""
+        """Like `ahead`, but with numpy: each character is drawn from the logits of one step."""
         rows = []
         for chances in uniforms:
             ids = draw(probabilities(self._numpys.step(ids), config), chances)

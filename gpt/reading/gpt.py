@@ -1,7 +1,7 @@
 """The trained model in numpy: one forward that keeps every stage.
 
-It shares no code with the torch model: a checkpoint's probe compares the two at every opening.
-Knows no text and no files.
+It shares no code with the torch model; a checkpoint's probe compares the two at every opening. It
+handles ids, not text or files.
 Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
@@ -26,18 +26,18 @@ from gpt.reading.positions import POSITIONS
 from gpt.vocabulary import Ids
 
 MATRICES = 4  # scores, scaled, masked, weights
-SMALL = 2**26  # bytes that any machine has
+SMALL = 2**26  # bytes that every machine has; only larger needs are checked
 
 
 @dataclass(frozen=True)
 class Stages(Result):
-    """What one layer computed for (T,) characters, every array of heads per head first.
+    """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
 
-    stream: (T, C), what enters the layer. q, k, v: (H, T, D), as they enter the products
-    (normalised and turned, where the model does so); scores = q·kᵀ, scaled = scores/√D, masked =
-    scaled + the bias of positions that have one, and −inf above the diagonal, weights = softmax:
-    (H, T, T); context = weights·v: (H, T, D); concat and proj: (T, C); residual = stream + proj,
-    output = residual + feed-forward: (T, C).
+    stream: (T, C), what enters the layer. q, k, v: (H, T, D), after normalisation and rotary
+    positions, if the model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled + the bias
+    of positions that have one, and −inf above the diagonal, weights = softmax: (H, T, T); context =
+    weights·v: (H, T, D); concat and proj: (T, C); residual = stream + proj, output = residual +
+    feed-forward: (T, C).
     """
 
     stream: Array
@@ -68,7 +68,7 @@ class Reader:
         self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
 
     def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C): the stream after the last norm, which `logits` takes."""
+        """(B, T) ids -> (B, T, C): the stream after the last norm, the input of `logits`."""
         x = self.embed(ids)
         for layer in range(self.config.n_layer):
             x = self.block(x, layer)["output"]
@@ -86,9 +86,8 @@ class Reader:
         return tuple(layers)
 
     def embed(self, ids: Ids, new: int | None = None) -> Array:
-        """(B, T) ids -> (B, new, C): what enters the first layer at the last `new` positions.
-
-        Without `new`: at all of them.
+        """(B, T) ids -> (B, new, C): the input of the first layer at the last `new` positions;
+        None: at all.
         """
         T = ids.shape[1]
         first = T - (new or T)
@@ -101,7 +100,7 @@ class Reader:
     def block(self, x: Array, layer: int, **more: Any) -> dict[str, Array]:
         """(B, T, C) -> one layer's stages by the names of Stages, (B, …); "output" is (B, T, C).
 
-        more: what else `attend` takes.
+        more: further arguments of `attend`.
         """
         block = f"blocks.{layer}."
         stages = self.attend(self._norm(x, block + "norm1"), layer, **more)
@@ -122,8 +121,8 @@ class Reader:
         """(B, T, C), normed -> the stages of one layer's attention, from q to proj, (B, …).
 
         memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
-        allowed: (T, S), True where a query may look at a key; if None, at itself and what came
-        before it, or at all of a memory. replaced: head -> (D,), its context at every position.
+        allowed: (T, S), True where a query may attend to a key; None: to its own and earlier
+        positions, or to all of a memory. replaced: head -> (D,), its context at every position.
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
@@ -152,7 +151,7 @@ class Reader:
         }
 
     def final_norm(self, x: Array) -> Array:
-        """(B, T, C) -> (B, T, C): what the output weights see."""
+        """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply."""
         return self._norm(x, "norm")
 
     def logits(self, stream: Array) -> Array:
@@ -184,8 +183,8 @@ class Reader:
 def _check_memory(size: int, characters: int) -> None:
     """Raises OutOfMemory if a layer's matrices of `size` bytes each do not fit this machine.
 
-    There are MATRICES of them at the same time. Linux grants memory that it does not have, and
-    kills the process that uses it.
+    MATRICES of them exist at the same time. Linux grants memory that it does not have, and kills
+    the process that uses it.
     """
     if size < SMALL:
         return

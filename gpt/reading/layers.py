@@ -16,7 +16,7 @@ EPSILON = 1e-5
 
 
 def softmax(x: Array) -> Array:
-    """Over the last axis, shifted by its largest so that nothing overflows."""
+    """Over the last axis, after its largest value is subtracted so that nothing overflows."""
     exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
     total: Array = exponentials.sum(axis=-1, keepdims=True)
     return exponentials / total
@@ -79,8 +79,8 @@ NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
     "rms": _rms,
 }
-#: (…, widened) -> (…, hidden). Each overwrites its argument and returns it, or its first half.
-#: room: an array of the same size for intermediate results, if there is one.
+#: (…, widened) -> (…, hidden). Each function overwrites its argument and returns it, or its first
+#: half. room: an array of the same size for intermediate results, if there is one.
 Activation = Callable[[Array, Array | None], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,

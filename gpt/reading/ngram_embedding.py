@@ -1,4 +1,4 @@
-"""Which rows of the n-gram table a text has: gpt/model/ngram_embedding.py in numpy.
+"""The rows of the n-gram table for a text: gpt/model/ngram_embedding.py in numpy.
 
 Tensor names: B batch, T time, N orders.
 """
@@ -16,11 +16,10 @@ from gpt.config import ModelConfig
 def ngram_rows(
     config: ModelConfig, ids: npt.NDArray[Any], new: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """(B, T) ids -> (B, new, N) rows of the n-gram table, for the orders 2 … N + 1.
-
-    Of the last `new` characters, or of all. A polynomial in the characters' codes (id + 1; 0 before
-    the text), the last one's first. Its base is the number of codes where all n-grams of the order
-    fit the table; else it is a hash.
+    """(B, T) ids -> (B, new, N) rows of the n-gram table, for the orders 2 … N + 1 and the last
+    `new` characters, or all. A row is a polynomial in the characters' codes (id + 1; 0 before the
+    text), the last one first. Its base is the number of codes if all n-grams of the order fit the
+    table; else it is a hash.
     """
     new, reach = new or ids.shape[1], config.ngram - 1
     codes = ids[:, -new - reach :].astype(np.int64) + 1

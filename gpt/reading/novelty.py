@@ -1,7 +1,7 @@
-"""How much of a text is copied: its longest run that another text also has.
+"""Measures how much of a text is copied: its longest run of characters that also occurs in another.
 
-By the other's suffix array (Manber & Myers 1993), which pydivsufsort computes: an optional extra,
-as it is compiled. Knows ids, no model and no files.
+Searches the other text's suffix array (Manber & Myers 1993). pydivsufsort computes it; this package
+is optional, as it is compiled. Uses ids, no model and no files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from gpt.errors import ConfigError
 from gpt.vocabulary import Ids, Vocabulary
 
-PIECES = 20  # of a text, for the usual length of a copy
+PIECES = 20  # pieces of a text that the usual length of a copy is measured on
 MOST = 32_000_000  # characters to search in: the array takes four times as many bytes, or more
 MOST_USUAL = 1_000_000  # characters from which the PIECES are taken
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A run that two texts have. start: its place in the first one; at: the first of its places in
-    the other; times: how often it occurs there. All in characters.
+    """A run of characters that two texts share. start: its position in the first text; at: its
+    first position in the other; times: how often it occurs there.
     """
 
     text: str
@@ -38,8 +38,8 @@ class Copy:
 
 @dataclass(frozen=True)
 class Novelty:
-    """A text's longest copy from what a model was trained on, and for comparison the median and the
-    largest length of copies in as long pieces of a text that it was not trained on.
+    """A text's longest copy from the training text, and for comparison the median and the largest
+    length of copies in equally long pieces of a text that the model was not trained on.
     """
 
     characters: int
@@ -49,7 +49,7 @@ class Novelty:
 
 
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
-    """How new each text is. Raises ConfigError where pydivsufsort is not installed."""
+    """The novelty of each text. Raises ConfigError if pydivsufsort is not installed."""
     copies = Copies(train, vocabulary)
     baselines = {length: usual(copies, val, length) for length in {len(text) for text in texts}}
     return [
@@ -59,7 +59,7 @@ def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) 
 
 
 class Copies:
-    """A text's ids, to search for copies. Raises ConfigError where pydivsufsort is not installed.
+    """A text's ids, to search for copies. Raises ConfigError if pydivsufsort is not installed.
 
     Ids are bytes, the most significant first, so that bytes sort as ids do.
     """
@@ -78,7 +78,9 @@ class Copies:
         self._order = order if size == 1 else order[order % size == 0]
 
     def longest(self, ids: Ids) -> Copy:
-        """The first of the longest runs of `ids` that occur here; empty if no character does."""
+        """The first of the longest runs of `ids` that occur in this text; empty if no character
+        does.
+        """
         data, size = ids.astype(self._dtype).tobytes(), self._dtype.itemsize
         start = length = 0  # in bytes
         for begin in range(0, len(data), size):
@@ -97,7 +99,7 @@ class Copies:
         return Copy(text, start // size, at, last - first)
 
     def _shared(self, piece: bytes) -> int:
-        """The length of the longest beginning of `piece` that occurs here, in bytes."""
+        """The length in bytes of the longest prefix of `piece` that occurs in this text."""
         place = bisect_left(self._order, piece, key=lambda at: self._data[at : at + len(piece)])
         neighbours = self._order[max(0, place - 1) : place + 1].tolist()
         shared = 0
@@ -108,9 +110,8 @@ class Copies:
 
 
 def usual(copies: Copies, ids: Ids, length: int) -> tuple[int, int]:
-    """Median and largest length of copies in pieces of another text, spread evenly over it.
-
-    What a text by the same author copies, which a sample of that length may copy too.
+    """Median and largest length of copies in pieces of another text, spread evenly over it: a text
+    by the same author copies as much, so a sample of that length may, too.
     """
     length = min(length, len(ids))
     starts = np.linspace(0, len(ids) - length, PIECES).astype(int).tolist()

@@ -1,7 +1,8 @@
 """Two models on one text: the mean difference of their surprises, with a 95 % interval.
 
 Neighbouring characters depend on each other, and so do neighbouring scenes: one model may be better
-at verse, the other at prose. The interval takes this into account. Knows no models and no text.
+at verse, the other at prose. The interval takes this into account. Uses only surprises: no models
+and no text.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from gpt.reading.layers import Array
 WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
 PERIOD = 10
 FEW, SEVERAL = 2, 8  # waves that the error is estimated from
-STRONGER = 2.0  # use only the FEW slowest waves if they are so much stronger than the others
+STRONGER = 2.0  # ratio to the other waves from which on only the FEW slowest are used
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571)  # of 1 to 5 degrees of freedom
+_T = (12.706, 4.303, 3.182, 2.776, 2.571)  # quantiles for 1 to 5 degrees of freedom
 
 
 @dataclass(frozen=True)

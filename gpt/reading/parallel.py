@@ -1,9 +1,9 @@
-"""Many streams on several cores: each core decodes its share, from the first character to the last.
+"""Decodes many streams on several cores: each core decodes a share of them to the end.
 
-A single product gives a core little to do; whole shares need no synchronisation. One decoder does
-few streams; there BLAS distributes a product over the cores, but only where the matrices are large:
-small ones gain nothing, and threads that wait for one another in every product are a hundred times
-slower once something else needs a core (benchmarks/LOG.md).
+So cores need no synchronisation after every product. A few streams use one decoder, where BLAS
+distributes each product over the cores if the matrices are large. Small matrices gain nothing, and
+threads that wait for one another in every product become a hundred times slower if another program
+needs a core (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from threadpoolctl import LibController
 
-SHARE = 8  # streams from which a core is worth waking
-LARGE = 2**21  # bytes of a layer's matrices: more than a core's own cache holds
+SHARE = 8  # fewest streams for which another core saves time
+LARGE = 2**21  # bytes of a layer's matrices: more than fit in a core's cache
 
 
 class ParallelDecoder:
-    """CachedDecoders side by side. `start` fixes B, and how many there are."""
+    """CachedDecoders that run in parallel. `start` fixes B and the number of decoders."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
@@ -45,14 +45,14 @@ class ParallelDecoder:
         return other
 
     def start(self, ids: Ids) -> Array:
-        """(B, n) ids -> (B, vocab_size) logits of what follows; forgets what came before."""
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._shares = min(len(ids) // SHARE, self._cores) if len(ids) >= 2 * SHARE else 1
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].twin())
         return self._each(CachedDecoder.start, ids)
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of what follows."""
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         return self._each(CachedDecoder.step, ids)
 
     def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
@@ -66,7 +66,7 @@ class ParallelDecoder:
 
     @contextmanager
     def _blas_alone(self) -> Iterator[None]:
-        """Limits every product to one thread meanwhile."""
+        """Inside, every product uses one thread."""
         before = [(library, library.get_num_threads()) for library in self._blas]
         try:
             for library, _ in before:
@@ -91,5 +91,7 @@ class ParallelDecoder:
 
     @cached_property
     def _cores(self) -> int:
-        """As many as BLAS would use, which honours OMP_NUM_THREADS and the like."""
+        """The number of threads that BLAS would use, which respects OMP_NUM_THREADS and similar
+        variables.
+        """
         return max((library.get_num_threads() for library in self._blas), default=1)

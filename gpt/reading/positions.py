@@ -1,9 +1,9 @@
 """How positions enter a trained model: gpt/model/positions.py in numpy.
 
-All kinds share the three methods of Position; each kind overrides one. Their constants are computed
-for the positions of a text, not for the whole context: a small file may declare a context of a
-million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size, S positions so
-far.
+All kinds inherit the three methods of Position; each kind overrides one. Their constants are
+computed for the positions of a text, not for the whole context: a small file may declare a context
+of a million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size, S positions
+so far.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gpt.config import ModelConfig
 
 Array = npt.NDArray[Any]  # real or complex
 
-FIRST_ROWS = 512  # of the smallest table
+FIRST_ROWS = 512  # rows of the smallest table
 
 
-#: From a number of positions to a table with a row for each, or more rows.
+#: A number of positions -> a table with a row for each of them, or with more rows.
 Table = Callable[[int], Array]
 
 
 def table(make: Table, most: int) -> Table:
-    """Keeps what `make` computes for the sizes FIRST_ROWS, twice as many … up to `most` rows."""
+    """Caches the tables of `make` for FIRST_ROWS rows, twice as many, … up to `most` rows."""
     kept = lru_cache(2)(lambda rows: read_only(make(rows)))
     return lambda end: kept(min(most, max(FIRST_ROWS, 1 << end.bit_length())))
 
@@ -55,9 +55,9 @@ class Position:
         return None
 
     def factors(self) -> Table:
-        """Rows that the decoder multiplies all heads' queries, then keys, by: `rotate`, and 1/√D.
+        """Rows by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
 
-        (2C,), or (C,) complex ones where coordinates 2d and 2d + 1 turn as one number.
+        (2C,), or (C,) complex where coordinates 2d and 2d + 1 form one number.
         """
         scale = self.dtype.type(self.config.head_size**-0.5)
 
@@ -69,7 +69,7 @@ class Position:
         return table(make, self.config.block_size)
 
     def _turns(self, rows: int) -> Array:
-        """(rows, D), or (rows, D/2) complex: what `rotate` multiplies a head's coordinates by."""
+        """(rows, D), or (rows, D/2) complex: factors of a head's coordinates in `rotate`."""
         return np.ones((rows, self.config.head_size), self.dtype)
 
     def _rows(self, rows: int) -> Array:
@@ -138,8 +138,8 @@ class Alibi(Position):
 
 
 def _slopes(heads: int) -> Array:
-    """(H,) a geometric sequence; of H not a power of two, the next smaller power's, then every
-    second one of the next larger power's.
+    """(H,) slopes of the heads, a geometric sequence. If H is not a power of two: the slopes of the
+    next smaller power of two, then every second slope of the next larger one.
     """
     power = 1 << (heads.bit_length() - 1)
     own = 2.0 ** (-8 / power * np.arange(1, power + 1))

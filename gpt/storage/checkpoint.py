@@ -2,7 +2,7 @@
 
     checkpoints/RUN/step-00001000/model.safetensors · state.safetensors · manifest.json
 
-A step exists once its manifest is in place, and opens only if every byte is as recorded.
+A step exists once its manifest is in place; opening it fails if any byte differs from the record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def step_folder(step: int) -> str:
 
 
 def fingerprint(data: bytes) -> tuple[int, str]:
-    """What a manifest records of a file: its size in bytes, its SHA-256."""
+    """What a manifest records about a file: its size in bytes and its SHA-256."""
     return len(data), hashlib.sha256(data).hexdigest()
 
 
@@ -74,7 +74,7 @@ class Checkpoint:
         recorded = self._recorded(STATE)
         data = files.read(self.path / STATE, limit=recorded[0])
         if fingerprint(data) != recorded:
-            raise CheckpointError(f"damaged: {self.path / STATE} is not as it was written")
+            raise CheckpointError(f"damaged: {self.path / STATE} has changed since it was written")
         return data
 
     def _recorded(self, name: str) -> tuple[int, str]:

@@ -61,14 +61,14 @@ def _write_all(descriptor: int, data: bytes | memoryview, position: int | None =
 
 
 def discard(path: Path) -> None:
-    """Deletes a temporary file, if that can be done; a later encoding deletes what stays."""
+    """Deletes a temporary file if possible; if not, a later encoding deletes it."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def created(path: Path) -> Iterator[Write]:
-    """A file that does not exist yet, to be written in pieces; at the end it is on the disk.
+    """A new file, to be written in pieces; at the end its bytes are flushed to the disk.
 
     Raises OSError.
     """
@@ -78,16 +78,16 @@ def created(path: Path) -> Iterator[Write]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file that does not exist yet, through to the disk. Raises OSError."""
+    """Writes a new file and flushes it to the disk. Raises OSError."""
     with created(path) as append:
         append(data)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Write]:
-    """Writes or replaces a file in pieces; readers see the old bytes or the new, nothing between.
+    """Writes or replaces a file in pieces; readers see either the old bytes or the new ones.
 
-    Raises OSError, and what the block raises; then the old file is unchanged.
+    Raises OSError, and any error of the block; then the old file is unchanged.
     """
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
@@ -109,8 +109,9 @@ def replace(path: Path, data: bytes) -> None:
 def output(path: Path, data: bytes) -> None:
     """Writes an output file that the user named, as a shell's `>` does. Raises OSError.
 
-    A new file appears whole. An existing file keeps its permissions, owner, hard links and the
-    links to it; a device or a pipe is written to. An existing file does not change if permission
+    A new file appears only when it is complete. An existing file keeps its permissions, owner, hard
+    links and the links to it; a device or a pipe is written to. An existing file does not change if
+    permission
     or disk space is missing.
     """
     try:
@@ -151,7 +152,7 @@ def sync_folder(path: Path) -> None:
 def append_line(path: Path, line: str) -> None:
     """Adds one line to a log and flushes it to the disk. Raises OSError, also for a link.
 
-    Ends an incomplete last line, which a crash may have left, so that it spoils no other.
+    If a crash left an incomplete last line, ends it first, so that the new line stays readable.
     """
     with _opened_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
@@ -192,9 +193,9 @@ def check_plain(path: Path) -> None:
 
 @contextmanager
 def _opened_plain(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor of a regular file; follows no link, waits for no pipe. Raises OSError.
+    """A descriptor of a regular file; does not follow links or wait for pipes. Raises OSError.
 
-    A run may come from somebody else: a link in it could point to any file of the user.
+    A run may come from another person: a link in it could point to any file of the user.
     """
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
         flags |= getattr(os, name, 0)

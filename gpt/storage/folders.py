@@ -1,4 +1,4 @@
-"""Folders that appear and disappear as a whole, even if the power fails."""
+"""Creates and deletes folders as a whole, even if the power fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpt.storage import files
 
 
 def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
-    """Makes the folder `target` with these files, whole or not at all. Raises OSError.
+    """Makes the folder `target` with all of these files, or not at all. Raises OSError.
 
     The files are written in order, so if the last one is there, so are the others. A folder that
     already has the name is renamed first.
@@ -33,7 +33,7 @@ def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
 
 
 def _take_place(new: Path, target: Path) -> Path | None:
-    """Renames `new` to `target`; a folder that has the name gets it back if that fails.
+    """Renames `new` to `target`; if that fails, an older folder of that name keeps it.
 
     Returns the new path of the old folder, if there was one.
     """
@@ -57,7 +57,7 @@ def _trash(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Removes a folder, or whatever has its name: rmtree would wait for a pipe. Ignores errors."""
+    """Removes a folder, or a file of that name: rmtree would wait for a pipe. Ignores errors."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -67,7 +67,8 @@ def _remove(path: Path) -> None:
 def remove(path: Path) -> None:
     """Removes a folder: renames it, then deletes it. Raises OSError.
 
-    The new name is flushed first: after a power failure, no half of it has the old one.
+    The renaming is flushed to the disk first, so that a power failure leaves no partial folder
+    under the old name.
     """
     trash = _trash(path)
     os.rename(path, trash)

@@ -1,4 +1,4 @@
-"""JSON that is not trusted: strictly read, of the declared types, with a checksum of its own."""
+"""Reads JSON that is not trusted: strict syntax, declared types, and a checksum in the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
     """A value read from JSON, as the type that it must have: lists as tuples, objects as
     dataclasses. Whole numbers must not be negative, and numbers must be finite.
 
-    Raises ValueError that names what is of another type, TypeError for a missing or unknown name.
+    Raises ValueError that names a value of another type, TypeError for a missing or unknown name.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
@@ -53,13 +53,13 @@ _END = b"\n}"
 
 
 def sealed(body: bytes) -> bytes:
-    """Adds a line to a JSON object of several lines: the SHA-256 of all others."""
+    """Adds a line to a JSON object of several lines: the SHA-256 of all other lines."""
     digest = hashlib.sha256(body).hexdigest()
     return body.removesuffix(_END) + f',\n "sha256": "{digest}"'.encode() + _END
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether the checksum in the last line is that of the others."""
+    """Whether the checksum in the last line is that of the other lines."""
     body, found, _ = data.rpartition(b',\n "sha256": ')
     return bool(found) and sealed(body + _END) == data
 

@@ -14,7 +14,7 @@ from gpt.storage import files
 
 LOG_LIMIT = 2**30  # bytes
 
-#: What a line of metrics.jsonl must have, and what it may have.
+#: The values that a line of metrics.jsonl must have, and those that it may have.
 _METRICS = {"val_loss": ("step", "train_loss", "val_loss"), "whole_loss": ("step", "whole_loss")}
 _OPTIONAL = frozenset({"since", "best_step", "val_characters", "learning_rate", "seconds"})
 
@@ -32,11 +32,11 @@ class Logs:
             files.append_line(path, json.dumps(record, ensure_ascii=False, allow_nan=False))
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The whole lines of a log. Raises CheckpointError for a link."""
+        """The valid lines of a log. Raises CheckpointError for a link."""
         return self.read_log(log)[0]
 
     def read_log(self, log: str) -> tuple[list[dict[str, Any]], int]:
-        """The whole lines of a log, and how many others there are, but for a torn last one.
+        """The valid lines of a log, and the number of others, except an incomplete last line.
 
         Raises CheckpointError for a link.
         """
@@ -49,7 +49,7 @@ class Logs:
         return whole, read.count(None)
 
     def forget_after(self, step: int) -> None:
-        """Drops lines of later steps, which a resumed run will write again."""
+        """Deletes the lines of later steps, which a resumed run will write again."""
         for log in ("metrics", "samples"):
             records = self.records(log)
             kept = [record for record in records if record["step"] <= step]
@@ -64,7 +64,7 @@ class Logs:
 
 
 def _record(log: str, line: bytes) -> dict[str, Any] | None:
-    """A line of a log, if every value that is read from it has its type."""
+    """A line of a log, if all values that gptx reads have the right types."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -23,11 +23,11 @@ from gpt.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CorpusId:
-    """Which text a run was trained on: content, not place.
+    """The text that a run was trained on, identified by its content, not by its path.
 
-    digest: ALGORITHM:HEX. boundary: the number of characters before those that validate, unless
-    --val-fraction decides it. order: a hash of the order of its pieces, if some were moved to the
-    end to validate. folded: the rare characters that one other replaces, folded_count times in all.
+    digest: ALGORITHM:HEX. boundary: the number of training characters, unless --val-fraction
+    decides it. order: a hash of the order of its pieces, if validation pieces were moved to the
+    end. folded: the rare characters that one character replaces, folded_count times in all.
     """
 
     digest: str
@@ -41,10 +41,10 @@ class CorpusId:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The losses of counting n-grams on a validation split (gpt/counting/baseline.py).
+    """The losses of n-gram counting on a validation split (gpt/counting/baseline.py).
 
-    losses: nats per character for the orders 1, 2, … counted: number of characters, the last ones
-    of the training split, that were counted; scored: of the validation split, that were predicted.
+    losses: nats per character for the orders 1, 2, … counted: number of counted characters, the
+    last ones of the training split; scored: number of predicted characters of the validation split.
     Raises ValueError if one of them is empty.
     """
 
@@ -72,11 +72,11 @@ class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
     val_loss and best_loss are measured on the same part of the validation split, see `part`.
-    whole_loss: of best_step's weights on all that --eval-chars allows, measured at the end of a run
-    whose evaluations read a smaller part. gpt_loss: in a run with counting, shown_loss without it.
-    seconds: spent on steps. elapsed: since training began,
-    evaluations and saves included, interruptions of the run excluded. budget: only of a run that
-    has to end after a given time.
+    whole_loss: loss of best_step's weights on all characters that --eval-chars allows, measured at
+    the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
+    shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
+    evaluations and saves included, interruptions of the run excluded.
+    budget: only for a run with a time limit.
     """
 
     step: int
@@ -95,15 +95,15 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     budget: Budget | None = None
-    val_characters: int = 0  # of the validation split to predict; 0: not recorded
+    val_characters: int = 0  # characters of the validation split to predict; 0: not recorded
     whole_loss: float | None = None
     gpt_loss: float | None = None
-    earlier_corpora: tuple[tuple[int, str], ...] = ()  # step at which it was left, its digest
+    earlier_corpora: tuple[tuple[int, str], ...] = ()  # (last step, digest)
     baseline: Baseline | None = None  # None in runs of releases that did not store it
     schema: int = SCHEMA
 
     def check(self) -> None:
-        """Raises ValueError for values that contradict one another, whose types are right."""
+        """Raises ValueError for values of the right types that contradict one another."""
         if not 1 <= self.schema <= SCHEMA:
             raise ValueError(f"schema: {self.schema}")
         Vocabulary(self.characters)
@@ -112,7 +112,7 @@ class Manifest:
 
     @property
     def since(self) -> int:
-        """The step after which training on the present text began."""
+        """The step after which training on the current text began."""
         return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
 
     @property
@@ -122,7 +122,9 @@ class Manifest:
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """The loss of best_step's weights on the largest part measured: (nats, characters, of)."""
+        """The loss of best_step's weights on the largest part measured: (nats, its characters, of
+        how many).
+        """
         if self.whole_loss is None:
             return self.best_loss, *self.part
         return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
@@ -135,14 +137,14 @@ class Manifest:
         return characters_read(self.val_characters, self.model.block_size, most)
 
     def compares_with(self, other: Manifest) -> bool:
-        """Whether both have measured losses on the same part of the same split."""
+        """Whether both manifests have losses measured on the same part of the same split."""
         mine, its = ((it._most, it.val_characters * (it._most > 0)) for it in (self, other))
         return mine == its and self.corpus.digest == other.corpus.digest
 
     def trained_with(self, train: TrainConfig, val_characters: int) -> Manifest:
         """The manifest of a resumed run with these options and so many validation characters.
 
-        New steps remove the budget; if evaluations read another part, the best starts anew.
+        New steps remove the budget; if evaluations read another part, the best loss is reset.
         """
         going_on = replace(self, train=train, val_characters=val_characters)
         if train.steps != self.train.steps:
@@ -154,7 +156,7 @@ class Manifest:
         return going_on
 
     def trained_on(self, corpus: CorpusId) -> Manifest:
-        """The manifest for training on with this text; losses on another text are dropped."""
+        """The manifest for further training on this text; losses on another text are dropped."""
         if corpus.digest == self.corpus.digest:
             return self
         left = (self.step, self.corpus.digest)
@@ -180,7 +182,7 @@ class Manifest:
         return replace(now, whole_loss=None, gpt_loss=None)
 
     def to_json(self) -> bytes:
-        """Always of the present schema; the last line is a checksum of all others."""
+        """JSON of the current schema; the last line is a checksum of all other lines."""
         values = {**asdict(self), "schema": SCHEMA}
         body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
         return sealed(body)
@@ -194,7 +196,7 @@ class Manifest:
             raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
         if isinstance(schema, int) and schema >= SEALED_SINCE:
             if not is_sealed(data):
-                raise CheckpointError(f"damaged: {source} is not as it was written")
+                raise CheckpointError(f"damaged: {source} has changed since it was written")
             del values["sha256"]
         try:
             schema = schema or 0

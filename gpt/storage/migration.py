@@ -1,12 +1,12 @@
-"""Turns what older releases stored into the present form: one function per change of the schema.
+"""Converts files of older releases to the current schema: one function per change of the schema.
 
-Schema 1 (gptx 0.1): `dropout` meant attention weights, too, which now have a rate of their own; and
-rotary positions turned coordinate d together with d + D/2, now 2d with 2d + 1, so the rows of
-queries and keys are reordered. A migrated model computes what it did before; its probe checks this.
-Schema 2 (gptx 0.2 before its release): a manifest had no checksum of its own.
+Schema 1 (gptx 0.1): `dropout` applied to attention weights, too, which now have a separate rate;
+and rotary positions paired coordinate d with d + D/2, now 2d with 2d + 1, so the rows of queries
+and keys are reordered. A migrated model computes what it did before; its probe checks this. Schema
+2 (gptx 0.2 before its release): a manifest had no checksum.
 Schema 3 (gptx 0.2): a text's digest was its SHA-256, without the algorithm's name.
-Schema 4 (gptx 0.3 before its release): a model file had no digest of its own, and its probe was one
-row of characters with all their logits, in float32.
+Schema 4 (gptx 0.3 before its release): a model file had no digest, and its probe was one row of
+characters with all their logits, in float32.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy.typing as npt
 from gpt.config import ModelConfig
 
 SCHEMA = 5
-SEALED_SINCE = 3  # the schema from which on a manifest has a checksum
+SEALED_SINCE = 3  # first schema whose manifests have a checksum
 DIGEST_SINCE = 5  # first schema whose model files have a digest
 
 
 def migrate(
     tensors: dict[str, npt.NDArray[Any]], config: ModelConfig, schema: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """Stored tensors, weights or their moments, of an older schema -> of this one."""
+    """Tensors of an older schema, weights or their moments -> tensors of this schema."""
     if schema >= 2 or config.position != "rotary":
         return tensors
     return {
@@ -36,14 +36,14 @@ def migrate(
 
 
 def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
-    """The fields of a stored ModelConfig of an older schema -> of this one."""
+    """The fields of a ModelConfig of an older schema -> fields of this schema."""
     if schema >= 2:
         return values
     return {"attention_dropout": values["dropout"], **values}
 
 
 def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:
-    """The fields of a stored CorpusId of an older schema -> of this one."""
+    """The fields of a CorpusId of an older schema -> fields of this schema."""
     if schema >= 4:
         return values
     others = {name: value for name, value in values.items() if name != "sha256"}
@@ -51,7 +51,7 @@ def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:
 
 
 def migrate_digest(digest: str, schema: int) -> str:
-    """A text's digest of an older schema -> of this one."""
+    """A text's digest of an older schema -> a digest of this schema."""
     return digest if schema >= 4 else f"sha256:{digest}"
 
 

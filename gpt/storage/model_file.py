@@ -151,7 +151,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     digest = hashlib.sha256(data).hexdigest()
     header = read_header(data, path)
     if recorded and (len(data), digest) != recorded:
-        raise CheckpointError(f"damaged: {path} is not as it was written")
+        raise CheckpointError(f"damaged: {path} has changed since it was written")
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
         raise CheckpointError(f"not a gptx checkpoint: {path}")

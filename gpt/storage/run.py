@@ -1,4 +1,4 @@
-"""One run's folder: which steps it has, which is the best, how a step is saved, who writes to it.
+"""One run's folder: lists, opens and saves its steps, and locks it while a trainer writes to it.
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
 
@@ -55,7 +55,7 @@ class Run(Logs):
         return [self.path / step_folder(step) for step in self.steps()]
 
     def is_begun(self) -> bool:
-        """Whether the folder holds nothing but what a training makes before its first commit."""
+        """Whether the folder has only files that training makes before its first commit."""
         try:
             names = {entry.name for entry in os.scandir(self.path)}
         except (OSError, ValueError):
@@ -108,7 +108,7 @@ class Run(Logs):
     def _steadily(self, read: Callable[[], Read], hint: bool = True) -> Read:
         """Reads again after an error if a trainer has saved or removed a step during the reading.
 
-        hint: whether an error names the steps that are whole.
+        hint: whether an error names the undamaged steps.
         """
         while True:
             before = self._stamps()
@@ -128,7 +128,7 @@ class Run(Logs):
         return stamps
 
     def _whole(self) -> str:
-        """The end of an error: the steps that are whole, if some are and others are not."""
+        """The end of an error: the undamaged steps, if there are damaged and undamaged ones."""
         steps, whole = self.steps(), []
         for step in steps:
             with suppress(CheckpointError):
@@ -157,7 +157,7 @@ class Run(Logs):
         newest = commits[-1]
 
         def loss(commit: Checkpoint) -> float:
-            """In nats per character; infinite if it does not compare with the newest's."""
+            """In nats per character; infinite if it cannot be compared with the newest commit's."""
             manifest, other = commit.manifest, newest.manifest
             compares = manifest.compares_with(other)
             compares = compares and manifest.earlier_corpora == other.earlier_corpora
@@ -167,23 +167,23 @@ class Run(Logs):
         return best if loss(best) < math.inf else newest
 
     def last_valid(self) -> tuple[Checkpoint, list[str]]:
-        """The newest commit that is whole, and a warning for each newer one that is not."""
+        """The newest undamaged commit, and a warning for each newer one that is damaged."""
         warnings: list[str] = []
         for step in reversed(self.steps()):
             try:
                 commit = self._open(step)
                 commit.verify()
             except CheckpointError as error:
-                warnings.append(f"{error}; trying the one before")
+                warnings.append(f"{error}; trying the previous checkpoint")
             else:
                 return commit, warnings
         raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves a step, whole or not at all, then removes old steps.
+        """Saves all of a step or nothing, then removes old steps.
 
         Keeps the newest two and the best, or all; if the corpus was changed, also every step from
-        before the change. Raises StorageError, and then nothing has changed.
+        before the change. Raises StorageError; then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data) for name, data in contents.items()}
@@ -202,12 +202,12 @@ class Run(Logs):
                 keep.update(step for step in before if step <= manifest.since)
             for step in steps:
                 if step not in keep:
-                    with suppress(OSError):  # an old step that stays does no harm
+                    with suppress(OSError):  # an old step that cannot be removed does no harm
                         folders.remove(self.path / step_folder(step))
         return Checkpoint(target, manifest)
 
     def amend(self, manifest: Manifest) -> None:
-        """Replaces the manifest of a saved step whose tensors stay. Raises StorageError."""
+        """Replaces the manifest of a saved step; its tensors stay. Raises StorageError."""
         saved = self._open(manifest.step)
         with files.storage_errors(f"save step {manifest.step} in {self.path}"):
             amended = replace(manifest, files=saved.manifest.files)
@@ -215,7 +215,9 @@ class Run(Logs):
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
-        """Whether the step is already saved with these bytes, so that only its manifest is new."""
+        """Whether the step's files already have these contents, so that only the manifest needs
+        saving.
+        """
         with suppress(CheckpointError):
             return all(
                 files.read(step / name, len(data)) == data for name, data in contents.items()
@@ -230,9 +232,8 @@ class Run(Logs):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the run for one trainer; the system frees it if the process dies.
-
-        Raises RunInUseError with the other's process id.
+        """Locks the run for one trainer; the system releases the lock if the process dies. Raises
+        RunInUseError with the other trainer's process id.
         """
         import filelock
 

@@ -42,7 +42,7 @@ def all_runs(root: Path) -> list[Run]:
 
 
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run, or the most recently saved. Raises CheckpointError, ConfigError."""
+    """The named run, or the most recently saved one. Raises CheckpointError, ConfigError."""
     if name is None:
         runs = all_runs(root)
         if not runs:
@@ -62,9 +62,9 @@ def find_run(root: Path, name: str | None = None) -> Run:
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:
-    """Makes a run's folder: the given name, or the corpus's with the next free number.
+    """Makes a run's folder, with the given name or the corpus's name and the next free number.
 
-    The folder of a training that was killed before its first checkpoint is used again. Raises
+    The folder of a run that was killed before its first checkpoint is used again. Raises
     ConfigError if the name is taken, StorageError if the folder cannot be made.
     """
     with files.storage_errors(f"make a run in {root}"):
@@ -85,7 +85,7 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
 
 
 def _check_free(run: Run) -> None:
-    """Raises ConfigError if a folder holds more than a training makes before its first save."""
+    """Raises ConfigError if a folder has other files than those made before the first save."""
     if run.steps():
         raise ConfigError(
             "run",
@@ -97,7 +97,7 @@ def _check_free(run: Run) -> None:
 
 
 def discard_if_empty(run: Run) -> None:
-    """Removes a run's folder in which nothing was ever saved."""
+    """Removes a run's folder if nothing was saved in it."""
     if not run.steps():
         with suppress(OSError, GptxError):
             shutil.rmtree(run.path)

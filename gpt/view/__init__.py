@@ -1,1 +1,1 @@
-"""Data -> lines for a terminal, tables, files for programs. Draws; never prints, never trains."""
+"""Turns data into lines for a terminal, figures, pages and files. It never prints or trains."""

@@ -12,21 +12,21 @@ NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
 NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
 DOTTED_CIRCLE = "◌"
 
-# Shown as U+XXXX: no ink of their own (fillers, joiners, variation selectors), or joined to their
-# neighbours by terminals (regional indicators, skin tones).
+# Shown as U+XXXX: invisible (fillers, joiners, variation selectors), or joined to their neighbours
+# by terminals (regional indicators, skin tones).
 _NAMELESS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
 )
 
-# What could move the cursor, recolour the terminal or reorder the line: C0 without tab and
-# newline, DEL, C1, the bidirectional controls; and the byte order mark, which is invisible.
+# Characters that could move the cursor, recolour the terminal or reorder the line: C0 without tab
+# and newline, DEL, C1, the bidirectional controls; and the byte order mark, which is invisible.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 )
 
 
-PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # of control characters
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
 
 def escape(text: str) -> str:
@@ -38,7 +38,7 @@ def label(character: str, ascii_only: bool = False) -> str:
     """A character as a visible label.
 
     Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
-    whatever has no width or no glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
+    characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
     """
     if ascii_only:
         return NAMED_ASCII[character][0] if character in NAMED_ASCII else ascii(character)[1:-1]
@@ -61,7 +61,7 @@ def quoted(character: str, ascii_only: bool = False) -> str:
 
 
 def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
-    """What the symbols in the labels of `text` mean: ["␠ space", …]."""
+    """Explanations of the symbols in the labels of `text`: ["␠ space", …]."""
     used = set(text)
     names = NAMED_ASCII if ascii_only else NAMED
     entries = [
@@ -81,7 +81,7 @@ def pad(text: str, width: int, right: bool = False) -> str:
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
-    """At most `width` cells of a text; the mark says that some is missing."""
+    """At most `width` cells of a text; a mark shows that it was cut."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:

@@ -1,4 +1,4 @@
-"""Numbers, checks and measures for programs, as JSON and the page contain them."""
+"""Numbers, checks and measures for programs: their form in JSON and in the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpt.heads.measures import Measure
 def rounded(values: Any) -> Any:
     """A number, an array, or nested lists: floats with the nine digits that float32 needs.
 
-    None replaces what is not finite; whole numbers stay whole.
+    None replaces numbers that are not finite; whole numbers stay whole.
     """
     if isinstance(values, np.ndarray):
         values = values.tolist()
@@ -31,7 +31,7 @@ def picked(item: object, *names: str) -> dict[str, Any]:
 
 
 def check_record(check: Check) -> dict[str, Any]:
-    """One check; error is None where it is not finite."""
+    """One check; error is None if it is not finite."""
     return picked(check, "name", "error", "bound", "passed") | {"error": rounded(check.error)}
 
 

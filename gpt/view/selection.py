@@ -1,4 +1,4 @@
-"""Which part of an attention map to show."""
+"""Selects the part of an attention map to show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 class Selection:
     """A part of one attention map: layers, heads, stage, ranges of rows (queries), columns (keys).
 
-    name: the checkpoint's, where two are compared.
+    name: the checkpoint's name, if two are compared.
     """
 
     attention: AttentionMap
@@ -41,7 +41,7 @@ class Selection:
 
     @property
     def allowed(self) -> npt.NDArray[np.bool_]:
-        """(queries, keys) True for keys that do not come after the query."""
+        """(queries, keys) True for keys that are not after the query."""
         return np.array(self.keys)[None, :] <= np.array(self.queries)[:, None]
 
     def panels(self) -> list[Panel]:
@@ -67,7 +67,7 @@ class Panel:
 
     @property
     def columns(self) -> range:
-        """The keys or dimensions."""
+        """The range of keys or dimensions."""
         return self.selection.keys if self.selection.square else range(self.values.shape[1])
 
     @property
@@ -84,7 +84,7 @@ class Panel:
 
     @property
     def of(self) -> str:
-        """Which head or heads."""
+        """The name of the head or heads."""
         names = {"mean": "mean of heads", "all": "all heads", "rollout": "rollout, a heuristic"}
         return names.get(str(self.head), f"head {self.head}")
 
@@ -104,7 +104,9 @@ def select(
     key: str | None = None,
     name: str = "",
 ) -> Selection:
-    """From the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises ConfigError."""
+    """A selection from the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises
+    ConfigError.
+    """
     length = len(attention.text)
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
     if head == "rollout":

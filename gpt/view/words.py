@@ -39,11 +39,11 @@ def losses(nats: float | None) -> str:
 
 
 def bits(nats: Any) -> Any:
-    """Nats as bits: a number, or an array of them."""
+    """Nats as bits: a number or an array."""
     return nats / math.log(2)
 
 
 def some(items: Sequence[str], most: int, joint: str = " ") -> str:
-    """The first `most` items, joined, and how many more there are."""
+    """The first `most` items, joined, and the number of further ones."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return joint.join(items[:most]) + more

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Open = Any  # see browsing.Open
 TEXT = "the cat"
 T = len(TEXT)
-CELL = 46  # CSS pixels, of a short text on a wide screen
+CELL = 46  # CSS pixels of a cell, for a short text on a wide screen
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def subject() -> Subject:
 
 @pytest.fixture(scope="module")
 def later() -> Subject:
-    """Another checkpoint's view of the same text, with a layer more and wider heads."""
+    """Another checkpoint's view of the same text, with one more layer and wider heads."""
     return random_subject(TEXT, n_layer=3, n_embd=32, seed=1)
 
 
@@ -57,7 +57,7 @@ def near(text: str, value: float) -> bool:
 
 
 def hover(page: Page, row: int, column: int, box: int = 0) -> None:
-    """Moves the mouse to a cell, counted from the last one, which ends where the matrix ends."""
+    """Moves the mouse to a cell. Its place is counted from the lower right corner of the matrix."""
     frame = page.locator(".matrix-space").nth(box).bounding_box()
     assert frame
     x = frame["x"] + frame["width"] - 1 - (T - column - 0.5) * CELL
@@ -207,7 +207,7 @@ def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> No
         page.keyboard.press(key)
     assert said(page).startswith(f"query {T - 3} ")
     assert near(parts(said(page))["weight"], weights[T - 3, 2])
-    page.keyboard.press("End")  # as far as the mask allows
+    page.keyboard.press("End")  # the last key that the mask allows
     assert f"→ key {T - 3} " in said(page)
     page.keyboard.press("Enter")
     assert f"cell={T - 3},{T - 3}" in page.url
@@ -584,7 +584,7 @@ def test_page_shows_two_checkpoints_and_their_difference(
     assert near(shown["weight"].replace("+", ""), second[5, 2] - first[5, 2])
     assert near(shown["A"], first[5, 2])
     assert near(shown["B"], second[5, 2])
-    assert page.locator("#heads button").count() == 4  # those that both have
+    assert page.locator("#heads button").count() == 4  # the heads that both checkpoints have
     choices = page.locator("#of button")
     choices.nth(1).click()
     assert page.locator("#heads button").count() == 6

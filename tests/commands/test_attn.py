@@ -200,7 +200,7 @@ def test_open_option_opens_the_page_in_a_browser(
     page.write_text("mine")
     answer = gptx("attn", "the cat", "--open")
     assert (answer.code, page.read_text()) == (2, "mine")
-    assert "attention.html is there and not from gptx" in answer.err
+    assert "attention.html is not a page of gptx" in answer.err
     page.unlink()
     monkeypatch.setattr("webbrowser.open", opened.append)
     answer = gptx("attn", "the cat", "--open", "-o", "figure.svg")

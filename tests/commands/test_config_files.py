@@ -20,7 +20,7 @@ EXAMPLES["a list of texts"] = "['a']"
 
 
 def values_of(command: str, toml: str, folder: Path) -> dict[str, object]:
-    """The options of a file, by the command's own names."""
+    """The options in a file, with the command's names for them."""
     path = folder / "config.toml"
     path.write_text(toml, encoding="utf-8")
     with PROGRAM.make_context("gptx", [command], resilient_parsing=True) as parent:

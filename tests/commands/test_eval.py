@@ -135,7 +135,9 @@ def test_other_digest_algorithm_means_the_text_may_have_been_seen(tiny: Checkpoi
 
 
 def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home: Path) -> None:
-    """The other run has seen another text, more, less or as much of this one; a file is unknown."""
+    """The other run was trained on another text, or on more, less or as much of this one; for a
+    model file this is unknown.
+    """
     (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
     for run, corpus, share in (("other", "other", ".1"), ("more", "corpus", ".05")):
         trained = ("train", f"{corpus}.txt", *TINY, "--run", run, "--val-fraction", share)
@@ -225,13 +227,15 @@ def test_eval_compares_with_the_baseline_of_the_run(
     assert told["same_characters"]
     worse = record["nats"] - told["nats"]
     assert told["difference"] == pytest.approx(worse, abs=1e-6)
-    assert worse > 0  # eight steps teach less than counting
+    assert worse > 0  # after eight steps the model is worse than counting
     assert answer.out.endswith(
         f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is {worse:.4f} "
         "worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 1
-    monkeypatch.setattr("gpt.counting.baseline.count_baseline", None)  # it is not counted again
+    monkeypatch.setattr(
+        "gpt.counting.baseline.count_baseline", None
+    )  # n-grams are not counted again
     assert gptx("eval", "--baseline").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
@@ -264,7 +268,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
-    monkeypatch.setattr("gpt.loading.Saved.splits", None)  # nothing else needs the corpus
+    monkeypatch.setattr("gpt.loading.Saved.splits", None)  # only this option needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out
 

@@ -38,7 +38,7 @@ def test_heads_without_corpus_uses_the_text_in_the_model_file(gptx: Gptx) -> Non
     finally:
         Path("elsewhere.txt").rename("corpus.txt")
     assert answer.code == 0
-    assert "measuring on the start of the split, which the model file contains" in answer.err
+    assert "measuring on the start of the validation split, stored in the model file" in answer.err
     assert re.match(
         r"heads · \d+ windows? of 16 characters of the validation split's first ", answer.out
     )

@@ -108,7 +108,7 @@ def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -
 
 
 def test_text_may_start_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path) -> None:
-    with pytest.raises(TextError, match="'/'"):  # this model does not know it
+    with pytest.raises(TextError, match="'/'"):  # not in this model's vocabulary
         turns.take("//")
     turns.take(f"/save {tmp_path / 'kept.txt'}")
     assert (tmp_path / "kept.txt").read_text() == "the "
@@ -123,7 +123,7 @@ def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
     assert mine.read_text() == "mine"
     turns.take(f"/save {kept}")
     turns.take("cat")
-    turns.take(f"/save {kept}")  # its own
+    turns.take(f"/save {kept}")  # the session's own file
     assert kept.read_text() == turns.text != "the "
     turns.take(f"/save! {mine}")
     assert mine.read_text() == turns.text
@@ -174,7 +174,7 @@ def test_unknown_characters_are_skipped_with_a_note_each_time(
 def test_next_turn_continues_after_a_stop_text(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Greedy, so that the stop text is what must come next."""
+    """Greedy sampling, so that the stop text certainly comes next."""
     free = trained.generate("the ", length=40, temperature=0)
     stop = free[6:8]
     turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
@@ -186,7 +186,7 @@ def test_next_turn_continues_after_a_stop_text(
     again = free.find(stop, first)
     assert turns.text == (free[:again] if again > 0 else free[: first - len(stop) + 36])
     turns.take("/undo")
-    turns.take("")  # only a turn that goes on at once passes the stop
+    turns.take("")  # only the next turn continues after the stop text
     assert turns.text == free[: free.index(stop)]
 
 

@@ -1,4 +1,4 @@
-"""A command reads one checkpoint from start to end, and a model file alone is enough to read."""
+"""A command uses one checkpoint from start to end, and a model file alone is enough for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import gpt.loading
 import gpt.storage.runs
 from gpt.storage.run import Run
 
-#: Every command that works with a model and with what it was trained on, or looks it up twice.
+#: Every command that uses a model and its corpus, or that opens a model twice.
 READING = [
     "sample --prompt To --length 30 --novelty --json",
     "eval --json",
@@ -49,7 +49,7 @@ def second(runs: Path, gptx: Gptx) -> Path:
 
 @pytest.fixture
 def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
-    """Another training commits a newer run as soon as a command has found the newest one."""
+    """Another process saves a newer run as soon as a command has found the newest one."""
     find, made = gpt.storage.runs.find_run, list[Path]()
 
     def find_run(root: Path, name: str | None = None) -> Run:

@@ -76,18 +76,20 @@ def test_prompt_longer_than_the_context_is_printed_whole_with_a_note(gptx: Gptx)
 def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
     answer = gptx("sample", "--length", "60", "--novelty", "--temperature", "0.1")
     assert answer.code == 0
-    assert re.search(r"novelty: \d+ of 60 characters .* at most\n", answer.err)
+    assert re.search(r"novelty: .* \d+ of 60 characters .* \d+ \(median\) to \d+\n", answer.err)
     new = ("--length", "30", "--novelty", "--json")
     lines = gptx("sample", "--prompt", "the c", "-n", "2", *new).out.splitlines()
     corpus = Path("corpus.txt").read_text(encoding="utf-8")
     for record in map(json.loads, lines):
         found = record["novelty"]
         copied = record["text"][found["start"] : found["start"] + found["copied"]]
-        assert found["start"] >= len("the c")  # of the prompt nothing is counted
+        assert found["start"] >= len("the c")  # copies in the prompt do not count
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
         assert found["validation"]["median"] <= found["validation"]["largest"] <= 30
-    assert gptx("sample", "--length", "0", "--novelty").err.startswith("novelty: 0 of 0")
+    assert gptx("sample", "--length", "0", "--novelty").err.startswith(
+        "novelty: longest copy from the training text: 0 of 0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_auto_trains_on_the_cpu_if_torch_cannot_use_the_gpu(
 def test_device_failure_while_sampling_keeps_the_text(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the command line; torch on a CPU takes the place of the device."""
+    """Tests the command line; torch on a CPU replaces the device."""
     asked = ("sample", "the cat", "--length", "90", "--novelty")
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)

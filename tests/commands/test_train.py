@@ -130,7 +130,7 @@ def test_split_file_validates_and_min_count_replaces_rare_characters(
     assert scored["characters"] == 216
     assert scored["nats"] == pytest.approx(result["val_nats"], abs=1e-5)
     unknown = gptx("eval", "val.txt", *where)
-    assert unknown.code == 3  # what was folded is a character that the model does not know
+    assert unknown.code == 3  # the model does not know replaced characters
     assert "U+0151" in unknown.err
     repeated = gptx("train", "--config", "folded/corpus-1/config.toml", "--json", *where)
     assert json.loads(repeated.out)["val_nats"] == result["val_nats"]
@@ -145,7 +145,7 @@ def test_minutes_option_overrides_steps_of_a_config(gptx: Gptx, home: Path) -> N
     assert re.search(r"\b8 steps", gptx(*again).err)
     longer = gptx(*again, "--minutes", "0.1")
     assert longer.code == 0, longer.err
-    assert not re.search(r"\b8 steps", longer.err)  # six seconds are hundreds
+    assert not re.search(r"\b8 steps", longer.err)  # six seconds allow hundreds of steps
 
 
 UNTIMED = "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4".split()
@@ -174,12 +174,12 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     scored = json.loads(gptx("eval", "--run", "first", "--json", *where).out)
     assert scored["nats"] == pytest.approx(result["val_nats"], abs=1e-5)
     table = gptx("runs", *where).out
-    assert "%)" not in table  # no loss is of a part
+    assert "%)" not in table  # no loss is measured on a part
     story = gptx("runs", "first", *where).out
     assert "loss (on 96 of" in story
     assert "of the 1 s asked for" in story
     done = gptx("train", "--resume", "--run", "first", *where)
-    assert "this run has done all its steps; train longer with --steps N" in done.err
+    assert "this run has trained all its steps; train longer with --steps N" in done.err
     refused = gptx("train", "--resume", "--run", "first", "--minutes", "1", *where)
     assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
 
@@ -187,10 +187,10 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
 def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.plan.TRIAL", 0.1)  # seconds, for the test's sake
+    monkeypatch.setattr("gpt.training.plan.TRIAL", 0.1)  # the test replaces two minutes by seconds
     bare = ("train", "corpus.txt", "--dry-run", "--checkpoints", "bare")
     small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
-    short = gptx(*bare, *small).err  # so short a text bears no two minutes
+    short = gptx(*bare, *small).err  # the text is too short for two minutes
     assert "no more than 15 epochs" in short
     assert "to train longer: --minutes" not in short
     (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
@@ -319,7 +319,7 @@ def test_run_killed_before_its_first_checkpoint_can_be_trained_again(
     resumed = gptx("train", "--resume", "--run", "killed")
     assert resumed.code == 4
     assert "train it again: gptx train … --run killed" in resumed.err
-    with Run(left).lock():  # another training is preparing it
+    with Run(left).lock():  # another process is preparing this run
         assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 5
     assert (left / "config.toml").is_file()
     assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 0

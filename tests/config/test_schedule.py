@@ -14,7 +14,9 @@ CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 400)), max_size=6)
 
 
 def changed(config: TrainConfig, changes: list[tuple[float, int]]) -> TrainConfig:
-    """The run, replanned at these shares of its steps; each time so many steps follow."""
+    """A run that is replanned at these shares of its steps, each time with a new number of further
+    steps.
+    """
     at = 0
     for share, more in changes:
         at += int(share * (config.steps - 1 - at))

@@ -1,4 +1,4 @@
-"""The cache of encoded texts: what is used without reading it again."""
+"""The cache of encoded texts: which files are used without reading them again."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_large_ids_are_not_checked_while_their_stamp_is_unchanged(
 ) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
-    flip(path, keep_time=True)  # behind the system's back: the documented price
+    flip(path, keep_time=True)  # not detected, as documented
     assert reopen(corpus.identity, tmp_path / "data") is not None
     flip(path, keep_time=True)
-    os.utime(path, ns=(LONG_AGO, LONG_AGO))  # touched: read, found whole, believed again
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))  # a new time: read, verified, trusted again
     assert reopen(corpus.identity, tmp_path / "data") is not None
     flip(path, keep_time=False)
     os.utime(path)
@@ -210,7 +210,7 @@ def test_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> Non
         "sha256": digest.hexdigest(),
         "characters": corpus.vocabulary.characters,
     }
-    for _ in range(2):  # as it was, then as it was made to be
+    for _ in range(2):  # as the old release wrote it, then as updated
         path.with_suffix(".json").write_text(json.dumps(record))
         opened = reopen(corpus.identity, tmp_path / "data")
         assert opened is not None
@@ -237,7 +237,7 @@ def test_released_pages_of_a_large_file_can_be_read_again(large: None, tmp_path:
     cache.forget(ids[7:])  # a split is a part of the file
     assert pages() - before < size // 4
     assert int(ids.sum(dtype=np.int64)) == total
-    cache.forget(np.zeros(3))  # what is no file is left alone
+    cache.forget(np.zeros(3))  # only files are deleted
 
 
 def test_old_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_byte_order_mark_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert text_of(corpus) == "a\ufeffb\nc"
     assert corpus.notes == tuple(
         f"left out the byte order mark of {n}.txt" for n in range(2)
-    )  # once each, though a text is read twice
+    )  # one note for each text, although texts are read twice
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
         assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
     assert corpus.identity.sources == ("a", "b")
     assert corpus.identity.boundary == len(TEXT) + 9
-    # The same text, divided elsewhere, is not taken for it.
+    # The same text with another split is a different corpus.
     other = encode([a], tmp_path / "data", None, config, [b, c])
     assert (other.identity.digest, other.identity.boundary) == (corpus.identity.digest, len(TEXT))
     for each in (corpus, other):
@@ -347,7 +347,7 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
     assert reopen(identity, tmp_path / "data") is None
     corpus = corpus_of(TEXT, tmp_path)
     assert (text_of(corpus), corpus.identity) == (TEXT, identity)
-    lost = part == "ids" and how == "gone"  # then there was nothing to be damaged
+    lost = part == "ids" and how == "gone"  # this file did not exist, so nothing was damaged
     ids = path.with_suffix(".ids")
     assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
 

@@ -25,8 +25,8 @@ from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.vocabulary import Vocabulary
 
-MANY = "".join(chr(point) for point in range(0x3400, 0x3400 + 300))  # more than bytes can number
-MORE = "".join(chr(point) for point in range(0x10000, 0x10000 + 66_000))  # than two bytes can
+MANY = "".join(chr(point) for point in range(0x3400, 0x3400 + 300))  # too many for one byte
+MORE = "".join(chr(point) for point in range(0x10000, 0x10000 + 66_000))  # too many for two
 
 
 def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:

@@ -1,4 +1,4 @@
-"""Sources of texts: files, folders, a pipe, a known name, or none; and errors."""
+"""Sources of texts: files, folders, a pipe, a known name or the default; and errors."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_each_line_of_repeats_repeats_one_word_of_different_letters() -> None:
         lengths.append(len(word))
     counts = np.bincount(lengths)
     assert set(np.flatnonzero(counts)) == set(LENGTHS)
-    assert counts.max() < 1.25 * len(lines) / len(LENGTHS)  # no distance is the usual one
+    assert counts.max() < 1.25 * len(lines) / len(LENGTHS)  # no distance prevails
     assert 0.45 < spaced / len(lines) < 0.55
 
 

@@ -35,10 +35,10 @@ def moved(division: Division) -> list[int]:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=30), st.integers(2, 9))
-def test_of_several_texts_every_nth_validates(lengths: list[int], every: int) -> None:
+def test_every_nth_text_validates(lengths: list[int], every: int) -> None:
     starts = [0, *itertools.accumulate(lengths)]
     texts = [list(range(*ends)) for ends in itertools.pairwise(starts)]
-    texts = [text for text in texts if text]  # empty ones do not count
+    texts = [text for text in texts if text]  # empty texts do not count
     assume(len(texts) >= 2)
     if len(texts) < every:
         with pytest.raises(TextError, match=rf"^--split every:{every}: there are {len(texts)} "):
@@ -53,7 +53,7 @@ def test_of_several_texts_every_nth_validates(lengths: list[int], every: int) ->
 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 3000), st.integers(2, 9), st.integers(1, 40), st.integers(9, 50))
-def test_of_a_single_text_every_nth_block_validates(
+def test_every_nth_block_of_a_single_text_validates(
     characters: int, every: int, longest: int, most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

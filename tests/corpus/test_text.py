@@ -1,4 +1,4 @@
-"""Texts joined to one: whole characters at any chunk size, separators between texts."""
+"""Joined texts: whole characters at any chunk size, separators between texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpt.corpus.text import ALGORITHMS, TODAY, Piece, algorithm_of, measured, pi
 from gpt.errors import TextError
 
 NONE = Source(Path(), "")
-#: What BLAKE3's and SHA-2's authors publish for "abc".
+#: Digests of "abc" that the authors of BLAKE3 and SHA-2 publish.
 ABC = {
     "blake3": "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
     "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -83,7 +83,7 @@ def test_texts_are_separated_hashed_and_counted(
     assert (text.starts[0], text.starts[-1]) == (0, len(whole))
     for number, content in enumerate(contents):
         of_source = whole[text.starts[number] : text.starts[number + 1]]
-        assert of_source in (content, content + separator)  # it ends a text, and belongs to it
+        assert of_source in (content, content + separator)  # a final separator belongs to its text
         assert of_source == "".join(p for p, at in zip(parts, places, strict=True) if at == number)
     border = text.starts[min(training, len(contents))]
     for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
@@ -125,7 +125,7 @@ def test_a_file_without_an_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> N
         pieces_of([Source(Path("/dev/zero"), "zero")], "\n", [])
 
 
-@pytest.mark.parametrize("left", [0, 50, 51])  # 51: the end is within a character
+@pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
     (piece,) = pieces_of(sources_of(tmp_path, ["é" * 99]), "\n", [])
     os.truncate(tmp_path / "0", left)

@@ -95,7 +95,7 @@ def losses_of(probabilities: list[list[float]]) -> list[float]:
     st.integers(1, ORDERS),
 )
 @example((1, [0] * 40, [0] * 9), 8)  # one distinct character
-@example((4, [0, 1, 2], [3, 2, 1, 0, 1, 2]), 8)  # a text shorter than the order; no count of two
+@example((4, [0, 1, 2], [3, 2, 1, 0, 1, 2]), 8)  # shorter than the order; no gram twice
 @example((4, [0, 1, 0, 1, 0, 1], [2, 3, 2, 3]), 3)  # histories that were never seen
 @example((2, [0], [1, 0]), 2)  # no pair at all
 def test_fast_counting_equals_the_definition(
@@ -123,7 +123,7 @@ def counted(text: str, orders: int = ORDERS) -> Baseline:
 
 
 def test_fast_counting_equals_the_definition_on_a_real_text(reference: str) -> None:
-    """A long text has all the counts of counts that discounts need; short ones rarely do."""
+    """A long text has all the counts of counts that discounts need; a short text rarely does."""
     text = reference[:12_000]
     vocabulary = Vocabulary.from_text(text)
     ids = vocabulary.encode(text).tolist()
@@ -141,7 +141,7 @@ def test_best_order_reaches_the_known_loss_on_the_embedded_text(reference: str) 
     found = counted(reference)
     assert found.order == 8
     assert 1.10 < found.nats < 1.18
-    if found.counted == 418_543:  # this text; others differ in length
+    if found.counted == 418_543:  # for this text; other Python versions have longer or shorter ones
         expected = [3.2376, 2.3166, 1.6941, 1.3439, 1.2051, 1.1592, 1.1397, 1.1213]
         assert found.losses == pytest.approx(expected, rel=0, abs=0.002)
 
@@ -207,8 +207,8 @@ def test_one_distinct_character_has_no_loss() -> None:
 
 
 def test_unseen_characters_get_their_share_of_the_uniform() -> None:
-    # 3 characters of one kind: an unknown one gets 1/4 of the 1.5 that is taken from 3 counts. No
-    # character but the text's first one precedes, so every shorter order has one count less 0.5.
+    # 3 characters of one kind: an unknown one gets 1/4 of the 1.5 that is taken from 3 counts. Only
+    # the text's first character precedes others, so every shorter order has one count minus 0.5.
     val = np.array([1, 2, 3], "u1")
     found = count_baseline(np.zeros(3, "u1"), val, 4, 2)
     assert found.losses == pytest.approx([math.log(2 / 0.25), -math.log(0.5 / 4)])

@@ -1,4 +1,4 @@
-"""Every table that the tutorials print is in the lessons, equal to four digits."""
+"""The lessons contain every table that the tutorials print, equal to four digits."""
 
 from __future__ import annotations
 

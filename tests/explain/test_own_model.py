@@ -145,9 +145,9 @@ def test_written_steps_of_n_gram_rows_evaluate_to_the_rows() -> None:
     reader = small(ngram=3, ngram_rows=500)  # 10² codes fit, 10³ do not
     lesson = walked(reader)
     found = tables_of(lesson)["rows of n-grams"].values
-    step = next(each for each in lesson.steps if each.title == "Which rows n-grams have")
+    step = next(each for each in lesson.steps if each.title == "The rows of n-grams")
     assert "10, the number of codes" in step.text
-    assert "1000003 makes a hash" in step.text
+    assert "base 1000003 the number is a hash" in step.text
     for sentence, row in zip(step.notice.rstrip(".").split(". "), found[-1], strict=True):
         sums = [each.split(" = ") for each in sentence.split(": ")[1].split("; ")]
         for written, total in sums:

@@ -24,7 +24,7 @@ def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # t
 
 @pytest.fixture(scope="module")
 def repeated() -> np.ndarray:  # type: ignore[type-arg]
-    """(8, 17) texts of 8 distinct characters that come twice."""
+    """(8, 17) texts of 8 distinct characters, each written twice."""
     random = np.random.default_rng(2)
     return np.stack([np.tile(random.permutation(SIZE)[:8], 3)[: SIZE + 1] for _ in range(8)])
 
@@ -38,14 +38,16 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
     assert found.values[INDUCTION] > 0.5
     assert found.values[PREVIOUS] > 0.5
     others = np.delete(found.values.ravel(), [0, 4])
-    assert np.array_equal(others, np.zeros(6))  # their rows of W_O are zero: exactly no difference
+    assert np.array_equal(others, np.zeros(6))  # rows of W_O are zero: no difference at all
     assert found.values[EVEN] == found.errors[EVEN] == 0
     assert (found.errors[INDUCTION] > 0, found.windows, found.uniform) == (True, 8, 0.0)
 
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
 def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation) -> None:
-    """Zero: the head's columns of W_O are zero. Mean: their average contribution is a bias, too."""
+    """Zero: the head's columns of W_O are zero. Mean: their average contribution is added as a
+    bias, too.
+    """
     trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])

@@ -1,4 +1,4 @@
-"""An attention map passes its checks, each detects damage, and known heads are as built."""
+"""An attention map passes its checks, each of them detects damage, and built heads are right."""
 
 from __future__ import annotations
 
@@ -125,16 +125,14 @@ def test_nan_in_any_stage_fails_a_check(trained: TrainedGPT, layer: int, stage: 
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_an_output_is_checked_by_its_layer_and_by_the_next_one(
-    trained: TrainedGPT, layer: int
-) -> None:
+def test_two_layers_check_the_output_between_them(trained: TrainedGPT, layer: int) -> None:
     damaged = Damaged(trained, layer, "output", at((6, 1), 1e-3))
-    # The next layer's stream is no longer it; after the last one there are logits.
+    # The next layer's stream no longer equals it; after the last layer, the logits differ.
     expected = {OUTPUT, STREAM} if layer == 0 else {OUTPUT, WAY}
     assert failed(damaged, trained) == expected
 
 
-#: How a reader may compute wrongly -> the checks that notice, besides the logits end to end.
+#: An error of a reader -> the checks that detect it, besides the logits end to end.
 SLIPS: dict[str, tuple[str, Any, set[str]]] = {
     "embeds another character": (
         "embed",
@@ -189,7 +187,7 @@ def test_a_wrong_part_of_the_reader_fails_a_check(
 ) -> None:
     right = getattr(module, place)
     monkeypatch.setattr(module, place, lambda x, *rest: right(x * np.float32(1.01), *rest))
-    if place == "rms_norm":  # which does not change with a factor
+    if place == "rms_norm":  # RMS norm, whose result does not depend on a factor
         monkeypatch.setattr(reader_module, place, lambda x: right(x) * np.float32(1.01))
     assert {noticed, WAY} <= failed(Reader(trained.config, trained.stored.tensors), trained)
 
@@ -228,7 +226,7 @@ def test_zero_queries_give_uniform_weights(trained: TrainedGPT) -> None:
 def test_a_head_built_to_attend_one_back_attends_one_back() -> None:
     """Position t is the unit vector t; the norm changes only its length.
 
-    The query of t asks for unit t − 1; the key of t offers unit t.
+    The query of t is unit t − 1; the key of t is unit t.
     """
     config = ModelConfig(
         vocab_size=2,

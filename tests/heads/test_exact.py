@@ -1,4 +1,4 @@
-"""The float64 recomputation: known values, and torch's in float64."""
+"""The float64 recomputation has known values, and equals torch in float64."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ KINDS: dict[str, tuple[int | None, Any]] = {
 
 @pytest.fixture
 def float64() -> Iterator[None]:
-    """torch builds in float64, tables of positions included."""
+    """Inside, torch creates float64 tensors, including tables of positions."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

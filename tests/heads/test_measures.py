@@ -123,7 +123,7 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
         asked = [[i - key for i, key in completions(text.ids.tolist())] for text in texts]
         return [float(np.mean([np.mean(at[back]) for back in each])) for each in asked if each]
 
-    assert found.windows == 2  # "at" repeats nothing
+    assert found.windows == 2  # "at" has no repeated character
     assert found.uniform == pytest.approx(np.mean(expected(even)), abs=1e-12)
     for layer in range(2):
         for head in range(2):
@@ -172,7 +172,7 @@ def test_induction_is_found_in_text_and_doubled_characters_do_not_count(
     assert found.values[INDUCTION] > 0.5
     assert np.delete(found.values.ravel(), 4 * INDUCTION[0] + INDUCTION[1]).max() < 0.25
     once = by_name(measure(reader, [map_of(reader, np.array([1, 2, 3, 4, 5, 2]))]))["induction"]
-    assert once.values[INDUCTION] > 0.9  # the one row looks at the 3
+    assert once.values[INDUCTION] > 0.9  # the only row attends to the 3
     assert once.uniform == pytest.approx(1 / 6)
     doubled = by_name(measure(reader, [map_of(reader, np.array([1, 2, 2, 3]))]))["induction"]
     assert (doubled.windows, math.isnan(doubled.values[INDUCTION])) == (0, True)
@@ -182,18 +182,18 @@ def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None
     found = induction(reader)
     assert found is not None
     assert found.windows >= 32
-    # The first row of the repetition also meets its own character at the text's beginning.
+    # The first row of the repetition also matches the same character at the text's beginning.
     assert 0.85 < found.values[INDUCTION] < 1
     others = np.delete(found.values.ravel(), 4 * INDUCTION[0] + INDUCTION[1])
     assert others.max() < 0.3
-    # Which periods were taken shows in the baseline: rows P … 2P − 1 of each.
+    # The uniform value shows which periods were measured: rows P … 2P − 1 of each.
     rows = [np.mean([1 / (i + 1) for i in range(p, 2 * p)]) for p in (3, 5, 8)]
     assert found.uniform == pytest.approx(np.mean(rows))
     assert found.values[EVEN] == pytest.approx(found.uniform, abs=1e-6)
 
 
 def test_the_synthetic_measure_and_its_error_combine_the_periods() -> None:
-    found = induction(hand_built(back=4))  # the first head looks where P = 5 repeats, only there
+    found = induction(hand_built(back=4))  # the first head attends to the repetition for P = 5 only
     assert found is not None
     assert [part.name for part in found.parts] == ["period_3", "period_5", "period_8"]
     assert [part.windows for part in found.parts] == [SEQUENCES] * 3
@@ -253,7 +253,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     period = np.arange(back + 1)
     texts = [map_of(reader, np.resize((period + n) % SIZE, SIZE)) for n in range(8)]
     found = by_name(measure(reader, texts))["induction"]
-    assert found.values[PREVIOUS] > 0.9  # in a text with this period it looks the same
+    assert found.values[PREVIOUS] > 0.9  # looks like induction here
     names = [name for row in named(reader, texts) for name in row]
     assert names[0] == ("previous" if back == 1 else "")
     synthetic = induction(reader)

@@ -99,7 +99,7 @@ def test_an_absolute_tolerance_would_refuse_a_healthy_model() -> None:
     check = prove(reader, probe)
     assert check.passed
     assert check.error > 1e-3
-    # Nor is it the size of the logits: sharp attention makes the error larger than that allows.
+    # The size of the logits is no bound either: with sharp attention the error is larger.
     assert check.error > 100 * LEAST * np.abs(probe.logits).max()
 
 

@@ -1,4 +1,4 @@
-"""Errors relative to their bounds: the worst row is given, and NaN counts as the worst."""
+"""Errors relative to their bounds: the result is the worst row, and NaN counts as the worst."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_equal_infinities_have_no_error() -> None:
         assert held(np.float32(other), masked.astype(np.float64), 1.0)[0] == math.inf
 
 
-def test_what_must_be_equal_has_a_bound_of_zero() -> None:
+def test_bound_is_zero_for_exact_checks() -> None:
     assert held(ONE, ONE.astype(np.float64), 0.0) == (0.0, 0.0)
     error, bound = held(ONE + np.float32(1e-6), ONE.astype(np.float64), 0.0)
     assert error > 0 == bound

@@ -1,4 +1,4 @@
-"""Attention by hand: its scale, its mask, its dropout; and the activations, numpy's = torch's."""
+"""Attention computed by hand: scale, mask, dropout; activations are equal in numpy and torch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
     x = torch.tensor([[[1.0, 2.0, 0.5, -1.0], [3.0, -1.0, 2.0, 1.0]]])
     y = attention_of(kind, qk_norm=False)(x, unturned)[0].tolist()
-    # Head 0 sees (1, 2) and (3, −1): scores of the second row 3−2 = 1 and 9+1 = 10, over √2.
-    # Head 1 sees (.5, −1) and (2, 1): scores 1−1 = 0 and 4+1 = 5, over √2.
+    # Head 0 gets (1, 2) and (3, −1): scores of the second row 3−2 = 1 and 9+1 = 10, over √2.
+    # Head 1 gets (.5, −1) and (2, 1): scores 1−1 = 0 and 4+1 = 5, over √2.
     first = 1 / (1 + math.exp((10 - 1) / math.sqrt(2)))
     second = 1 / (1 + math.exp((5 - 0) / math.sqrt(2)))
     expected = [
@@ -50,7 +50,7 @@ def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
         second * 0.5 + (1 - second) * 2,
         second * -1 + (1 - second) * 1,
     ]
-    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # the first row sees itself alone
+    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # the first row attends only to itself
     assert y[1] == pytest.approx(expected, abs=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_dropout_applies_to_weights_and_output_only_while_training(kind: str) ->
     assert set(output.unique().tolist()) == {0.0, 4.0}
     assert output.mean().item() == pytest.approx(1.0, abs=0.2)
     attention.dropout = nn.Identity()
-    by_head = attention(x, unturned).view(500, 2, 2)  # a single weight a head: dropped, or doubled
+    by_head = attention(x, unturned).view(500, 2, 2)  # one weight per head
     assert set(by_head.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(by_head[..., 0], by_head[..., 1])
     assert not torch.equal(by_head[:, 0], by_head[:, 1])
@@ -159,7 +159,7 @@ def test_alibi_bias_lowers_the_scaled_scores(kind: str) -> None:
     y = attention_of(kind, qk_norm=False)(x, unturned, bias)[0].tolist()
     first = 1 / (1 + math.exp((10 - 1) / math.sqrt(2) - 2))
     second = 1 / (1 + math.exp((5 - 0) / math.sqrt(2) + 1))
-    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # the future stays hidden
+    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # later keys stay masked
     assert y[1][0] == pytest.approx(first * 1 + (1 - first) * 3, abs=1e-6)
     assert y[1][2] == pytest.approx(second * 0.5 + (1 - second) * 2, abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""The torch decoder writes the same text as numpy's."""
+"""The torch decoder and the numpy decoder generate the same text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 def test_logits_equal_numpys_at_every_step(decoder: TorchDecoder, trained: TrainedGPT) -> None:
     ids = np.random.default_rng(4).integers(len(trained.vocabulary), size=(3, 16))
     numpys = CachedDecoder(trained.reader)
-    for start in (1, 15, 5):  # starting again forgets what came before
+    for start in (1, 15, 5):  # `start` begins a new text
         logits = decoder.start(ids[:, :start])
         np.testing.assert_allclose(logits, numpys.start(ids[:, :start]), rtol=0, atol=1e-4)
         for position in range(start, 16):

@@ -26,7 +26,7 @@ from gpt.reading import positions as read_positions
 from gpt.reading.gpt import Reader
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
-# qk_norm, bias, tied, n-grams: every pair of values of every two of the first three.
+# qk_norm, bias, tied, n-grams: all pairs of values of any two of the first three.
 FLAGS = [
     (False, False, True, 1),
     (False, True, False, 3),
@@ -38,7 +38,7 @@ SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_hea
 
 @pytest.fixture
 def float64() -> Iterator[None]:
-    """Builds in float64, tables of positions included."""
+    """Inside, torch creates float64 tensors, including tables of positions."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -99,7 +99,9 @@ def test_readable_fused_and_numpy_agree_in_float64(
 
 
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS)
-def test_they_also_agree_in_float32(position: str, norm: str, activation: str) -> None:
+def test_readable_fused_and_numpy_agree_in_float32(
+    position: str, norm: str, activation: str
+) -> None:
     config = shaped(position, norm, activation, (True, True, False, 3))
     stored, ids = parameters_of(config), ids_for(config)
     heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
@@ -171,7 +173,7 @@ def test_activations_have_similar_parameters_and_operations(n_embd: int) -> None
     assert plain.training_flops == 6 * matrices + attention
     for config in others:
         assert config.hidden % 8 == 0
-        more = 3 * 8 * n_embd * config.n_layer  # three matrices of at most 8 rows more
+        more = 3 * 8 * n_embd * config.n_layer  # three matrices with at most 8 extra rows
         assert 0 <= config.parameters() - plain.parameters() <= more
         assert config.training_flops - plain.training_flops == 6 * (
             config.parameters() - plain.parameters()

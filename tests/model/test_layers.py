@@ -1,4 +1,4 @@
-"""Layers: dropout's statistics, and the gradient of relu2 that is written by hand."""
+"""Layers: the statistics of dropout, and the hand-written gradient of relu2."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def config_of(vocab_size: int, ngram: int, rows: int) -> ModelConfig:
 def test_numpy_n_gram_rows_equal_torchs(vocab_size: int, ngram: int, rows: int) -> None:
     config = config_of(vocab_size, ngram, rows)
     ids = np.random.default_rng(1).integers(vocab_size, size=(3, 12))
-    module = NgramEmbedding.__new__(NgramEmbedding)  # without its table, which may be large
+    module = NgramEmbedding.__new__(NgramEmbedding)  # without its large table
     torch.nn.Module.__init__(module)
     module.kinds, module.tables = vocab_size + 1, config.ngram_tables
     expected = module.rows(torch.from_numpy(ids)).numpy()
@@ -46,7 +46,7 @@ def test_n_grams_have_their_own_rows_if_all_fit() -> None:
     assert len(np.unique(rows[:, 2, 1])) == 27
     pairs = {(a, b): row for (_, a, b), row in zip(texts.tolist(), rows[:, 2, 0], strict=True)}
     assert len(set(pairs.values())) == 9
-    begun = {tuple(rows[n, 0]) for n in range(27)}  # one character, nothing before it
+    begun = {tuple(rows[n, 0]) for n in range(27)}  # the first character of a text
     assert len(begun) == 3
     assert not {row for _, row in begun} & set(rows[:, 2, 1])
 
@@ -93,7 +93,7 @@ def test_ngram_dropout_drops_whole_rows_per_order_and_keeps_the_mean() -> None:
     first, second = output[..., 0], output[..., 2]
     assert (output[..., 1] == first).all()
     assert (output[..., 3] == second).all()
-    spread = (4.0**2 * 0.25 * 0.75 / first.numel()) ** 0.5  # of the mean of so many draws
+    spread = (4.0**2 * 0.25 * 0.75 / first.numel()) ** 0.5  # standard error
     for order in (first, second):
         assert abs(order.mean().item() - 1) < 5 * spread
     together = ((first > 0) & (second > 0)).double().mean().item()

@@ -104,7 +104,7 @@ def test_device_failure_at_any_character_keeps_the_text(
         device = Device(trained, most_ahead, number, error)
         caplog.clear()
         assert pieces(on(trained, lambda device=device: device), n) == expected
-        assert len(device.asked) == number  # it is not asked again
+        assert len(device.asked) == number  # the device is not used again
         (line,) = caplog.messages
         first = (str(error).splitlines() or ["no reason given"])[0]
         assert line == (

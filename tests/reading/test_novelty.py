@@ -20,7 +20,7 @@ LARGE = Vocabulary.from_text(SMALL.characters, "".join(map(chr, range(0x200, 0x6
 
 
 def plainly(text: str, other: str) -> tuple[int, int, int, int]:
-    """Length, start, first place and number of the longest copy, by brute force."""
+    """Length, start, first position and frequency of the longest copy, by brute force."""
     for length in range(len(text), 0, -1):
         for start in range(len(text) - length + 1):
             run = text[start : start + length]

@@ -1,4 +1,4 @@
-"""The 95 % interval of a difference holds the mean in 93–97 of 100 texts of any dependence."""
+"""The 95 % interval of a difference contains the mean in 93–97 of 100 texts with any dependence."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     order = sorted(chances, key=lambda token: (-chances[token], token))
     if "top_k" in options:  # the k likeliest (Fan et al. 2018)
         chances = {token: chances[token] for token in order[: options["top_k"]]}
-    if "top_p" in options:  # the fewest of the likeliest that hold p (Holtzman et al. 2020)
+    if "top_p" in options:  # the fewest with sum p (Holtzman et al. 2020)
         whole, held, kept = sum(chances.values()), 0.0, {}
         for token in (token for token in order if token in chances):
             if held / whole < options["top_p"]:
@@ -136,7 +136,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     if "min_p" in options:  # at least min_p times the likeliest (Nguyen et al. 2024)
         least = options["min_p"] * max(chances.values())
         chances = {token: chance for token, chance in chances.items() if chance >= least}
-    if "typical_p" in options:  # the fewest nearest the entropy that hold p (Meister et al. 2023)
+    if "typical_p" in options:  # nearest to the entropy, sum p (Meister et al. 2023)
         whole, held, kept = sum(chances.values()), 0.0, {}
         surprise = {token: -math.log(chance / whole) for token, chance in chances.items()}
         entropy = sum(chances[token] / whole * surprise[token] for token in chances)
@@ -190,7 +190,7 @@ def test_temperature_divides_the_logits() -> None:
 
 
 def ranked(logits: Logits, **options: Any) -> tuple[list[float], list[float]]:
-    """Without and with filters, from the likeliest down, ties by id."""
+    """With and without filters, characters are ordered from the likeliest down, ties by id."""
     config = SampleConfig(**options)
     plain = probabilities(logits, SampleConfig(temperature=config.temperature))[0]
     order = np.argsort(-plain, kind="stable")
@@ -243,7 +243,7 @@ def test_ties_are_ordered_by_id() -> None:
 
 def test_each_filter_sees_only_what_earlier_filters_kept() -> None:
     logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1]]))
-    # top-k 3 leaves 4/9, 3/9, 2/9; of these two reach .75, of the original they would not.
+    # top-k 3 leaves 4/9, 3/9, 2/9; two of these reach .75, the original probabilities do not.
     both = probabilities(logits, SampleConfig(temperature=1.0, top_k=3, top_p=0.75))
     np.testing.assert_allclose(both, [[4 / 7, 3 / 7, 0, 0]])
     alone = probabilities(logits, SampleConfig(temperature=1.0, top_p=0.75))
@@ -282,15 +282,16 @@ def test_typical_p_may_remove_the_likeliest_and_orders_ties() -> None:
         config = SampleConfig(temperature=1.0, **options)  # type: ignore[arg-type]
         return probabilities(np.log([chances]), config)[0].nonzero()[0].tolist()  # type: ignore[no-any-return]
 
-    # 0.6 is 0.8 nats from the entropy, 1.31 nats; the nine others are 1.8 nats from it
+    # the entropy is 1.31 nats; 0.6 is 0.8 nats from it, each of the nine others 1.8 nats
     assert kept(0.6, *[0.4 / 9] * 9, typical_p=0.5) == [0]
-    # 0.3 is 0.65 nats below the entropy, 1.85 nats; the others are 0.1 to 0.5 nats from it
+    # the entropy is 1.85 nats; 0.3 is 0.65 nats below it, the others are 0.1 to 0.5 nats from it
     assert kept(0.3, *[0.14] * 5, typical_p=0.5) == [1, 2, 3, 4]
-    # all are half a bit from the entropy, 1.5 bits: one at 1 bit, two at 2 bits
+    # all are half a bit from the entropy of 1.5 bits: one has 1 bit, two have 2 bits
     assert kept(0.25, 0.5, 0.25, typical_p=0.4) == [1]
     assert kept(0.25, 0.5, 0.25, typical_p=0.6) == [0, 1]
     assert kept(0.25, 0.25, 0.25, 0.25, typical_p=0.5) == [0, 1]
-    # it works on what the others leave: of 0.3 and two 0.14 the first is the nearest
+    # it gets the probabilities after the other filters: of 0.3 and two 0.14 the first is the
+    # nearest
     assert kept(0.3, *[0.14] * 5, top_k=3, typical_p=0.4) == [0]
 
 
@@ -327,7 +328,7 @@ def test_the_text_is_shown_up_to_the_first_stop(text: str, stops: list[str]) -> 
         shown += filter_.push(character)
         assert expected.startswith(shown)
         assert bool(filter_.stop) == bool(ends and ends[0][0] <= seen)
-        if not filter_.stop:  # nothing is held back that could be shown
+        if not filter_.stop:  # all text that cannot belong to a stop is shown
             held = text[len(shown) : seen]
             assert held == "" or any(stop.startswith(held) for stop in stops)
     assert shown + filter_.flush() == expected
@@ -369,7 +370,7 @@ def test_samples_report_which_stop_ended_each() -> None:
     text=st.text("ab", max_size=12),
     stops=st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3),
 )
-def test_a_text_passes_once_the_stop_that_it_begins_with(text: str, stops: list[str]) -> None:
+def test_a_stop_text_at_the_start_may_be_skipped(text: str, stops: list[str]) -> None:
     past = stops[0]
 
     def shown(text: str, past: str | None) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""A score is the mean surprise over windows; it equals torch's and a plain loop's."""
+"""A score is the mean surprise over windows; it equals the results of torch and of a plain loop."""
 
 from __future__ import annotations
 

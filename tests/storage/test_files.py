@@ -16,12 +16,12 @@ CONTENTS = [("a", b"first"), ("b", b"second"), ("c", b"last")]
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder, hidden ones too."""
+    """Every file under a folder, including hidden ones."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def failing_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
-    """Makes the `call`-th use of an os function fail as a full disk does."""
+    """Lets the `call`-th call of an os function fail as on a full disk."""
     real, calls = getattr(os, name), 0
 
     def maybe(*arguments: Any, **options: Any) -> Any:
@@ -35,7 +35,7 @@ def failing_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
 
 def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Records what is flushed and renamed from now on, in order, by inode."""
+    """Records the flushes and renames from now on, in order, by inode."""
     events: list[tuple[str, int]] = []
     fsync = os.fsync
 

@@ -155,7 +155,7 @@ def test_wrong_value_in_a_manifest_is_damage(tiny: Checkpoint, name: str, value:
 def test_missing_field_without_default_is_damage(tiny: Checkpoint) -> None:
     values = values_of(tiny.manifest)
     assert read(written(values)) == tiny.manifest
-    for name in ("elapsed", "budget", "val_characters", "whole_loss"):  # older ones have none
+    for name in ("elapsed", "budget", "val_characters", "whole_loss"):  # older manifests have none
         del values[name]
     older = replace(tiny.manifest, elapsed=0.0, val_characters=0)
     assert read(written(values)) == older

@@ -23,7 +23,7 @@ from gpt.trained import TrainedGPT
 from gpt.training.events import Evaluated
 
 GOLDEN = Path(__file__).parent / "golden"
-#: Schema -> what its model writes, and the loss that its release reached at step 12 from there.
+#: Schema -> text of its model, and loss at step 12 when its release continued the run.
 KNOWN = {
     1: ("the c c c c ", 2.112870711482776),
     3: ("the cat on t", 2.2941358214056033),

@@ -1,4 +1,6 @@
-"""Model files open only if they are whole, ours, finite, and agree with their config."""
+"""Model files open only if they are complete, made by gptx, finite, and consistent with their
+config.
+"""
 
 from __future__ import annotations
 
@@ -152,11 +154,11 @@ def test_flipped_bit_in_a_model_file_alone_is_detected(
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
     fresh = train_tiny(tmp_path / "run", {"steps": 1}, ngram=3, ngram_rows=4000)
     header, body = parts((fresh.path / MODEL).read_bytes())
-    place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # of a row that never occurs
+    place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # in a row outside the probe
     changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
     path = tmp_path / MODEL
     path.write_bytes(joined(header, changed))
-    TrainedGPT(read_model(path))  # no probe sees it, where the digest is made to fit
+    TrainedGPT(read_model(path))  # the probe does not detect it if the digest is corrected
     whole = (fresh.path / MODEL).read_bytes()
     refused(tmp_path, whole[: -len(body)] + changed, "do not match its digest")
 
@@ -191,7 +193,7 @@ def tensor(name: str = EMBEDDING, **changes: Any) -> Edit:
     return lambda header: header[name].update(changes)
 
 
-#: What is wrong -> how a good header becomes so, and what is said about it.
+#: A fault -> the change that causes it in a good header, and the message.
 EDITS: dict[str, tuple[Edit, str]] = {
     "no metadata": (lambda h: h.pop("__metadata__"), "not a gptx checkpoint"),
     "another program's": (lambda h: h.update(__metadata__={"format": "pt"}), "not a gptx"),
@@ -328,7 +330,7 @@ def test_foreign_file_is_refused_and_its_code_never_runs(tmp_path: Path, kind: s
     refused(tmp_path, foreign_files(Payload(trace))[kind], "^not a gptx checkpoint: ")
     assert not trace.exists()
     pickle.loads(foreign_files(Payload(trace))["pickle"])
-    assert trace.exists()  # the payload is a live one
+    assert trace.exists()  # the pickle really would run code
 
 
 @settings(deadline=None, max_examples=100)

@@ -1,4 +1,4 @@
-"""Runs: valid names, whole checkpoints, the newest whole one."""
+"""Runs: valid names, complete checkpoints, the newest undamaged one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kept(run: Run) -> list[int]:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder, hidden ones too."""
+    """Every file under a folder, including hidden ones."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
@@ -78,7 +78,7 @@ def test_new_run_gets_the_next_free_number_or_its_given_name(tmp_path: Path) -> 
 def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
     run = new_run(tmp_path, "book", "mine")
     run.write("config.toml", "")
-    (run.path / ".tmp-step-00000000").mkdir()  # killed while it saved
+    (run.path / ".tmp-step-00000000").mkdir()  # killed during a save
     with run.lock():
         pass
     with pytest.raises(CheckpointError, match=r"stopped before its first .* --run mine$"):
@@ -137,7 +137,7 @@ def test_failed_save_keeps_every_checkpoint(
     with pytest.raises(StorageError, match=message):
         saved(run, tiny.manifest, 18)
     assert tree(tmp_path) == before
-    assert kept(saved(run, tiny.manifest, 18)) == [12, 18]  # and later it succeeds
+    assert kept(saved(run, tiny.manifest, 18)) == [12, 18]  # a later save succeeds
 
 
 def test_step_last_best_or_number_selects_a_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
@@ -164,7 +164,7 @@ def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> N
     assert (commit.manifest.step, len(warnings)) == (6, 1)
     assert warnings[0].startswith("damaged")
     assert str(newest / name) in warnings[0]
-    assert warnings[0].endswith("; trying the one before")
+    assert warnings[0].endswith("; trying the previous checkpoint")
     (older / name).unlink()
     with pytest.raises(CheckpointError, match=r"(?s)step-00000012.*step-00000006.*no whole check"):
         fresh_run.last_valid()
@@ -372,7 +372,7 @@ def test_failed_save_of_an_existing_step_keeps_it(
     def failing(old: Any, new: Any) -> None:
         nonlocal count
         count += 1
-        if count == 2:  # the old folder is aside, the new one not yet in its place
+        if count == 2:  # the old folder is renamed, the new one is not yet in its place
             raise OSError(errno.EIO, "broken")
         rename(old, new)
 
@@ -509,5 +509,5 @@ def test_checkpoint_removed_while_read_is_searched_again(
     monkeypatch.setattr(files, "read", rotated)
     assert fresh_run.last().manifest.step == 99
     (fresh_run.path / "step-00000099" / MODEL).unlink()
-    with pytest.raises(CheckpointError, match="cannot read"):  # nothing changed: no second try
+    with pytest.raises(CheckpointError, match="cannot read"):  # steps stay: no second try
         fresh_run.model("last")

@@ -192,7 +192,7 @@ def test_a_model_whose_logits_numpy_does_not_reproduce_is_not_written(error: flo
         model_bytes(model, VOCABULARY, TEXT, 1234, lambda *_: Check("", error, 1.0))
 
 
-def test_the_tensors_that_are_proven_are_the_tensors_written(tmp_path: Path) -> None:
+def test_saved_tensors_are_the_ones_that_passed_the_probe(tmp_path: Path) -> None:
     model, _ = trained(0)
     tried = list[Any]()
 

@@ -29,7 +29,7 @@ def test_copied_ids_give_the_same_windows(
     most = min(np.iinfo(kind).max, 2**31 - 1)
     ids = np.random.default_rng(1).integers(most, size=100, endpoint=True).astype(kind)
     ids[:2] = most, 0
-    ids.flags.writeable = False  # as those of a file are
+    ids.flags.writeable = False  # like memory-mapped ids
     config = TrainConfig(batch_size=9, windows=order)
     for step in range(30):
         for part in (slice(None), slice(3, 7)):

@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sharded, averaged": {"shard": True, "average": 0.5, "tied": True, "ngram": 2},
     "sharded, micro-batches, n-grams": {
         "shard": True,
-        "batch_size": 7,  # of three pieces on each rank, some have no row
+        "batch_size": 7,  # some of a rank's three pieces have no row
         "micro_batch_size": 1,
         "ngram": 3,
         "tied": True,
@@ -93,7 +93,7 @@ def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: st
             assert one["val"] == pytest.approx(alone["val"], abs=2e-6)
             assert one["end"] == alone["end"]
             assert one["saved"] == (alone["saved"] if number == 0 else 0)
-            assert one["losses"] == every[0]["losses"]  # to the last bit
+            assert one["losses"] == every[0]["losses"]  # equal to the last bit
         found = tensors(tmp_path, str(size))
         assert found.keys() == expected.keys()
         for key, value in expected.items():
@@ -144,7 +144,7 @@ def learn_until_the_whole_evaluation(
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> None:
-    worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # as it goes on
+    worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # the loss rises again
     options = {**worse, "eval_part": 64, "shard": shard}
     every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
     best = Run(tmp_path / "whole").best()

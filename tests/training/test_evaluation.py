@@ -1,4 +1,4 @@
-"""Which windows an evaluation reads: all of a split, or a part that is spread evenly over it."""
+"""The windows that an evaluation reads: all of a split, or a part that is spread evenly over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS = VOCABULARY.encode(TEXT)[:700]
 
 @pytest.fixture(scope="module")
 def model() -> GPT:
-    """Untrained, with a context of 16."""
+    """An untrained model with a context of 16."""
     made = GPT(ModelConfig(vocab_size=len(VOCABULARY), **TINY))
     initialise(made, seed=1)
     return made

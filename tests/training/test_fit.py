@@ -84,7 +84,7 @@ def test_given_options_stay_and_the_rest_is_fitted(
     free = shape_of(fit_size(recipe_of(size), "cpu", flops))
     fitted = shape_of(fit_size(recipe_of(size, given=given, **given), "cpu", flops))
     assert fitted.items() >= given.items()
-    if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # as much work a character
+    if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # equal work per character
         alone = {*given, *(("n_head", "n_embd") if "n_head" in given else ())}
         assert {k: v for k, v in fitted.items() if k not in alone}.items() <= free.items()
     assert fitted["n_embd"] % fitted["n_head"] == 0
@@ -201,7 +201,7 @@ def test_a_trained_character_takes_about_six_operations_for_each_parameter(
     assert recipe_of(**shape, ngram=4).model.training_flops == model.training_flops
 
 
-def test_costs_add_up() -> None:
+def test_cost_is_the_sum_of_its_parts() -> None:
     measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
     options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}
     recipe = recipe_of(**options)

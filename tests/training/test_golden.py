@@ -22,7 +22,7 @@ from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import make_plan
 from gpt.training.trainer import Trainer
 
-CHARACTERS = 20_000  # of the text
+CHARACTERS = 20_000  # characters of the text
 STEPS = 200
 #: Four sequences per step, so that the test takes seconds.
 OPTIONS = {"batch_size": 4, "seed": 1, "eval_interval": 100, "eval_chars": 640}

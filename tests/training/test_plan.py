@@ -280,7 +280,7 @@ def test_resume_does_not_count_the_baseline_again(
     corpus: Corpus, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = count_baseline(*corpus.split(0.1, 1), 15)
-    assert tiny.manifest.baseline is None  # as in a run of an earlier release: it is counted now
+    assert tiny.manifest.baseline is None  # like a run of an earlier release
     assert resume_plan(tiny, corpus, {}, "cpu").baseline == counted
     stored = Baseline((3.0, 2.5, 2.0), 9, 99)
     known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))

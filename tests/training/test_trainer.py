@@ -201,7 +201,7 @@ def another(trainer: Trainer, word: str) -> Corpus:
     return encode([Source(path, path.name)], path.parent / "data", trainer.corpus.vocabulary)
 
 
-def test_the_best_step_is_of_the_newest_series_if_a_text_comes_again(
+def test_best_step_ignores_losses_from_before_the_text_was_changed_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses before the text was changed and changed back do not count."""
@@ -481,7 +481,7 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
     assert TrainedGPT(trainer.run.model("last")).stored.step == 6
 
 
-def test_every_save_is_proven_also_after_resuming(tmp_path: Path) -> None:
+def test_every_save_runs_the_probe_also_after_resuming(tmp_path: Path) -> None:
     steps: list[int] = []
 
     def prove(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:

@@ -1,1 +1,1 @@
-"""One lesson a file."""
+"""One lesson per file."""

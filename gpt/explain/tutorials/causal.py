@@ -1,4 +1,4 @@
-"""The lesson "causal": three ways to hide the future, and the one that is used."""
+"""The lesson "causal": three ways to hide later words, and the one that models use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpt.explain.tables import inputs_of, same, table
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
 
-#: If a row's sum after erasing is below this, the quotients have lost their digits.
+#: If a row's sum after erasing is below this, its quotients are not exact.
 LEAST = 1e-250
 LOST = (
-    "Here a row’s weights were nearly all in the future: the rest is too small for a number, and "
-    "dividing by it gives nothing useful. The third way avoids this."
+    "Here nearly all weight of a row belonged to later words: the rest is too small for an exact "
+    "number, and dividing by it gives nothing useful. The third way avoids this."
 )
 
 
@@ -37,7 +37,7 @@ def _attention(material: Material) -> SelfAttention:
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """Mask after softmax, mask before and after, −∞ before; then a batch."""
+    """A mask after softmax, one before and after, −∞ before; then a batch."""
     x, words = inputs_of(material), material.words
     T, both = len(words), {"rows": words, "columns": words}
     attention = _attention(material)
@@ -45,9 +45,9 @@ def steps(material: Material) -> Iterator[Step]:
     weights = F.softmax(scores / D_OUT**0.5, dim=-1)
     yield Step(
         "What must not be seen",
-        "A GPT learns to say what comes next. If a word could look at the words after it, it would "
-        "copy the answer. Here are the weights of `SelfAttention` from the lesson “trainable”: "
-        "everything above the diagonal is the future.",
+        "A GPT learns to predict the next word. If a word could attend to later words, the model "
+        "would copy the answer. Here are the weights of `SelfAttention` from the lesson "
+        "“trainable”: weights above the diagonal belong to later words.",
         tables=(table("weights", weights, **both),),
     )
     allowed = torch.ones(T, T).tril().double()
@@ -56,15 +56,15 @@ def steps(material: Material) -> Iterator[Step]:
     kept = bool((masked.sum(dim=-1) > LEAST).all())
     yield Step(
         "First way: erase, then divide again",
-        "Multiply with a triangle of ones: the future becomes 0. The rows no longer sum to 1, so "
-        "each is divided by its new sum.",
+        "Multiply by a triangle of ones: the weights of later words become 0. The rows no longer "
+        "sum to 1, so each is divided by its new sum.",
         "w = softmax(scores / √D) × tril    weights = w / row sums of w",
         (
             table("tril", allowed, **both, digits=0),
             table("weights × tril", masked, **both),
             table("renormalised", first, **both),
         ),
-        "The first word can only look at itself: its weight is 1." if kept else LOST,
+        "The first word can only attend to itself: its weight is 1." if kept else LOST,
         (same("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
     )
     early = F.softmax(scores * allowed / D_OUT**0.5, dim=-1)
@@ -73,9 +73,9 @@ def steps(material: Material) -> Iterator[Step]:
     erased_kept = bool((erased.sum(dim=-1) > LEAST).all())
     yield Step(
         "Second way: erase the scores too",
-        "Set the future’s scores to 0 before softmax. That alone hides nothing, as exp(0) is 1: "
-        "look at the right upper corner. Erased once more and divided again, the result is the "
-        "same, because what is allowed keeps its proportions.",
+        "Set the scores of later words to 0 before softmax. That alone hides nothing, as exp(0) is "
+        "1: see the upper right corner. If these weights are erased too and each row is divided by "
+        "its sum, the result is the same, as the other weights keep their proportions.",
         "w = softmax(scores × tril / √D) × tril    weights = w / row sums of w",
         (
             table("softmax(scores × tril / √D)", early, **both),
@@ -106,14 +106,14 @@ def steps(material: Material) -> Iterator[Step]:
     changed = module(torch.cat((x[:-1], -x[-1:]))[None])[0]
     yield Step(
         "A module, and a batch",
-        "`CausalAttention` adds the mask, as a buffer: it moves with the module and is not "
-        f"trained. New weights, seed {seed}. Texts come in batches; here the same one twice, so "
-        "the same numbers come out twice.",
+        "`CausalAttention` adds the mask, as a buffer: it moves to the module’s device and is not "
+        f"trained. The weights are new, seed {seed}. The batch has the same text twice, so the "
+        "result has the same numbers twice.",
         tables=(
             table("batch", batch, rows=words),
             table("contexts of CausalAttention", outputs, rows=words),
         ),
-        notice="Change the sign of the last word’s row: no earlier context changes.",
+        notice="If the sign of the last word’s row changes, no earlier context changes.",
         checks=(
             same("both texts have equal contexts", outputs[0], outputs[1]),
             *([same("earlier contexts unchanged", changed[:-1], outputs[0, :-1])] if T > 1 else []),
@@ -124,9 +124,9 @@ def steps(material: Material) -> Iterator[Step]:
     shortened = torch.stack([unmasked(x[: t + 1])[t] for t in range(T)])
     yield Step(
         "What the mask means",
-        "Without mask, give `SelfAttention` the same weights and only the first t words, and keep "
-        "the last row it returns. Doing that for every t gives the same contexts. The mask does "
-        "all these texts at once, which is why a GPT learns from every position of a text.",
+        "Give `SelfAttention`, which has no mask, the same weights and only the first t words, and "
+        "keep the last row of its result. Doing that for every t gives the same contexts. With the "
+        "mask, one pass computes all of them, so a GPT learns from every position of a text.",
         tables=(table("contexts, word by word", shortened, rows=words),),
         checks=(same("= CausalAttention", shortened, outputs[0]),),
     )

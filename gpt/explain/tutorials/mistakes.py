@@ -41,7 +41,7 @@ class HastyHead(SelfAttention):
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """Each slip, what it does, and the head that `gpt/model/attention.py` has instead."""
+    """Each slip, its effect, and the correct head in `gpt/model/attention.py`."""
     words, seed = material.words, SEED if material.seed is None else material.seed
     T, both = len(words), {"rows": words, "columns": words}
     config = ModelConfig(
@@ -50,9 +50,9 @@ def steps(material: Material) -> Iterator[Step]:
     size = config.head_size
     yield Step(
         "A head, written from memory",
-        "The head of attention in one tutorial has two slips. Both are easy to make, and one of "
-        f"them raises no error. The example: n_embd = {N_EMBD}, n_head = {N_HEAD}, so each head "
-        f"has {N_EMBD} // {N_HEAD} = {size} columns.",
+        "The head of attention in one tutorial has two slips (small mistakes). Both are easy to "
+        f"make, and one of them raises no error. The example: n_embd = {N_EMBD}, n_head = "
+        f"{N_HEAD}, so each head has {N_EMBD} // {N_HEAD} = {size} columns.",
         "B, T, C = x.shape\nscores = queries · keysᵀ × C**-0.5\nweights = self.dropout(softmax(…))",
     )
     with seeded(seed):
@@ -66,9 +66,9 @@ def steps(material: Material) -> Iterator[Step]:
     yield Step(
         "Slip 1: the scale",
         f"C is the width of x, {N_EMBD}. But a score is a sum of {size} products, one for each "
-        f"column of the head. {PAIRS:,} pairs of random queries and keys: their scores spread "
-        f"about √{size} = {size**0.5:.2f}; divided by √{size} they spread by 1, which suits "
-        f"softmax. Divided by √{N_EMBD} they spread by half that.",
+        f"column of the head. The scores of {PAIRS:,} pairs of random queries and keys have a "
+        f"standard deviation of about √{size} = {size**0.5:.2f}; divided by √{size}, of 1, which "
+        f"suits softmax; divided by √{N_EMBD}, of half that.",
         "scale = 1 / √head_size, not 1 / √n_embd",
         (
             table(
@@ -77,8 +77,8 @@ def steps(material: Material) -> Iterator[Step]:
                 columns=("raw", f"/ √{size}", f"/ √{N_EMBD}"),
             ),
         ),
-        "Queries and keys can grow to make up for it, so the model still trains. But it starts "
-        "with heads that distinguish words only half as well.",
+        "Queries and keys can grow to compensate, so the model still trains. But its heads start "
+        "by distinguishing words only half as well.",
         (Check("√head_size spreads by 1", abs(float(spreads[1]) - 1), 0.05),),
     )
     head = Head(config).double().eval()
@@ -91,9 +91,10 @@ def steps(material: Material) -> Iterator[Step]:
     falls = float((largest[:-1] - largest[1:]).max().detach())  # above 0: a row exceeds the next
     yield Step(
         "What it does to the weights",
-        f"The same matrices twice, as nn.Linear starts them, seed {seed}, on random rows {N_EMBD} "
-        "wide, so large that queries and keys spread by 1 as above. With the slip, a row’s largest "
-        "weight is nearer to an even share, 1 / the number of words it may see: the head blurs.",
+        f"Both heads have the same matrices, as nn.Linear initialises them (seed {seed}), and get "
+        f"the same random rows, {N_EMBD} wide, scaled so that queries and keys spread by 1 as "
+        "above. With the slip, a row’s largest weight is nearer to an even share, 1 / the number "
+        "of words it may attend to: the head distinguishes less.",
         tables=(
             table("weights with the slip", hasty_weights, **both),
             table("weights, repaired", weights, **both),
@@ -104,8 +105,8 @@ def steps(material: Material) -> Iterator[Step]:
                 columns=words,
             ),
         ),
-        notice="A larger spread is no better: the lesson “trainable” explains why scores that "
-        "spread too widely hardly learn. √head_size is between the two.",
+        notice="A larger spread is not better: the lesson “trainable” explains why scores that "
+        "spread too widely hardly learn. √head_size gives the right spread.",
         checks=(
             Check("with the slip nearer to an even share", max(0.0, falls), 1e-12),
             same("repaired = gpt.model.attention.Head", weights @ head.value(x), output),
@@ -113,17 +114,17 @@ def steps(material: Material) -> Iterator[Step]:
     )
     yield Step(
         "Slip 2: a dropout that was never made",
-        "forward uses self.dropout, but __init__ makes none. Nothing complains until the head is "
-        f"called. Then torch says: {_complaint(hasty, x)}",
+        "forward uses self.dropout, but __init__ does not create it. There is no error until the "
+        f"head is called. Then torch raises {_complaint(hasty, x)}",
         "self.dropout = nn.Dropout(dropout)    # belongs in __init__",
-        notice="`Head` in gpt/model/attention.py makes it, and scales by head_size. A test checks "
-        "both.",
+        notice="`Head` in gpt/model/attention.py creates it, and scales by head_size. A test "
+        "checks both.",
         checks=(Check("Head has its dropout", float(not hasattr(head, "dropout")), 0.0),),
     )
 
 
 def _complaint(head: HastyHead, x: Tensor) -> str:
-    """The error that a call of the head raises."""
+    """The text of the error that a call of the head raises."""
     try:
         head(x)
     except AttributeError as error:

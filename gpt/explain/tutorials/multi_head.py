@@ -45,10 +45,10 @@ def steps(material: Material) -> Iterator[Step]:
     names = tuple(f"head {head}" for head in range(HEADS) for _ in range(HEAD_SIZE))
     yield Step(
         "Several heads, side by side",
-        "One head makes one mean of the words. Another head, with matrices of its own, may look "
-        "for something else: one for the word before, one for the last name. `SideBySide` runs "
-        f"{HEADS} heads one after the other and puts their columns side by side. Seed {seed}, the "
-        "text twice as a batch.",
+        "One head computes one mean of the words. Another head has other matrices and may attend "
+        "to other words: one head to the previous word, another to the last name. `SideBySide` "
+        f"runs {HEADS} heads one after the other and puts their columns side by side. The seed is "
+        f"{seed}, and the batch has the text twice.",
         "contexts = concat(head 0(X), head 1(X))",
         (table("contexts side by side", joined, rows=words, columns=names),),
         "The heads share nothing and could run at the same time.",
@@ -61,10 +61,9 @@ def steps(material: Material) -> Iterator[Step]:
     turned = stack.transpose(2, 3)
     yield Step(
         "A product of stacks",
-        "To run all heads at once, their numbers are stacked: (batch, head, word, column). A "
-        "product of two stacks multiplies the last two axes and leaves the others alone: a matrix "
-        f"product for each head. Shape {tuple(stack.shape)}; transpose(2, 3) turns each matrix "
-        "over.",
+        "To compute all heads at once, their matrices are stacked: (batch, head, word, column). A "
+        "product of two stacks is a matrix product over the last two axes, one for each head. The "
+        f"stack’s shape is {tuple(stack.shape)}; transpose(2, 3) transposes each matrix.",
         "scores = a · transpose(a, 2, 3)",
         (
             table("a", stack[0]),
@@ -78,9 +77,9 @@ def steps(material: Material) -> Iterator[Step]:
     split = to_split(side_by_side)
     yield Step(
         "The same weights, split instead of looped",
-        "`SplitAttention` has one large matrix for all queries, one for keys, one for values. The "
-        "heads’ matrices lie in it one below the other; view cuts the result into heads. Filled "
-        "with the weights from above, it gives the same numbers.",
+        "`SplitAttention` has one large matrix for all queries, one for keys, one for values. Each "
+        "contains the heads’ matrices one below the other; view divides the result into heads. "
+        "With the weights from above, it gives the same numbers.",
         "W_query = W_query of head 0 above W_query of head 1",
         (
             *(
@@ -91,7 +90,7 @@ def steps(material: Material) -> Iterator[Step]:
                 "contexts before the projection", split.join(batch)[0], rows=words, columns=names
             ),
         ),
-        "Head 0 and head 1 are rows 0–1 and 2–3. Your own model keeps them like this: see "
+        "Head 0 and head 1 are rows 0–1 and 2–3. Your own model stores them in the same way: see "
         "gptx explain mine.",
         (same("SplitAttention = SideBySide", split.join(batch), joined),),
     )
@@ -101,11 +100,11 @@ def steps(material: Material) -> Iterator[Step]:
     by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
     yield Step(
         "A projection mixes the heads",
-        "So far, columns of different heads have not been combined. A last Linear mixes "
-        f"them. Here d_out = {D_OUT} for both heads together, so each has {D_OUT // HEADS} column: "
-        "n_embd // n_head is the head size, and forgetting to divide is a common slip. A new "
-        f"SplitAttention, seed {seed} again, with X as above; row 0 of each matrix is head 0’s, "
-        "row 1 is head 1’s.",
+        "So far, columns of different heads have not been combined. A final Linear mixes them. "
+        f"Here d_out = {D_OUT} for both heads together, so each has {D_OUT // HEADS} column: "
+        "n_embd // n_head is the head size, and forgetting to divide is a common slip. This is a "
+        f"new SplitAttention, seed {seed} again, with X as above; row 0 of each matrix belongs to "
+        "head 0, row 1 to head 1.",
         "queries = X · W_queryᵀ    "
         "contexts = softmax(masked(queries · keysᵀ / √head_size)) · values    "
         "output = concat(contexts) · W_projᵀ + b",
@@ -122,8 +121,8 @@ def steps(material: Material) -> Iterator[Step]:
     attention = {n: s for n, s in small.shapes().items() if ".attention." in n}
     yield Step(
         "At GPT-2’s size",
-        f"The smallest GPT-2 has 12 heads of 768 // 12 = {small.head_size} columns and looks at "
-        "1,024 tokens. The attention of one of its layers, without biases for queries, keys and "
+        f"The smallest GPT-2 has 12 heads of 768 // 12 = {small.head_size} columns and a context "
+        "of 1,024 tokens. The attention of one of its layers, without biases for queries, keys and "
         f"values, has {sum(map(prod, attention.values())):,} numbers: the same module as the one "
         "above, with larger matrices.",
     )
@@ -143,13 +142,13 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
     parts = tuple(f"{part} {row}" for part in "qkv" for row in range(width))
     return Step(
         "The model’s own attention",
-        f"In a GPT as many columns go out as came in. So here the {width} columns of “contexts "
-        f"side by side” go in, and each of {HEADS} heads has {size} columns. The weights are new, "
-        f"seed {seed}, and lie as in a checkpoint: in qkv.weight {width} rows for queries, {width} "
-        f"for keys, {width} for values, of each the first {size} for head 0. gptx has this "
-        "attention twice: as a module a head, to read, and as one fused kernel, to train fast. All "
-        "three forms hold the same weights and give the same numbers, and the same gradients, so "
-        "training is the same with each form.",
+        "In a GPT, input and output of attention are equally wide. So the input here is the "
+        f"{width} columns of “contexts side by side”, and each of {HEADS} heads has {size} "
+        f"columns. The weights are new, seed {seed}, in the layout of a checkpoint: qkv.weight has "
+        f"{width} rows for queries, {width} for keys, {width} for values; the first {size} of each "
+        "belong to head 0. gptx has this attention in two forms: one readable module per head, and "
+        "one fast fused kernel. With the same weights, all three forms give the same numbers and "
+        "gradients, so training is the same with each form.",
         "SplitAttention = MultiHeadAttention = FusedAttention",
         (
             table("qkv.weight of FusedAttention", stored["qkv.weight"], rows=parts),

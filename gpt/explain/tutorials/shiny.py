@@ -1,4 +1,4 @@
-"""The lesson "shiny": three words by hand, and what rounding on the way does."""
+"""The lesson "shiny": three words by hand, and the effect of early rounding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from gpt.explain.lesson import Material, Step
 from gpt.explain.tables import inputs_of, same, table
 
-#: What the tutorial prints: "shiny" as the sum of three weighted rows, each rounded on the way.
+#: The tutorial's numbers: "shiny" as the sum of three weighted rows, each rounded before the sum.
 PRINTED_PARTS = torch.tensor(
     ((0.0779, 0.0504, 0.1237), (0.2156, 0.1382, 0.3983), (0.1057, 0.1972, 0.3390)),
     dtype=torch.float64,
@@ -25,12 +25,12 @@ def steps(material: Material) -> Iterator[Step]:
     x, words, query = inputs_of(material), material.words, material.query
     word = words[query]
     scores = x @ x[query]
-    title, told = "Three words", "A sentence short enough for paper and pencil."
+    title, told = "Three words", "This sentence is short enough for paper and pencil."
     if material.own:
         title, told = _counted(words)
     yield Step(
         title,
-        f"{told} What becomes of “{word}”?",
+        f"{told} This lesson follows “{word}”.",
         "score[j] = x[query] · x[j]",
         (
             table("inputs", x, rows=words),
@@ -42,7 +42,7 @@ def steps(material: Material) -> Iterator[Step]:
     plain = bool(exponentials.isfinite().all())
     yield Step(
         "Weights",
-        "The exponential of each score, divided by their sum.",
+        "The exponential of each score is divided by the sum of all exponentials.",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
             table("exp(score)", exponentials, columns=words),
@@ -56,7 +56,7 @@ def steps(material: Material) -> Iterator[Step]:
     context = parts.sum(dim=0)
     yield Step(
         "The context vector",
-        f"The mean of the rows with these weights: “{word}”, enriched by its neighbours.",
+        f"The context of “{word}” is the mean of the rows with these weights.",
         "context = Σ weight[j] × x[j]",
         (
             table("weight × row", parts, rows=words),
@@ -76,9 +76,9 @@ def _counted(words: tuple[str, ...]) -> tuple[str, str]:
     if all(len(word) == 1 for word in words):
         return (
             f"{count} characters",
-            "Each character stands for a word here, with a row of its own.",
+            "Each character is treated as a word here and has its own row.",
         )
-    return f"{count} words", "As with paper and pencil, for one of them."
+    return f"{count} words", "All steps are shown for one of them, as with paper and pencil."
 
 
 def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
@@ -87,15 +87,14 @@ def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
     return Step(
         "Two results for one sum",
         "The tutorial that this example comes from prints 0.3992, 0.3858, 0.8610. Exact arithmetic "
-        "gives 0.3990, 0.3854, 0.8610. Nothing is wrong with the method: the parts were worked out "
-        "by hand and rounded on the way, and the small errors add up.",
+        "gives 0.3990, 0.3854, 0.8610. The method is right, but the parts were computed by hand "
+        "and rounded before they were added, and the small errors add up.",
         tables=(
             table("exact, printed, difference", both, rows=("exact", "printed", "difference")),
             table("printed parts", PRINTED_PARTS, rows=words),
             table("printed − exact parts", PRINTED_PARTS - parts, rows=words),
         ),
-        notice="Carry all digits to the end and round once. That is what every number of this "
-        "program does.",
+        notice="Keep all digits to the end and round once, as this program does.",
         checks=(
             same("the printed parts give the printed sum", PRINTED_PARTS.sum(dim=0), PRINTED, 1e-9),
             same("printed and exact differ by at most 0.0004", PRINTED, context, 4.5 * LAST_DIGIT),

@@ -1,4 +1,4 @@
-"""The lesson "simple": attention that has learned nothing, from dot products to mixed words."""
+"""The lesson "simple": attention without weights, from dot products to mixed words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpt.explain.tables import inputs_of, same, table
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """One word first, then all of them at once."""
+    """Attention of one word first, then of all words at once."""
     x, words, query = inputs_of(material), material.words, material.query
     T, word = len(words), words[query]
     yield Step(
@@ -28,8 +28,8 @@ def steps(material: Material) -> Iterator[Step]:
     yield Step(
         "One word asks: who is like me?",
         f"The word that asks, “{word}”, is called the query. Its score with a word is their dot "
-        "product: multiply number by number, add up. Rows that point the same way score high, and "
-        "long rows score higher than short ones.",
+        "product: multiply the rows number by number and add the products. Rows that point the "
+        "same way score high, and long rows score higher than short ones.",
         "score[j] = x[query] · x[j]",
         (table(f"scores of “{word}”", scores, columns=words),),
         _first_score(x, words, query),
@@ -38,12 +38,11 @@ def steps(material: Material) -> Iterator[Step]:
     yield _shares(scores, word, words)
     weights = F.softmax(scores, dim=0)
     by_hand = scores.exp() / scores.exp().sum()
-    told = "softmax first subtracts the largest score, which changes nothing but the overflow."
+    told = "A library first subtracts the largest score, which only prevents overflow."
     yield Step(
         "Softmax",
-        "The exponential makes every score positive, whatever its sign, and stretches the "
-        "distances. Then each is divided by the sum. The result can be read as probabilities. "
-        f"A library’s {told}",
+        "The exponential makes every score positive and increases the differences. Then each "
+        f"exponential is divided by their sum. The result can be read as probabilities. {told}",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
             table("weights by exp and sum", by_hand, columns=words),
@@ -64,8 +63,9 @@ def steps(material: Material) -> Iterator[Step]:
         context = context + part
     yield Step(
         "The context vector",
-        "Each word’s row times its weight, all added up: a weighted mean of the words, in which "
-        f"those that resemble “{word}” count most. This row replaces the word’s own.",
+        "Each word’s row is multiplied by its weight, and all are added: a weighted mean of the "
+        f"words, in which words similar to “{word}” count most. This row replaces the row of "
+        f"“{word}”.",
         "context = Σ weight[j] × x[j]",
         (
             table("weight × row", parts, rows=words),
@@ -78,18 +78,18 @@ def steps(material: Material) -> Iterator[Step]:
     all_scores = x @ x.T  # (T, T)
     yield Step(
         "All words ask at once",
-        "Two loops over the words give every score. A matrix product does the same at once, and "
+        "Two loops over the words compute every score. One matrix product computes the same, "
         "faster. Rows are queries; columns are the words they are compared with.",
         "scores = X · Xᵀ",
         (table("scores", all_scores, rows=words, columns=words),),
         "The matrix is symmetric: two words have the same score in both directions. With trained "
-        "matrices it is not.",
+        "matrices (lesson “trainable”) it is not symmetric.",
         (same("two loops = one product", one_by_one, all_scores),),
     )
     all_weights = F.softmax(all_scores, dim=-1)
     yield Step(
         "A row of weights for each word",
-        "Softmax goes along each row, and each row sums to 1.",
+        "Softmax is applied to each row, so each row sums to 1.",
         "weights = softmax(scores), row by row",
         (
             table("weights", all_weights, rows=words, columns=words),
@@ -100,8 +100,8 @@ def steps(material: Material) -> Iterator[Step]:
     )
     yield Step(
         "All context vectors",
-        "One more product mixes all words. In: a row for each word. Out: a row for each word, "
-        "which now depends on the others. Nothing here was learned; that is the next lesson.",
+        "One more product mixes all words. The result has a row for each word, which now depends "
+        "on the other words. Nothing here was learned; learning is the next lesson.",
         "contexts = weights · X",
         (table("contexts", all_weights @ x, rows=words),),
         checks=(
@@ -112,7 +112,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
-    """The first score, written out."""
+    """The calculation of the first score."""
     if x.shape[1] > 4:
         return ""
     pairs = zip(x[query].tolist(), x[0].tolist(), strict=True)

@@ -17,7 +17,7 @@ PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """One query by hand, the module that does all, and the same with nn.Linear."""
+    """One query by hand, a module for all words, and the same with nn.Linear."""
     x, words, query = inputs_of(material), material.words, material.query
     word, width = words[query], x.shape[1]
     seed = PARAMETER_SEED if material.seed is None else material.seed
@@ -26,19 +26,19 @@ def steps(material: Material) -> Iterator[Step]:
         attention = ParameterAttention(width, D_OUT).double()
     yield Step(
         "Three matrices",
-        "Without weights, one and the same row is a word’s query, key and value. Training needs "
-        "something to change: a matrix that makes the query, one for the key that a query is "
-        f"compared with, one for the value that is passed on. Each turns {width} numbers into "
-        f"{D_OUT}. They start as random numbers between 0 and 1, seed {seed}.",
+        "Without matrices, a word’s row is its query, key and value. Training needs numbers that "
+        "it can change: one matrix computes the query, one the key that queries are compared with, "
+        f"one the value that goes into the mean. Each turns {width} numbers into {D_OUT}. They "
+        f"start as random numbers between 0 and 1, seed {seed}.",
         "queries = X · W_query    keys = X · W_key    values = X · W_value",
         tuple(table(f"W_{part}", getattr(attention, part)) for part in PARTS),
-        "Usually as many numbers come out as went in; here fewer, so that in and out are not "
-        "confused.",
+        "Usually output and input are equally wide; here the output is narrower, to tell them "
+        "apart.",
     )
     queries, keys, values = x @ attention.query, x @ attention.key, x @ attention.value
     yield Step(
         f"Query, key and value of “{word}”",
-        f"The row of “{word}”, three times multiplied. The other words need only keys and "
+        f"The row of “{word}” is multiplied by each matrix. The other words need only keys and "
         "values here.",
         f"query = x[{query}] · W_query",
         (
@@ -54,7 +54,7 @@ def steps(material: Material) -> Iterator[Step]:
     with_itself = queries[query].dot(keys[query])
     yield Step(
         "Scores",
-        "As before, but now the query is compared with keys.",
+        "As in the lesson “simple”, but the query is now compared with keys.",
         "score[j] = query · key[j]",
         (
             table("score with itself", with_itself[None]),
@@ -66,10 +66,9 @@ def steps(material: Material) -> Iterator[Step]:
     weights = F.softmax(scaled, dim=-1)
     yield Step(
         "Scale, then softmax",
-        "Scores are divided by the root of the head size, the number of columns of a key. The "
-        "longer the keys, the wider their products spread, and softmax of widely spread scores "
-        "looks at one word only and hardly learns. This is scaled dot-product attention (Vaswani "
-        "et al. 2017).",
+        "Scores are divided by the root of the head size, the number of columns of a key. The more "
+        "columns, the wider the products spread, and softmax of widely spread scores selects one "
+        "word only and hardly learns. This is scaled dot-product attention (Vaswani et al. 2017).",
         f"weights = softmax(scores / √{D_OUT})",
         (
             table("scaled", scaled, columns=words),
@@ -79,15 +78,15 @@ def steps(material: Material) -> Iterator[Step]:
     context = weights @ values
     yield Step(
         "Context",
-        "The mean is now one of values, not of the rows themselves.",
+        "The context is now a mean of the values, not of the rows themselves.",
         "context = weights · values",
         (table(f"context of “{word}”", context),),
     )
     outputs = attention(x)
     yield Step(
         "As a module",
-        "`ParameterAttention` in `gpt/explain/ladder.py` holds the three matrices and does all of "
-        "this for every word.",
+        "`ParameterAttention` in `gpt/explain/ladder.py` holds the three matrices and computes all "
+        "of this for every word.",
         tables=(table("contexts of ParameterAttention", outputs, rows=words),),
         checks=(
             same(f"row of “{word}” = by hand", outputs[query], context),
@@ -110,7 +109,7 @@ def steps(material: Material) -> Iterator[Step]:
     moved = to_parameters(linear)
     yield Step(
         "The same weights, the same numbers",
-        "Copy the Linear’s matrices into the parameters, transposed, and both modules agree.",
+        "If the Linear’s matrices are copied into the parameters, transposed, both modules agree.",
         "W_key = linear.key.weightᵀ",
         (
             table("W_key before", attention.key),

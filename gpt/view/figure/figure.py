@@ -31,7 +31,7 @@ from gpt.view.terminal.matrix import cells_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NUMBERS = 12  # most rows and columns of a single matrix whose cells carry their numbers
+NUMBERS = 12  # most rows and columns of a single matrix whose cells show numbers
 _INK, _MASKED = "#202020", "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
 # so that a small weight differs from a masked one. Signed values have two colours, as on the
@@ -60,7 +60,7 @@ _SETTINGS: dict[str, Any] = {
     "ytick.labelcolor": _INK,
     "axes.formatter.limits": (-3, 4),
     "axes.formatter.useoffset": False,
-    "svg.fonttype": "path",  # outlines: the same picture where the reader's fonts are others
+    "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
     "svg.hashsalt": "gptx",
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
 }
@@ -71,8 +71,8 @@ def to_figure(
 ) -> tuple[bytes, list[str]]:
     """The selected matrices as one figure, and warnings (a font that lacks characters).
 
-    ascii_only: for the labels of characters. The selection's name stands under the title.
-    Raises ConfigError where matplotlib is not installed or the figure would be too large.
+    ascii_only: labels of characters are in ASCII. The selection's name stands under the title.
+    Raises ConfigError if matplotlib is not installed or the figure would be too large.
     """
     with _style():
         figure, missing = draw(selection, scale, ascii_only)
@@ -85,7 +85,7 @@ def to_figure(
         buffer = io.BytesIO()
         figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
     written = buffer.getvalue()
-    if form == "svg":  # the document type is an address on the network; SVG needs none
+    if form == "svg":  # the document type has a network address; SVG needs none
         written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
     return written, missing
 
@@ -93,7 +93,7 @@ def to_figure(
 def draw(
     selection: Selection, scale: Scale = "fixed", ascii_only: bool = False
 ) -> tuple[Figure, list[str]]:
-    """The figure itself: an Axes for each panel in their order, then the colour bar's."""
+    """The figure itself: an Axes for each panel in their order, then one for the colour bar."""
     with _style():
         panels = selection.panels()
         few = len(panels) == 1 and max(panels[0].values.shape) <= NUMBERS
@@ -134,7 +134,7 @@ def _title(panels: Sequence[Panel]) -> str:
 
 
 def _meaning(selection: Selection, scale: Scale) -> str:
-    """What the colours stand for."""
+    """The title of the colour bar."""
     meaning = _MEANINGS[selection.stage]
     if selection.stage == "masked":
         added = "" if selection.attention.bias is None else " + bias of positions"
@@ -145,7 +145,7 @@ def _meaning(selection: Selection, scale: Scale) -> str:
 
 
 def _shades(panel: Panel, scale: Scale) -> Array:
-    """(rows, columns) float64 values to colour; NaN where the mask forbids."""
+    """(rows, columns) float64 values to colour; NaN for masked cells."""
     shades = panel.visible
     if scale == "row":
         largest = np.nan_to_num(np.abs(shades)).max(axis=1, keepdims=True)
@@ -179,18 +179,19 @@ def _staircase(selection: Selection) -> tuple[Array, Array]:
 
 
 def _ink(colour: Any) -> str:
-    """Dark on a light colour, white on a dark one: whichever has more contrast (WCAG 2)."""
+    """The text colour on a cell: dark or white, whichever has more contrast (WCAG 2)."""
     red, green, blue = np.asarray(colour)[..., :3].ravel() ** 2.2
     return _INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21 else "white"
 
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """matplotlib with its default settings and without log messages; afterwards the user's again.
+    """matplotlib with its default settings and without log messages; then the user's settings
+    return.
 
-    Raises ConfigError where matplotlib is not installed.
+    Raises ConfigError if matplotlib is not installed.
     """
-    logger = logging.getLogger("matplotlib")  # it reports that it builds a list of fonts
+    logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
@@ -201,7 +202,7 @@ def _style() -> Iterator[None]:
                 "figures need matplotlib, which is not installed: pip install matplotlib"
             ) from None
         with matplotlib.rc_context(), warnings.catch_warnings():
-            # Before 3.11 it measures lines by the letters l and p, which some of the fonts lack.
+            # matplotlib before 3.11 measures lines by the letters l and p, which some fonts lack.
             warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
             matplotlib.rcdefaults()
             settings: Any = matplotlib.rcParams

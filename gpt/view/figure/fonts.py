@@ -1,6 +1,6 @@
-"""Which installed fonts draw the characters of a figure, and which to install for the others.
+"""Finds installed fonts for the characters of a figure, and names fonts to install for the others.
 
-Uses the names of characters and matplotlib's list of fonts; draws nothing.
+Uses the names of characters and matplotlib's list of fonts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gpt.view.words import some
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
-SPACE = "␣"  # for ␠, which no common font has
+SPACE = "␣"  # replaces ␠, which no common font has
 
 
 def drawable(character: str, ascii_only: bool) -> str:
-    """The terminal's label, in signs that fonts have."""
+    """The terminal's label, with characters that common fonts have."""
     name = label(character, ascii_only)
     if name == NAMED[" "][0]:
         return SPACE
@@ -33,10 +33,10 @@ def drawable(character: str, ascii_only: bool) -> str:
 
 @cache
 def files_for(names: frozenset[str]) -> Mapping[str, str]:
-    """Name -> the file of a font that draws it, for every name that has one; "" -> our own font.
+    """Name -> the file of a font that draws it, if there is one; "" -> matplotlib's default font.
 
-    Tries matplotlib's own font first. If it lacks some, tries all installed fonts: the one that
-    has most of them, then the one that has most of the rest, and so on.
+    Tries matplotlib's own font first. If it lacks some characters, tries all installed fonts: first
+    the font with most of the missing ones, then the font with most of the rest, and so on.
     """
     from matplotlib import font_manager
 
@@ -44,7 +44,7 @@ def files_for(names: frozenset[str]) -> Mapping[str, str]:
     found = dict.fromkeys(["", *_drawn_by(ours, names)], ours)
     missing = names - found.keys()
     if missing:
-        # Matplotlib caches its list: a font that was installed later is not in it.
+        # Matplotlib caches its list, which lacks fonts installed later.
         folders = font_manager.OSXFontDirectories if sys.platform == "darwin" else None
         files = {entry.fname for entry in font_manager.fontManager.ttflist}
         files.update(font_manager.findSystemFonts(folders))
@@ -66,20 +66,20 @@ def _plain(file: str) -> tuple[bool, bool]:
 
 
 def _drawn_by(file: str, names: Iterable[str]) -> frozenset[str]:
-    """The names of which the font can draw every character."""
+    """The names whose characters the font can all draw."""
     from matplotlib.ft2font import FT2Font
 
-    if "lastresort" in Path(file).stem.lower():  # it draws boxes for everything
+    if "lastresort" in Path(file).stem.lower():  # this font draws boxes for all characters
         return frozenset()
     try:
         font = FT2Font(file)
-    except (OSError, RuntimeError):  # pictures only, or damaged
+    except (OSError, RuntimeError):  # a font of pictures, or damaged
         return frozenset()
     return frozenset(name for name in names if all(_has_ink(font, sign) for sign in name))
 
 
 def _has_ink(font: FT2Font, sign: str) -> bool:
-    """Colour fonts have glyphs without an outline, which would be drawn as nothing."""
+    """Colour fonts have glyphs without outlines, which would be invisible."""
     if not font.get_char_index(ord(sign)):
         return False
     if sign == " ":
@@ -93,7 +93,7 @@ def _has_ink(font: FT2Font, sign: str) -> bool:
 
 
 def warning(missing: Sequence[str]) -> str:
-    """Which characters have no font, how they are labelled, and what to install."""
+    """A warning: characters without a font, their labels, and fonts to install."""
     shown = some([label(character) for character in missing], 8, ", ")
     remedies = dict.fromkeys(_remedy(character) for character in missing)
     return (

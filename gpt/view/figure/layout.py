@@ -18,8 +18,8 @@ from gpt.view.figure.fonts import SPACE, drawable, files_for
 from gpt.view.selection import Panel
 
 DPI = 300
-COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # of a paper
-GLYPH = 0.64  # width of a terminal's cell in DejaVu Sans, in sizes of the font
+COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
+GLYPH = 0.64  # width of a terminal's cell in DejaVu Sans, in font sizes
 
 
 def points(size: float) -> int:
@@ -34,7 +34,7 @@ def _legible(cell: int) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the panels lie, how large their cells are (pixels), and the digits in them (points)."""
+    """The grid of panels, the size of their cells (pixels), and of the digits in them (points)."""
 
     shape: tuple[int, int]  # rows and columns of a panel
     panels: int
@@ -48,10 +48,10 @@ class Plan:
 
 
 def plan_of(panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
-    """One head of T ≤ 16 is a column of a paper wide, and grows with T up to the page.
+    """One head of T ≤ 16 is as wide as a column of a paper; with T it grows up to the page's width.
 
-    A cell is at least one pixel large, even where the figure becomes larger than the page: a cell
-    that is left out could be the strongest.
+    A cell has at least one pixel, even if the figure becomes larger than the page, as an omitted
+    cell could be the strongest.
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
@@ -69,19 +69,19 @@ def plan_of(panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
     high = max(smallest, min(largest, round(height / rows)))
     if selection.square:
         wide = high = min(wide, high)
-    else:  # there are many dimensions: their cells need not be square
+    else:  # dimensions are many, so their cells need not be square
         high, wide = min(high, max(wide, points(8))), min(wide, max(high, points(16)))
     digits = min(8.0, (wide * 72 / DPI - 2.2) / widest) if numbers else 0.0
     return Plan((rows, columns), count, across, (high, wide), digits)
 
 
 def _ems(digits: str) -> float:
-    """Width of a number in sizes of the font: points are narrow, minus signs wide."""
+    """Width of a number in font sizes: decimal points are narrow, minus signs wide."""
     return 0.64 * len(digits) - 0.32 * digits.count(".") + 0.2 * digits.count("−")
 
 
 def _across(count: int, layers: int, wide: bool) -> int:
-    """Panels side by side: one row a layer. A single row or column of many is folded."""
+    """Rows and columns of panels: one row for each layer. A long single row or column is folded."""
     heads = count // layers
     if wide or min(layers, heads) > 1:
         return heads
@@ -101,7 +101,7 @@ class Side:
     pitch: float  # points from cell to cell
 
     def turned(self, text: str) -> bool:
-        """Whether a character's label is too wide to stand beside its neighbours."""
+        """Whether a character's label is too wide for the space between its neighbours."""
         return bool(self.fonts) and self.length(text) > points(self.pitch + 1)
 
     def length(self, text: str) -> int:
@@ -114,19 +114,19 @@ class Side:
 
     @property
     def deepest(self) -> int:
-        """Pixels that the texts take below a panel."""
+        """Height in pixels of the texts below a panel."""
         turned = [self.length(text) for text in self.texts if self.turned(text)]
         return max(points(1.2 * self.size), *turned, 0)
 
 
 def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, list[str]]:
-    """Beside the rows, below the columns, what the symbols mean, and characters that no font has.
+    """Labels of rows and columns, the legend of symbols, and a warning about missing fonts.
 
-    Every character is written while it is legible (5 points), else positions are.
+    Labels are characters if these are legible (5 points), else positions.
     """
     selection, text = panel.selection, panel.selection.attention.text
     lettered = [selection.queries, *([selection.keys] if selection.square else [])]
-    lettered = lettered if _legible(plan.cell[0]) else []  # of a square stage both sides are alike
+    lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
     shown = "".join(dict.fromkeys(text[at] for positions in lettered for at in positions))
     names = {character: drawable(character, ascii_only) for character in shown}
     fonts = files_for(frozenset(names.values()))
@@ -149,7 +149,7 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
         sides.append(Side(title, places, texts, files, size, pitch))
     signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
     explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
-    if not lettered:  # positions are written: the text itself goes below
+    if not lettered:  # labels are positions, so the text is written below
         drawn = (" " if each == " " else drawable(each, ascii_only) for each in text)
         explained = f'"{"".join(drawn)}"'
     return sides[0], sides[1], explained, missing

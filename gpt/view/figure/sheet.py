@@ -1,6 +1,6 @@
-"""The sheet of a figure: where panels, colour bar and texts lie, in pixels from the upper left.
+"""The sheet of a figure: places panels, colour bar and texts, in pixels from the upper left.
 
-Draws with matplotlib, by the plan; independent of attention maps.
+Draws with matplotlib, with the sizes of layout.py; does not use attention maps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-MOST = 100_000_000  # pixels: drawing a PNG of so many takes 0.4 GB
+MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
 GREY = "#707070"
 
 
@@ -51,11 +51,12 @@ class Sheet:
         self.figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
 
     def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
-        """Axes in a frame two pixels wide, which lies outside them so that it hides no cell."""
+        """Axes in a frame two pixels wide, outside the axes so that it hides no cell."""
         from matplotlib.patches import Rectangle
 
         below, whole = self.height - y - down, np.array([self.width, self.height])
-        # Slightly inside: matplotlib before 3.11 rounds the smallest excess up to one more pixel.
+        # Slightly smaller, as matplotlib before 3.11 rounds the smallest excess up to a whole
+        # pixel.
         corner = np.array([x + 1e-5, below + 1e-5]) / whole
         size = np.array([across - 2e-5, down - 2e-5]) / whole
         axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))
@@ -76,7 +77,7 @@ class Sheet:
         return axes
 
     def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
-        """The colours with their values: an image, since 256 rectangles show seams."""
+        """The colours with their values, as an image, since 256 rectangles would show gaps."""
         low, high = paint["vmin"], paint["vmax"]
         axes = self._axes(*self.bar_corner, points(7), self.middle)
         ramp = np.linspace(low, high, 256)[:, None]
@@ -91,7 +92,7 @@ class Sheet:
         axes.set_ylabel(meaning, size=min(7.0, room))
 
     def words(self, title: str, facts: str, explained: str) -> None:
-        """Above everything and, for the symbols, below."""
+        """Adds a title above everything, and the legend of symbols below."""
         self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
         self._line(facts, 1 - points(16) / self.height, "top")
         self._line(explained, points(3) / self.height, "bottom")
@@ -106,7 +107,7 @@ class Sheet:
 
 
 def _label(axis: Axis, side: Side, outer: bool) -> None:
-    """Tick marks; at an outer panel also labels and a name, each label in a font that has it."""
+    """Tick marks; outer panels also get a name and labels, each in a font that has it."""
     from matplotlib.axis import XAxis
     from matplotlib.font_manager import FontProperties
 
@@ -120,5 +121,5 @@ def _label(axis: Axis, side: Side, outer: bool) -> None:
         tick.set_fontproperties(FontProperties(fname=font, size=side.size))
         if below and side.turned(text):
             tick.set_rotation(90)
-        if not below and text == SPACE:  # drawn so low that it seems a row further on
+        if not below and text == SPACE:  # drawn so low that it seems to label the next row
             tick.set_verticalalignment("baseline")

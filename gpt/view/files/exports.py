@@ -20,7 +20,7 @@ SCHEMA = 1
 
 Figure = Literal["svg", "png", "pdf"]
 Form = Literal["text", "json", "csv", "npz", "html", Figure]
-#: Ending of a file -> what is written into it.
+#: Ending of a file -> format.
 FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
 FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
@@ -44,13 +44,13 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json(records: Sequence[Mapping[str, Any]]) -> str:
-    """One record as it is; several under "compared"."""
+    """A single record unchanged; several under "compared"."""
     document = records[0] if len(records) == 1 else {"schema": SCHEMA, "compared": list(records)}
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def to_csv(selections: Sequence[Selection]) -> str:
-    """One line per number; of several selections, the checkpoint's name first.
+    """One line per number; with several selections, the checkpoint's name comes first.
 
     Weights above the diagonal, which are all 0, are left out.
     """
@@ -72,12 +72,12 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
     stream, concat, proj, residual, output (L, T, C); ids and code points (T,). Nothing pickled.
 
-    Of two maps the names begin with a_ and b_.
+    With two maps the names begin with a_ and b_.
     """
     arrays: dict[str, Any] = {}
     prefixes = ("",) if len(attentions) == 1 else ("a_", "b_")
     for prefix, attention in zip(prefixes, attentions, strict=True):
-        # The text itself is for people: numpy cuts characters of code 0 from its end.
+        # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
         arrays[f"{prefix}text"] = np.array(attention.text)
         arrays[f"{prefix}codes"] = np.array([ord(each) for each in attention.text], np.uint32)
         arrays[f"{prefix}ids"] = attention.ids

@@ -34,7 +34,7 @@ def lessons_markdown(lessons: Sequence[Lesson], digits: int = DIGITS, full: bool
 
 
 def lesson_record(lesson: Lesson, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """For programs: all numbers in full; null where one is not finite (masked)."""
+    """For programs: all numbers in full; null if not finite (masked)."""
     return {
         "schema": SCHEMA,
         "lesson": lesson.name,

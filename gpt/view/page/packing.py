@@ -1,4 +1,4 @@
-"""Arrays in the page's data: base64 of float32 or float16, and what fits into a limit of bytes."""
+"""Arrays in the page's data: base64 of float32 or float16, within a limit of bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
 
-#: What a layer has beyond its weights. All other stages follow from these: scores from q and k,
-#: context and concat from weights and v, residual = stream + proj, to the last bit; masked scores
-#: from the bias of positions, too, which all layers share.
+#: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
+#: and k, context and concat from weights and v, residual = stream + proj, to the last bit; masked
+#: scores from the bias of positions, too, which all layers share.
 DETAILS = ("q", "k", "v", "stream", "proj")
 
 Bits = Literal[16, 32]
-_KEYS = 64  # characters that an array takes in JSON besides its numbers, at most
+_KEYS = 64  # most characters that an array takes in JSON besides its numbers
 
 
 def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:

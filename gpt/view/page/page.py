@@ -1,4 +1,4 @@
-"""Attention maps as one HTML file that needs no network: the page's source, and its data beside it.
+"""Attention maps as one HTML file that needs no network: the page's source and its data.
 
 The page's style and scripts are in assets/; packing.py encodes its arrays.
 """
@@ -64,7 +64,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Start:
-    """What the page shows first if its address names nothing. why: the reason for the head."""
+    """The view that the page opens with if its address names none. why: the reason for the head."""
 
     layer: int = 0
     head: int | Literal["mean", "rollout"] = 0
@@ -81,7 +81,8 @@ def opening(
     """The head to show first, of those in the given layer or with the given number.
 
     The head nearest to a kind (measures.KINDS), if it is near enough to have its name; else the
-    head with the lowest entropy. Heads that mostly look at the first character ("sink") come last.
+    head with the lowest entropy. Heads that mainly attend to the first character ("sink") come
+    last.
     """
     by_name = {measure.name: measure for measure in measures}
     if (layer is not None and head is not None) or "entropy" not in by_name:
@@ -114,8 +115,8 @@ def build_page(
 
     Numbers are float32 if all fit, else float16. If these do not fit either, layers lose their
     DETAILS. The weights of every layer and the details of the start's layer always stay, even
-    beyond the limit. measured: the text on which the measures were taken. Raises ValueError for
-    more than two subjects, none, or different texts.
+    beyond the limit. measured: the name of the measured text. Raises ValueError for more than two
+    subjects, none, or different texts.
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
@@ -175,7 +176,7 @@ def _described(subject: Subject) -> dict[str, Any]:
 
 
 def _several(measures: Sequence[Measure]) -> bool:
-    """Whether they were taken on several windows: a single text is too little to name a kind."""
+    """Whether the measures come from several windows: one text is too little to name a kind."""
     return any(each.windows > 1 and each.name != "induction_synthetic" for each in measures)
 
 

@@ -1,1 +1,1 @@
-"""What the terminal shows."""
+"""Text views for the terminal."""

@@ -1,6 +1,6 @@
-"""Attention maps in the terminal: the selected matrices, all heads at a glance, two checkpoints.
+"""Attention maps in the terminal: selected matrices, an overview of all heads, two checkpoints.
 
-`matrix` draws a single matrix; here are titles, arrangement, the legend and the checks.
+matrix.py draws a single matrix; this module adds titles, arrangement, legend and checks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
 from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, shades_of, title_of
 
-THUMBNAIL = 24  # most cells a side of a head in the overview
+THUMBNAIL = 24  # most cells on a side of a head in the overview
 
 
 def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
@@ -37,12 +37,12 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
 
 
 def meanings(text: str, page: Page) -> list[Text]:
-    """What the signs in the labels stand for."""
+    """The meaning of the signs in the labels."""
     return styled(legend(text, page.ascii_only), page, DIM)
 
 
 def overview(selection: Selection, page: Page) -> list[Text]:
-    """Small pictures of every head side by side, each cell the largest of what it covers."""
+    """Small pictures of all heads side by side; a cell shows the largest value that it covers."""
     panels = selection.panels()
     title = [f"{selection.stage} of every head", axes(selection)]
     title.append(f"T={len(selection.attention.text)}")
@@ -69,9 +69,10 @@ def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
 
 
 def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]:
-    """Both sides of every selected head that both have, how much it changed, and all checks.
+    """Every selected head that both checkpoints have: both matrices, their difference, and all
+    checks.
 
-    Raises ConfigError if they share none.
+    Raises ConfigError if they have no such head in common.
     """
     lines: list[Text] = []
     if view == "heads":
@@ -93,7 +94,7 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
 
 
 def _pair(panels: tuple[Panel, Panel], view: Drawing, page: Page) -> list[Text]:
-    """One head on both sides, beside each other if numbers or heat fit so."""
+    """One head of both checkpoints, side by side if numbers or heat fit."""
     half = replace(page, width=page.width and (page.width - 3) // 2)
     drawn = _widest(panels, view, half)
     beside = drawn is not None
@@ -114,7 +115,9 @@ def _pair(panels: tuple[Panel, Panel], view: Drawing, page: Page) -> list[Text]:
 
 
 def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
-    """For "auto", numbers or heat, the first that fits both sides; else the view if it fits."""
+    """The view for both sides: for "auto", the first of numbers and heat that fits; else the given
+    one if it fits.
+    """
     order = ("numbers", "heat", "top")
     fits = max((fitting(panel, page) for panel in panels), key=order.index)
     drawn = fits if view == "auto" else view
@@ -134,7 +137,7 @@ def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[T
 
 
 def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
-    """Mean and largest difference, second less first, over what the mask allows."""
+    """Mean and largest difference, second minus first, over the keys that the mask allows."""
     before, after = (panel.visible for panel in panels)
     if before.shape != after.shape:
         return ["change: not of one shape"]

@@ -30,8 +30,8 @@ CAVEAT = "weights show where a head looks, not what that causes"
 def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
     """(layer, head) of every head, the largest of a measure first.
 
-    Without a name: by the loss that ablation costs, if it was measured, else by how near the head
-    is to a named kind. Raises ConfigError for an unknown measure.
+    Without a name: sorted by the rise of the loss under ablation, if measured, else by how near the
+    head is to a named kind. Raises ConfigError for an unknown measure.
     """
     known = {measure.name: measure.values for measure in survey.measures}
     if by is not None and by not in known:
@@ -97,7 +97,7 @@ def _record(measure: Measure) -> dict[str, Any]:
 
 
 def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> list[str]:
-    """Its title, ".93±.01" of each head, and the uniform head's value."""
+    """A measure's title, ".93±.01" for each head, and the uniform head's value."""
     between, name = "±", measure.title
     if page.ascii_only:
         between, name = "+-", in_ascii(name)

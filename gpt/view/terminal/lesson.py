@@ -1,4 +1,4 @@
-"""A lesson in the terminal: wrapped sentences, folded or cut tables, and its checks."""
+"""Shows a lesson in the terminal: wrapped sentences, folded or shortened tables, and checks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpt.view.terminal.lines import BOLD, DIM, NORMAL, Page, Row, checks, flow, 
 
 PROSE = 80  # most cells of a line of sentences
 LABEL = 10  # most cells of a word beside or above its numbers
-MOST, SHOWN = 8, 6  # more columns without names than MOST: the first SHOWN
-SHOWN_ROWS = 7  # of a table with more than MOST rows: a third the first, the others the last
+MOST, SHOWN = 8, 6  # columns shown of a table with more than MOST columns without names
+SHOWN_ROWS = 7  # rows shown of a longer table: first a third of them, then the last ones
 GAP = 4  # cells of the column that marks omitted ones
 FULL = "--full shows all"
 
@@ -34,7 +34,7 @@ def lesson_lines(lesson: Lesson, page: Page, full: bool = False) -> list[Text]:
 
 
 def list_lines(about: Mapping[str, str], page: Page) -> list[Text]:
-    """One entry per lesson: its name, and what it is about."""
+    """One entry per lesson: its name and its subject."""
     widest, lines = max(map(len, about)), []
     for name, text in about.items():
         hanging = _hanging(f"{name:<{widest}}  ", text, page)
@@ -67,10 +67,10 @@ def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
 
 
 def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
-    """Name and shape, where the numbers come from, and the numbers.
+    """A table: its name and shape, the source of its numbers, and the numbers.
 
     Without `full`, a table of more than MOST rows shows the first and the last ones, and a table of
-    more than MOST columns as many as fit side by side; a line says what is left out.
+    more than MOST columns shows as many as fit side by side; a line names the omitted ones.
     """
     names, headings, stack = texts_of(table, page.precision, page.ascii_only, full)
     texts = (text for part in (*stack, headings) for line in part for text in line)
@@ -78,7 +78,7 @@ def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
     gutter = max(map(cell_len, names)) + 2
     count = table.values.shape[-1]
     fitting = count if page.width is None else max(3, (page.width - gutter - GAP) // width)
-    columns: list[int | None] = list(range(len(headings[0])))  # None: of those that are left out
+    columns: list[int | None] = list(range(len(headings[0])))  # None: the omitted ones
     title = f"{table.name} {shape_of(table)}"
     if not full and not table.columns and count > MOST:
         columns = columns[:fitting]
@@ -109,7 +109,9 @@ def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
 
 
 def gap(count: int, room: int) -> tuple[int, int]:
-    """The range that is left out of `count` rows or columns to show `room`, a third before it."""
+    """The range to omit from `count` rows or columns to show `room` of them, a third before the
+    range.
+    """
     first = max(1, room // 3)
     return first, count - room + first
 
@@ -127,9 +129,9 @@ def shape_of(table: Table) -> str:
 def texts_of(
     table: Table, precision: int, ascii_only: bool = False, full: bool = False
 ) -> tuple[list[str], list[list[str]], list[list[list[str]]]]:
-    """A name for each row, one or two lines of headings, and the numbers: [slice][row][column].
+    """The name of each row, one or two lines of headings, and the numbers: [slice][row][column].
 
-    All columns that have names, but not too many of the others, unless `full`.
+    Includes all columns with names, but only the first of the others, unless `full`.
     """
     count = table.values.shape[-1]
     shown = count if full or table.columns or count <= MOST else SHOWN
@@ -145,7 +147,7 @@ def texts_of(
         digits = len(str(height - 1))
         names = [f"{row:>{digits}} {name}" for row, name in enumerate(names)]
     if table.values.ndim == 1:
-        names = [""]  # a single row needs none
+        names = [""]  # a single row needs no label
     digits = precision if table.digits is None else table.digits
     stack = [
         [[digits_of(value, digits, ascii_only) for value in row] for row in matrix]
@@ -161,12 +163,12 @@ def digits_of(value: float, digits: int, ascii_only: bool = False) -> str:
     whole = isinstance(value, int)  # ids and row numbers, of which every digit counts
     text = f"{value:.1e}" if abs(value) >= 1e6 and not whole else f"{value:.{digits}f}"
     if text.startswith("-") and not text.strip("-0."):
-        text = text[1:]  # no minus before what is shown as zero
+        text = text[1:]  # no minus sign before a number that is shown as zero
     return text if ascii_only else text.replace("-", "−")
 
 
 def name_of(text: str, ascii_only: bool) -> str:
-    """A word or a character as a label: safe, visible, not too long."""
+    """A word or a character as a safe, visible, short label."""
     if len(text) == 1:
         return label(text, ascii_only)
     if ascii_only:
@@ -176,12 +178,14 @@ def name_of(text: str, ascii_only: bool) -> str:
 
 
 def _stays(character: str, ascii_only: bool) -> bool:
-    """Whether it is shown unchanged within a word: spaces, and marks on the letter before."""
+    """Whether a character is shown unchanged within a word: spaces, and marks on the previous
+    letter.
+    """
     return character == " " or (not ascii_only and unicodedata.category(character) == "Mn")
 
 
 def _formula(formula: str, page: Page) -> Iterator[Text]:
-    """Formulas side by side where they fit; four spaces separate them."""
+    """Formulas side by side if they fit; four spaces separate them."""
     for line in formula.split("\n"):
         parts = [part for each in line.split("    ") for part in _wrapped(each, page, 2)]
         for joined in flow(parts, _width(page) - 2, "    "):
@@ -189,7 +193,7 @@ def _formula(formula: str, page: Page) -> Iterator[Text]:
 
 
 def _hanging(start: str, text: str, page: Page) -> list[Text]:
-    """A wrapped text after its start, its other lines indented."""
+    """A text wrapped after its first words, with other lines indented."""
     lines = _wrapped(text, page, len(start))
     return [Text((" " * len(start) if nth else start) + line) for nth, line in enumerate(lines)]
 
@@ -199,7 +203,7 @@ def _width(page: Page) -> int:
 
 
 def _wrapped(text: str, page: Page, indent: int = 0) -> list[str]:
-    """Lines of words; a word that is too long for one is broken."""
+    """Lines of words; a word that is too long for a line is broken."""
     text = escape(text)
     if page.ascii_only:
         text = "".join(each if each.isascii() else ascii(each)[1:-1] for each in in_ascii(text))

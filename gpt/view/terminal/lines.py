@@ -22,12 +22,14 @@ GLYPHS = " .:-=+*#%@"
 RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
 DIM = Style(dim=True)
 BOLD = Style(bold=True)
-NORMAL = Style(dim=False)  # for a part of a dim line
+NORMAL = Style(dim=False)  # ends the dim style inside a dim line
 
 
 @dataclass(frozen=True)
 class Page:
-    """How to draw: width in cells (None = unlimited), labels, digits, scale, how many strongest."""
+    """How to draw: width in cells (None = unlimited), labels, digits, scale, number of strongest
+    keys.
+    """
 
     width: int | None = None
     ascii_only: bool = False
@@ -45,7 +47,7 @@ def number(value: float, page: Page) -> str:
 
 
 def card(rows: Mapping[str, str]) -> Table:
-    """A table of names and facts; facts wrap in their own column, empty ones are left out."""
+    """A table of names and facts; facts wrap in their column, and empty ones are omitted."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -82,7 +84,7 @@ _HEAT_STYLES = [_heat_style(value / 99) for value in range(100)]
 
 
 def ruler(positions: range, width: int) -> str:
-    """Every fifth position's number, where it has room."""
+    """The number of every fifth position that has room for it."""
     marks = ""
     for column, position in enumerate(positions):
         if position % 5 == 0 and column * width >= len(marks) + bool(marks):
@@ -101,12 +103,12 @@ def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[sl
     return [*found, slice(first, len(widths))]
 
 
-#: A row of a table: its label, its cells, and the style of those that are plain text (else dim).
+#: A row of a table: its label, its cells, and the style of plain cells (default: dim).
 Row = tuple[str, Sequence[str | Text], str | Style]
 
 
 def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
-    """Dim labels and right-aligned cells; columns that do not fit go on below, with the labels.
+    """Dim labels and right-aligned cells; columns that do not fit follow below, with the labels.
 
     A row without cells is one line of text.
     """
@@ -138,7 +140,7 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
 
 
 def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
-    """gptx's own texts as lines that fit: in ASCII if the page asks for it, broken at spaces."""
+    """Texts of gptx as lines that fit, broken at spaces; in ASCII if the page asks for it."""
     if page.ascii_only:
         items = [in_ascii(item) for item in items]
     if page.width is not None:
@@ -148,7 +150,7 @@ def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Te
 
 
 def in_ascii(text: str) -> str:
-    """gptx's own texts and formulas, with ASCII for the signs that ASCII lacks."""
+    """Texts and formulas of gptx, with ASCII in place of other signs."""
     return text.translate(_IN_ASCII)
 
 
@@ -160,7 +162,7 @@ _IN_ASCII = str.maketrans(
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """The checks of the numbers above, with their errors; a group's title before its checks."""
+    """The checks with their errors; a group's title comes before its checks."""
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     items = [

@@ -1,7 +1,7 @@
 """One matrix of an attention map as lines of text: numbers, heat, or the strongest keys.
 
-Lines fit the page's width; without one (a pipe) they are as long as the matrix is wide. Characters
-of the text are shown as labels, never as markup.
+Lines fit the page's width; if the page has none (a pipe), they are as long as needed. Characters of
+the text are shown as labels, never as markup.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpt.view.terminal.lines import (
     ruler,
 )
 
-FAINT = 0.15  # a weight up to which the fixed scale shows little
+FAINT = 0.15  # largest weight for which the fixed scale shows little
 ROW_SCALE = "scale: each row's largest = full"
 
 
@@ -53,7 +53,7 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
 
 
 def axes(selection: Selection) -> str:
-    """What the rows and columns of the selected stage are."""
+    """The names of the selected stage's rows and columns."""
     return f"rows = query, columns = {'key' if selection.square else 'dimension'}"
 
 
@@ -66,7 +66,7 @@ def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
 
 
 def cells_of(panel: Panel, page: Page) -> list[list[str]]:
-    """Every value in digits; in weights, what the mask forbids is blank."""
+    """Every value in digits; masked weights are blank."""
     return [
         ["" if hidden else number(value, page) for value, hidden in zip(*row, strict=True)]
         for row in zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
@@ -74,7 +74,7 @@ def cells_of(panel: Panel, page: Page) -> list[list[str]]:
 
 
 def numbers(panel: Panel, page: Page) -> list[Text]:
-    """Every value in digits, and each row's strongest key where it has room."""
+    """Every value in digits, and each row's strongest key if there is room."""
     headings, cells = _headings(panel, page), cells_of(panel, page)
     labels = row_labels(panel.selection, page)
     widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
@@ -109,9 +109,9 @@ def heat(panel: Panel, page: Page) -> list[Text]:
 
 
 def top(panel: Panel, page: Page) -> list[Text]:
-    """A line for each query: its strongest keys, and what is left for the rest.
+    """A line for each query: its strongest keys, and the sum of the other weights.
 
-    Dimensions by their size, whatever the sign; keys by their value.
+    Dimensions are sorted by absolute value, keys by value.
     """
     selection, text = panel.selection, panel.selection.attention.text
     arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
@@ -141,7 +141,7 @@ def top(panel: Panel, page: Page) -> list[Text]:
 
 
 def row_labels(selection: Selection, page: Page) -> list[str]:
-    """ "   3 t ": position and character of every row, all of one width."""
+    """ " 3 t ": position and character of every row, all equally wide."""
     names = [label(selection.attention.text[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
     return [
@@ -151,7 +151,7 @@ def row_labels(selection: Selection, page: Page) -> list[str]:
 
 
 def _headings(panel: Panel, page: Page) -> list[list[str]]:
-    """Two lines above the columns: positions and characters; above dimensions only the first."""
+    """Two lines above the columns: positions and characters; for dimensions only positions."""
     headings = [[str(at) for at in panel.columns]]
     if panel.selection.square:
         text = panel.selection.attention.text
@@ -160,7 +160,7 @@ def _headings(panel: Panel, page: Page) -> list[list[str]]:
 
 
 def _strongest(panel: Panel, page: Page) -> list[str]:
-    """For each row of weights: "  → 3 't'", the key with the largest."""
+    """For each row of weights: " → 3 't'", the key with the largest weight."""
     selection = panel.selection
     if selection.stage != "weights":
         return [""] * len(selection.queries)

@@ -135,14 +135,14 @@ def _beside(found: Following, shown: list[int], page: Page) -> list[str]:
 
 
 def _note(found: Following, token: int, page: Page) -> str:
-    """Its probability after temperature and filters, or the filter that removed it."""
+    """A character's probability after temperature and filters, or the filter that removed it."""
     if found.removed[token] >= 0:
         return f"removed by {flag_of(SHAPING[found.removed[token]])[2:]}"
     return number(float(found.filtered[token]), page)
 
 
 def _bar(share: float, longest: int, page: Page) -> str:
-    """A bar of `share` (0 … 1) of the longest, in eighths of a cell; in ASCII in whole cells."""
+    """A bar, `share` (0 … 1) of the longest one, in eighths of a cell; in ASCII in whole cells."""
     if page.ascii_only:
         return pad("#" * round(share * longest), longest)
     eighths = round(share * longest * 8)
@@ -150,9 +150,8 @@ def _bar(share: float, longest: int, page: Page) -> str:
 
 
 def lens_lines(selection: Selection, lens: Lens, characters: str, page: Page) -> list[Text]:
-    """A row for each position, a column for each depth: the likeliest next character there.
-
-    Bold where the text does continue with it.
+    """A row for each position, a column for each depth: the likeliest next character there, bold if
+    the text continues with it.
     """
     attention, depths = selection.attention, range(len(lens.ids))
     title = ["logit lens", "rows = position, columns = depth", "each its likeliest next character"]

@@ -1,4 +1,4 @@
-"""How much each character of a text surprised the model, and what a sample copied."""
+"""Shows how much each character of a text surprised the model, and what a sample copied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST = 60  # cells of a copied piece that are shown
 
 
 def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text]:
-    """The text in lines that fit; `digits`: under each line the whole bits of its characters.
+    """The text in lines that fit. digits: shows each character's bits, rounded, below it.
 
     The model does not predict the first character. A newline is shown and ends the line; 9 means
     nine bits or more.
@@ -46,7 +46,7 @@ def coloured(text: str, found: Surprises, page: Page, digits: bool) -> list[Text
 
 
 def scale(page: Page, digits: bool) -> list[Text]:
-    """What colours or digits mean."""
+    """The meaning of colours or digits."""
     if digits:
         return styled(["digits: bits of surprise", "9: nine or more"], page, DIM)
     line = Text().append("bits of surprise: ", DIM)
@@ -65,7 +65,7 @@ def worst(
 ) -> list[Text]:
     """The largest surprises: bits, character, position, expected character, context.
 
-    places: the position of each character in its file, if some characters were left out.
+    places: the characters' positions in the file, if other characters were left out.
     """
     order = np.argsort(-found.nats, kind="stable")[:most].tolist()
     lines = styled(["most surprising"], page, BOLD) if order else []
@@ -103,12 +103,12 @@ def surprise_record(
 
 
 def _flat(text: str, page: Page) -> str:
-    """A piece of the text on one line; a space stays a space."""
+    """A piece of the text on one line; spaces are not marked."""
     return "".join(each if each == " " else label(each, page.ascii_only) for each in text)
 
 
 def novelty_line(found: Novelty) -> str:
-    """Longest copy, where it stands, and the baseline."""
+    """The longest copy, its position, and the usual length of copies."""
     copy = found.longest
     shown = "".join(label(each) if each in "\n\t\r" else each for each in copy.text)
     times = "once" if copy.times == 1 else f"{copy.times:,} times"
@@ -116,15 +116,15 @@ def novelty_line(found: Novelty) -> str:
         f" ({times}, first at {copy.at:,}): “{cut(escape(shown), LONGEST)}”" if copy.text else ""
     )
     return (
-        f"novelty: {len(copy)} of {found.characters} characters in one piece from the training text"
-        f"{where} · the validation text copies {found.median} at a time, {found.largest} at most"
+        f"novelty: longest copy from the training text: {len(copy)} of {found.characters} "
+        f"characters{where} · in the validation text: {found.median} (median) to {found.largest}"
     )
 
 
 def novelty_record(found: Novelty, prompt: int = 0) -> dict[str, Any]:
     """For programs; positions in characters.
 
-    start: of the copy in prompt and sample together, as JSON gives them; at: in the training text.
+    start: of the copy in prompt plus sample; at: in the training text.
     """
     copy = found.longest
     return {

@@ -50,7 +50,7 @@ TEXTS = {
 
 
 def map_of(text: str, layers: int = 1, heads: int = 1, size: int = 4) -> AttentionMap:
-    """Random heads for any text; only their shapes and masks are those of a model."""
+    """Random heads for any text, with the shapes and masks of a model."""
     T, random = len(text), np.random.default_rng(1)
     allowed = np.tri(T, dtype=bool)
 
@@ -133,7 +133,7 @@ def make_font(path: Path, characters: str, outline: bool = True) -> str:
         (20, {"stage": "masked"}),
         (20, {"stage": "proj", "layer": "all"}),
         (40, {"layer": "all", "head": "all"}),
-        (200, {"layer": "all", "head": "all"}),  # cells of few pixels: no line may hide one
+        (200, {"layer": "all", "head": "all"}),  # cells of a few pixels: a line must not hide them
     ],
 )
 def test_each_pixel_of_a_cell_has_the_colour_of_its_value(
@@ -380,7 +380,7 @@ def test_fonts_with_the_characters_are_found(few_fonts: Path) -> None:
     files = [tick.get_fontproperties().get_file() for tick in figure.axes[0].get_yticklabels()]
     ours = font_manager.findfont("DejaVu Sans")
     assert files == [ours, most, most, most, rest, rest]
-    for form in get_args(Form):  # a glyph that is missing would be a warning, which is an error
+    for form in get_args(Form):  # a missing glyph would cause a warning, which fails the test
         assert to_figure(select(attention), form)[1] == []
 
 
@@ -398,7 +398,7 @@ def test_other_fonts_are_searched_only_if_the_default_lacks_a_character(
 
 @pytest.mark.parametrize("form", get_args(Form))
 def test_figure_bytes_do_not_depend_on_matplotlib_settings(form: Form) -> None:
-    def settings() -> dict[str, Any]:  # asking for the backend would choose one
+    def settings() -> dict[str, Any]:  # reading the backend would select one
         return {
             name: matplotlib.rcParams[name] for name in matplotlib.rcParams if name != "backend"
         }

@@ -21,7 +21,7 @@ from gpt.view.files.exports import record, to_csv, to_json, to_npz
 from gpt.view.selection import SQUARE_STAGES, Selection, select
 
 STAGES = get_args(Stage)
-AWKWARD = '\n",[é\t '  # as many characters as the text that was attended to
+AWKWARD = '\n",[é\t '  # as many characters as in "the cat"
 
 
 @pytest.fixture(scope="module")

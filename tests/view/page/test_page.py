@@ -244,7 +244,8 @@ def test_page_opens_on_the_head_nearest_to_a_named_kind() -> None:
     assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
         1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
     )
-    # No head is near enough to a kind: the sharpest, unless it mostly looks at the first character.
+    # If no head is near a kind: the sharpest one that does not mainly attend to the first
+    # character.
     assert (opening([weak, sink, entropy]).layer, opening([weak, sink, entropy]).head) == (1, 0)
     assert "lowest entropy: 0.50, uniform 1.00" in opening([weak, sink, entropy]).why
     assert opening([weak, sink, entropy], head=0) == opening([weak, sink, entropy])

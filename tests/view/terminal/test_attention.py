@@ -25,7 +25,7 @@ from gpt.view.terminal.lines import GLYPHS, Page, checks
 from gpt.view.terminal.matrix import heat, numbers, top
 from gpt.vocabulary import Vocabulary
 
-PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # a label of one cell each
+PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # each label is one cell wide
 TEXTS = {
     "one": "x",
     "newlines": "\n" * 12,
@@ -54,7 +54,7 @@ def map_of(text: str) -> AttentionMap:
 
 @pytest.fixture
 def known() -> AttentionMap:
-    """One layer of two heads that attend as WEIGHTS says to four characters."""
+    """One layer of two heads with the weights WEIGHTS on four characters."""
     weights = np.array(WEIGHTS, np.float32)
     scores = np.log(np.maximum(weights, 1e-9))
     masked = np.where(np.tri(4, dtype=bool), scores, -np.inf)

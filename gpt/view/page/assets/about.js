@@ -1,5 +1,5 @@
 // @ts-check
-// What does not change while one looks: names, origin, how exact the numbers are, their checks, keys.
+// The constant parts of the page: names, origin, precision of the numbers, their checks, keys.
 
 import { make, part } from "./parts.js";
 
@@ -44,7 +44,7 @@ export function introduce({ data, subjects }) {
       const written = (/** @type {number} */ number) =>
         number ? number.toExponential(1).replace("e-", "e−") : "0";
       const size = error === null ? "not finite" : written(error);
-      // A check without tolerance is named after what is exact: its error only matters if it fails.
+      // A check without tolerance shows its error only if it fails.
       const within = bound ? ` ${size} ≤ ${written(bound)}` : "";
       const found = passed ? within : ` error ${size}, allowed ${written(bound)}`;
       return make(

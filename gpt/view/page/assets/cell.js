@@ -1,5 +1,5 @@
 // @ts-check
-// One number taken apart: the terms that sum to it, and what becomes of the sum.
+// Shows one number as the sum of its terms, and the next step of the computation.
 
 import { termsOf } from "./derive.js";
 import { short } from "./numbers.js";
@@ -104,7 +104,7 @@ function step(name, value, kind) {
   return [make("dt", null, name), make("dd", { "data-step": kind }, value)];
 }
 
-/** Why a number cannot be taken apart. @param {App} app @param {Subject} subject */
+/** Why a number cannot be shown as a sum of terms. @param {App} app @param {Subject} subject */
 function reason(app, subject) {
   const { view, stage, layer, head } = app.state;
   if (!subject.has(layer, head)) return `There is no layer ${layer} head ${head}.`;

@@ -1,6 +1,6 @@
 // @ts-check
-// Numbers as colours: even steps of lightness, readable to the colour-blind. On the whole page
-// blue-green is positive and orange is negative: a share has the same colours as a positive number.
+// Converts numbers to colours: even steps of lightness, readable for colour-blind users. Everywhere
+// on the page blue-green is positive and orange is negative; shares are positive numbers.
 
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {[number, number, number]} Colour */
@@ -74,7 +74,7 @@ export class Scale {
   }
 
   /**
-   * Which of the 256 colours; −1 for an empty cell.
+   * The index of a cell's colour, 0 … 255; −1 for an empty cell.
    * @param {number} row
    * @param {number} column
    */
@@ -94,7 +94,7 @@ export class Scale {
     return [colours[3 * step], colours[3 * step + 1], colours[3 * step + 2]];
   }
 
-  /** The matrix as a picture, a pixel a cell; empty cells stay clear. */
+  /** The matrix as a picture, one pixel per cell; empty cells are transparent. */
   picture() {
     const { rows, columns } = this.matrix;
     const image = new ImageData(columns, rows);
@@ -114,7 +114,7 @@ export class Scale {
 }
 
 /**
- * Text that reads on a colour.
+ * The colour of legible text on a colour.
  * @param {Colour} colour
  */
 export function ink([red, green, blue]) {

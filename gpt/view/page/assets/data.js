@@ -1,6 +1,6 @@
 // @ts-check
-// The page's data as objects: a subject is one checkpoint's view of the text, and knows every stage
-// of it. Knows nothing of what is shown.
+// The page's data as objects: a subject is one checkpoint with all stages of the text. It does not
+// depend on the view.
 
 import { bytes, unpack } from "./numbers.js";
 
@@ -13,7 +13,7 @@ import { bytes, unpack } from "./numbers.js";
  * @property {string} explained
  * @property {(number | null)[][]} values by layer and head
  * @property {(number | null)[][]} errors standard errors of these
- * @property {number | null} uniform what an even head would have
+ * @property {number | null} uniform the value of a uniform head
  * @property {number} windows
  */
 /**
@@ -57,7 +57,7 @@ import { bytes, unpack } from "./numbers.js";
  */
 /** @typedef {{code: number, label: string, probability: number}} Guess */
 
-/** Stages in the order of the computation, and what their tabs say. */
+/** Stages in the order of the computation, and the labels of their tabs. */
 export const STAGES = /** @type {const} */ ([
   ["scores", "q·k"],
   ["scaled", "/√d"],
@@ -69,7 +69,7 @@ export const STAGES = /** @type {const} */ ([
   ["residual", "residual"],
 ]);
 
-/** Stages in which the heads of a layer have come together. */
+/** Stages that all heads of a layer share. */
 export const LAYER_STAGES = ["concat", "proj", "residual"];
 const SQUARE = ["scores", "scaled", "masked", "weights"];
 const KEPT = 24; // matrices in memory
@@ -107,8 +107,8 @@ export class Subject {
   }
 
   /**
-   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). `head` 0 for these.
-   * @param {string} name
+   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). Use `head` 0 for a
+   * layer's arrays. @param {string} name
    * @param {number} layer
    * @param {number} head
    */
@@ -131,7 +131,7 @@ export class Subject {
   }
 
   /**
-   * What positions add to a head's scaled scores, as `triangle`; null where they add nothing.
+   * The bias that positions add to a head's scaled scores, as `triangle`; null if there is none.
    * @param {number} head
    */
   bias(head) {
@@ -141,7 +141,7 @@ export class Subject {
   }
 
   /**
-   * A stage of one head, or of the layer where the heads have come together.
+   * A stage of one head, or of the layer if its heads share the stage.
    * @param {string} stage
    * @param {number} layer
    * @param {number} head

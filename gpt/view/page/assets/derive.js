@@ -1,6 +1,6 @@
 // @ts-check
-// What follows from one or two subjects' stages: means of heads, rollout, differences, and the terms
-// whose sum a number is.
+// Computes from one or two subjects' stages: means of heads, rollout, differences, and the terms of
+// a number.
 
 import { LAYER_STAGES } from "./data.js";
 
@@ -10,7 +10,7 @@ import { LAYER_STAGES } from "./data.js";
 /** @typedef {{name: string, value: number, factors: string}} Term */
 
 /**
- * What the state asks of a subject; or why the page cannot show it.
+ * The matrix that the state selects of a subject, or the reason why the page cannot show it.
  * @param {Subject} subject
  * @param {State} state
  * @returns {Matrix | string}
@@ -73,7 +73,7 @@ export function rollout(subject, layer) {
 }
 
 /**
- * b − a, where both have the shape.
+ * b − a, if both have the same shape.
  * @param {Matrix} a
  * @param {Matrix} b
  * @returns {Matrix | string}
@@ -85,7 +85,7 @@ export function difference(a, b) {
 }
 
 /**
- * The terms whose sum a cell is, and what the sum is called; none where it is no plain sum.
+ * The terms of a cell and the name of their sum; null if the cell is not a plain sum.
  * @param {Subject} subject
  * @param {State} state
  * @param {number} row

@@ -1,5 +1,5 @@
 // @ts-check
-// What is drawn on a matrix's canvas besides its cells: lines, numbers, the crosshair, labels.
+// Draws everything on a matrix's canvas except its cells: lines, numbers, the crosshair, labels.
 
 import { ink } from "./colours.js";
 import { brief } from "./numbers.js";
@@ -10,8 +10,8 @@ import { MONO } from "./parts.js";
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 /**
- * Lines between cells where there is room, and the stair along the diagonal, beyond which all is
- * masked.
+ * Lines between cells if there is room, and the stepped line along the diagonal, beyond which all
+ * cells are masked.
  * @param {MatrixView} view
  * @param {CanvasRenderingContext2D} pen
  * @param {number} x
@@ -162,7 +162,7 @@ export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) 
   }
 }
 
-/** Pixels that positions below `count` take. @param {number} count */
+/** Width in pixels of labels for positions below `count`. @param {number} count */
 function numberWidth(count) {
   return String(count - 1).length * 6.5;
 }

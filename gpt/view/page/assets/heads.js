@@ -109,7 +109,7 @@ function sorted(app, order) {
 }
 
 /**
- * A head's measure; the difference of both where the page shows differences.
+ * A head's measure; the difference of both checkpoints if the page shows differences.
  * @param {App} app
  * @param {number} n
  * @param {number} layer

@@ -166,7 +166,7 @@ export class MatrixView {
     return inside && !(matrix.causal && column > row) ? [row, column] : null;
   }
 
-  /** Where the keyboard is. @returns {[number, number]} */
+  /** The cell that the keyboard selects. @returns {[number, number]} */
   #cursor() {
     return this.app.pointed ?? this.app.state.cell ?? [(this.matrix?.rows ?? 1) - 1, 0];
   }

@@ -1,5 +1,5 @@
 // @ts-check
-// Every head's measures beside what looking evenly would give, as a table that sorts.
+// A sortable table of every head's measures and the values of a uniform head.
 
 import { short, signed } from "./numbers.js";
 import { make, part } from "./parts.js";

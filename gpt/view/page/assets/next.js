@@ -1,5 +1,5 @@
 // @ts-check
-// What the model would say next: its own prediction as bars, and the logit lens at every depth.
+// The next character: the model's prediction as bars, and the logit lens at every depth.
 
 import { short } from "./numbers.js";
 import { bar, make, named, part, positionOf } from "./parts.js";
@@ -77,7 +77,7 @@ export function makeLens(app) {
     marked.forEach((cell) => cell.classList.remove("here"));
     marked = Array.from(host.querySelectorAll(`[data-position="${position}"]`));
     marked.forEach((cell) => cell.classList.add("here"));
-    // The table follows, but not under the mouse.
+    // The table scrolls to the character, unless the mouse is over it.
     const [cell] = marked;
     const outside = cell.offsetLeft < host.scrollLeft + 90 ||
       cell.offsetLeft + cell.offsetWidth > host.scrollLeft + host.clientWidth;

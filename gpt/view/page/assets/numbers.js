@@ -1,5 +1,5 @@
 // @ts-check
-// Numbers in and out: base64 to typed arrays, and numbers as short text.
+// Converts base64 to typed arrays, and numbers to short text.
 
 /** @typedef {{bits: number, base64: string}} Packed */
 
@@ -64,13 +64,13 @@ export function short(value, digits) {
   return sign + size.toFixed(Math.max(0, digits - whole));
 }
 
-/** A number below 1 without its 0, with as many decimals as show it. */
+/** A number below 1 without its leading 0, with as many decimals as needed. */
 function fraction(/** @type {number} */ size, /** @type {number} */ digits) {
   return size.toFixed(Math.max(digits, Math.ceil(-Math.log10(size)))).replace(/^0/, "");
 }
 
 /**
- * The same with a sign also where it is positive: for differences.
+ * The same with a sign, also for positive numbers: for differences.
  * @param {number | null | undefined} value
  * @param {number} digits
  */

@@ -1,5 +1,5 @@
 // @ts-check
-// The page: reads the data, holds the state, and tells every part when to draw.
+// The page: reads the data, holds the state, and redraws every part when it changes.
 
 import { introduce } from "./about.js";
 import { makeCell } from "./cell.js";
@@ -129,7 +129,7 @@ const parts = [
 ];
 const [, text, cell, next, lens] = parts; // those that follow the mouse
 
-/** What is shown, as matrices. @param {State} state @returns {Panel[]} */
+/** The matrices that are shown. @param {State} state @returns {Panel[]} */
 function panels(state) {
   const [a, b] = subjects;
   const { layer, head, stage, view } = state;
@@ -191,7 +191,7 @@ function render() {
   describe();
 }
 
-/** Draws what follows the mouse. */
+/** Draws the parts that depend on the mouse. */
 function follow() {
   views.forEach((view, n) => {
     if (typeof app.panels[n]?.matrix === "object") view.draw();
@@ -201,7 +201,7 @@ function follow() {
   describe();
 }
 
-/** The line that says what the cell under the mouse, or the pinned one, is. */
+/** The line that describes the cell under the mouse, or the pinned one. */
 function describe() {
   const at = app.pointed ?? app.state.cell;
   const { digits, state } = app;

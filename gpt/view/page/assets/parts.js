@@ -1,6 +1,6 @@
 // @ts-check
-// What the page's parts share: making elements, and the object through which they see each other's
-// state. Text becomes text only: nothing here reads markup.
+// Shared by the page's parts: functions that create elements, and the object with the common state.
+// Text is inserted as text, never as markup.
 
 import { css } from "./colours.js";
 import { short } from "./numbers.js";
@@ -104,7 +104,7 @@ export function legend(scale, digits) {
 }
 
 /**
- * What the lowest, the middle and the highest colour of a scale stand for.
+ * The values of the lowest, the middle and the highest colour of a scale.
  * @param {Scale} scale
  * @param {number} digits
  */

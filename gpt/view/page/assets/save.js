@@ -1,5 +1,5 @@
 // @ts-check
-// The shown matrix as a file: CSV like the command's; SVG and PNG of one figure that explains itself:
+// The shown matrix as a file: CSV like the command's; SVG and PNG of one figure with all its facts:
 // run, step, layer, head, stage, the text, the characters along the sides, the scale with numbers.
 
 import { css, ink, Scale } from "./colours.js";
@@ -19,7 +19,7 @@ import { context, make, MONO, part, scaleTexts } from "./parts.js";
  * @property {number} height
  * @property {Scale} scale
  * @property {Box} matrix its place
- * @property {Box[]} cells none where they are so many that they are drawn as one picture
+ * @property {Box[]} cells empty if there are so many that they are drawn as one picture
  * @property {Box[]} strip the colours of the scale
  * @property {Words[]} words
  */
@@ -79,7 +79,7 @@ function fileName(app, panel) {
 }
 
 /**
- * A line a number; weights above the diagonal, which are all 0, are left out.
+ * One line per number; weights above the diagonal, which are all 0, are left out.
  * @param {App} app
  * @param {Matrix} matrix
  */
@@ -135,7 +135,7 @@ function wrapped(pieces, size, width) {
 }
 
 /**
- * Everything that the SVG and the PNG show, and where.
+ * Everything that the SVG and the PNG show, with its position.
  * @param {App} app
  * @param {Panel} panel
  * @param {Matrix} matrix
@@ -213,7 +213,7 @@ function figureOf(app, panel, matrix) {
 }
 
 /**
- * Characters and positions along the sides, where they fit.
+ * Characters and positions along the sides, if they fit.
  * @param {Matrix} matrix
  * @param {string[]} labels
  * @param {number} side of a cell
@@ -239,7 +239,7 @@ function nameSides(matrix, labels, side, left, top, say) {
   }
 }
 
-/** A pixel a cell, for matrices too large for rectangles. @param {Scale} scale */
+/** One pixel per cell, for matrices too large for rectangles. @param {Scale} scale */
 function pixels(scale) {
   const { rows, columns } = scale.matrix;
   const canvas = make("canvas", { width: columns, height: rows });
@@ -304,7 +304,7 @@ function toPng(app, panel, matrix) {
     pen.textAlign = anchor === "middle" ? "center" : anchor;
     pen.fillText(text, x, y);
   }
-  // Not toBlob: what is saved later than the click counts as the page's own doing, and is blocked.
+  // Not toBlob: browsers block a download that starts later than the user's click.
   const [, base64] = canvas.toDataURL("image/png").split(",");
   return new Blob([bytes(base64)], { type: "image/png" });
 }

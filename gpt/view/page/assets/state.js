@@ -1,5 +1,5 @@
 // @ts-check
-// What is shown, as one object that the address carries: so it can be linked, and gone back to.
+// The state of the view as one object, stored in the address, so that links and "back" restore it.
 
 import { LAYER_STAGES, STAGES } from "./data.js";
 
@@ -33,7 +33,7 @@ export function toHash(state) {
 }
 
 /**
- * A state from an address; what it does not say, or says wrongly, is as at the start.
+ * A state from an address; missing and invalid values are those of the start.
  * @param {string} hash
  * @param {State} start
  * @param {Subject[]} subjects
@@ -70,7 +70,7 @@ export function fromHash(hash, start, subjects) {
 }
 
 /**
- * The state without contradictions: a pinned cell lies within the stage, the rollout is of weights.
+ * The state without contradictions: a pinned cell lies within the stage, rollout needs weights.
  * @param {State} state
  * @param {Subject[]} subjects
  * @returns {State}

@@ -1,5 +1,5 @@
 // @ts-check
-// The text itself: a character shows what it attends to, or what attends to it.
+// The text: selecting a character shades the characters that it attends to, or that attend to it.
 
 import { css, ink, Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
