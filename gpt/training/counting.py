@@ -15,7 +15,7 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.counting.expert import Expert
-from gpt.counting.gate import Block, fit_gate
+from gpt.counting.gate import COUNTING_ALONE, Block, fit_gate
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Mixture, experts
 from gpt.counting.tables import count
@@ -46,7 +46,7 @@ class Counting:
 
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
-        model; None without counting.
+        model; None without counting. At step 0, counting predicts alone.
 
         All ranks must call this, as a sharded model needs them.
         """
@@ -54,9 +54,10 @@ class Counting:
             return None
         if self._latest is None or self._latest[0] != step:
             expert = self._expert.result()
-            spans = self._windows(self.held)
+            spans = self._windows(self.held) if step else ()
             blocks = [self._block(model, expert, *span, device) for span in spans]
-            self._latest = step, Mixture(expert, fit_gate(blocks))
+            gate = fit_gate(blocks) if step else COUNTING_ALONE
+            self._latest = step, Mixture(expert, gate)
         return self._latest[1]
 
     def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:

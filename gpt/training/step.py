@@ -18,17 +18,20 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
 from gpt.counting.held_out import HeldOut
+from gpt.counting.mixture import Mixture
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
+from gpt.training.counting import Counting
 from gpt.training.device_batches import IGNORED, Fed, kept_near, windows
 from gpt.training.distributed import ONE, Ranks, whole
-from gpt.training.evaluation import at_once, evaluate
+from gpt.training.evaluation import at_once, losses_of
 from gpt.training.fit import Measurement
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision, tensor_floats
 from gpt.vocabulary import Ids
 
+COUNTED = 2**16  # characters that are counted to measure what an evaluation takes
 SAVED = 10**8  # bytes per second that a save hashes and writes: a low estimate before the first
 
 
@@ -152,6 +155,7 @@ def measure(
         model.to(device).train()
         ranks.prepare(model, config)
         optimizer, near = Optimizer(model, config), kept_near(ids, device)
+        mixture, fitting = _measured_mixture(model, ids, device)
         evaluated = ids[: at_once(model_config, device) * model_config.block_size + 1]
         steps: list[float] = []
         evaluations: list[float] = []
@@ -161,15 +165,27 @@ def measure(
             steps.append(ranks.all_reduce_max(time.perf_counter() - started))
             if len(steps) % 4 == 2:
                 started = time.perf_counter()
-                evaluate(model, evaluated, device)
+                losses_of(model, evaluated, device, mixture=mixture)
                 evaluations.append(ranks.all_reduce_max(time.perf_counter() - started))
         ranks.forget(model)
     return Measurement(
         seconds_per_step=statistics.median(steps[1:]),  # the first step includes the start
         seconds_per_character=statistics.median(evaluations) / (len(evaluated) - 1) / ranks.size,
         memory=peak_memory(device),
-        saving=12 * model_config.parameters() / SAVED,  # weights and two moments
+        saving=12 * model_config.parameters() / SAVED + fitting,  # weights and two moments
     )
+
+
+def _measured_mixture(model: GPT, ids: Ids, device: str) -> tuple[Mixture | None, float]:
+    """A counting expert of a part of the text, and the seconds that fitting the gate takes."""
+    part = Counting(ids[:COUNTED], model.config)
+    if part.held is None:
+        return None, 0.0
+    started = time.perf_counter()
+    mixture = part.mixture(model, device, 1)
+    seconds = time.perf_counter() - started
+    whole = HeldOut.of(len(ids), model.config.vocab_size)
+    return mixture, seconds * whole.length / max(1, part.held.length)
 
 
 def try_step(device: str) -> None:
