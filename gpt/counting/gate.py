@@ -29,9 +29,10 @@ Logits = npt.NDArray[np.floating[Any]]
 
 
 def log_softmax(logits: Logits) -> Array:
-    """(T, V) logits -> (T, V) log-probabilities in float64."""
-    scores: Array = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
-    scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+    """(T, V) logits -> (T, V) log-probabilities in float64; NaN for logits that are not finite."""
+    with np.errstate(invalid="ignore"):
+        scores: Array = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
+        scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
     return scores
 
 

@@ -46,7 +46,8 @@ class Counting:
 
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
-        model; None without counting. At step 0, counting predicts alone.
+        model; None without counting. At step 0, and for a model whose logits are not finite, the
+        gate lets counting predict alone.
 
         All ranks must call this, as a sharded model needs them.
         """
@@ -56,7 +57,8 @@ class Counting:
             expert = self._expert.result()
             spans = self._windows(self.held) if step else ()
             blocks = [self._block(model, expert, *span, device) for span in spans]
-            gate = fit_gate(blocks) if step else COUNTING_ALONE
+            finite = all(np.isfinite(block.gpt).all() for block in blocks)
+            gate = fit_gate(blocks) if step and finite else COUNTING_ALONE
             self._latest = step, Mixture(expert, gate)
         return self._latest[1]
 

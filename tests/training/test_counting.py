@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,16 @@ import torch
 from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
-from gpt.config import ModelConfig
+from gpt.config import ModelConfig, TrainConfig
 from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
-from gpt.errors import CheckpointError, ConfigError
+from gpt.errors import CheckpointError, ConfigError, NumericsError
 from gpt.model import GPT, initialise
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training.device_batches import IGNORED, windows
-from gpt.training.events import Evaluated
+from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 from gpt.training.trainer import Trainer
@@ -147,7 +148,7 @@ def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
 
 
 def test_held_out_targets_are_ignored_and_no_others() -> None:
-    config = manifest_of_windows()
+    config = TrainConfig(batch_size=4, steps=1)
     ids = np.arange(4000, dtype=np.uint16) % 7
     held = HeldOut.of(len(ids), 7)
     seen = 0
@@ -162,15 +163,9 @@ def test_held_out_targets_are_ignored_and_no_others() -> None:
     assert 0.02 < seen / (40 * 4 * 16) < 0.1
 
 
-def manifest_of_windows() -> Any:
-    from gpt.config import TrainConfig
-
-    return TrainConfig(batch_size=4, steps=1)
-
-
 def test_a_step_whose_targets_are_all_held_out_has_no_loss_and_no_gradient() -> None:
     model = GPT(ModelConfig(vocab_size=7, block_size=16, n_layer=1, n_head=1, n_embd=8))
-    config = manifest_of_windows()
+    config = TrainConfig(batch_size=4, steps=1)
     initialise(model, 1)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     everything = HeldOut(start=0, period=10**6, length=10**6, end=10**6)
@@ -200,3 +195,21 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     found = gpt.load(run.path).score("the mat sat on the cat. ")
     assert found.gpt is not None
     assert found.nats < found.gpt
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_end_with_an_error_of_numbers(
+    tmp_path: Path, value: float
+) -> None:
+    corpus = corpus_of(LONG, tmp_path)
+    run = new_run(tmp_path / "checkpoints", "broken")
+    trainer = Trainer(run, corpus, manifest_of(corpus, counting=5), "cpu")
+
+    def breaking() -> None:
+        for event in trainer.events():
+            if isinstance(event, Saved):
+                with torch.no_grad():
+                    trainer.model.lm_head.weight[0, 0] = value
+
+    with pytest.raises(NumericsError, match="not a finite number"):
+        breaking()
