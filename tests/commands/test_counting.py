@@ -1,0 +1,73 @@
+"""The commands for a run with counting: three losses, two experts, and what each writes alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from program import TINY, Gptx
+
+COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
+
+
+@pytest.fixture
+def counted(gptx: Gptx, home: Path) -> Gptx:
+    if not (home / "checkpoints" / "counted").exists():
+        answer = gptx("train", "corpus.txt", "--run", "counted", *COUNTED)
+        assert answer.code == 0, answer.err
+        assert ", counts of n-grams up to 6" in answer.err
+        assert re.search(r"val \d\.\d{4} nats, .* bits/char, the GPT alone \d\.\d{4}", answer.err)
+        assert re.search(r"best .*; the GPT alone \d\.\d{4} nats", answer.err)
+    return gptx
+
+
+def test_eval_says_three_losses(counted: Gptx) -> None:
+    line = counted("eval", "--run", "counted").out
+    found = re.search(
+        r"(\d\.\d{4}) nats.*the GPT alone (\d\.\d{4}), counting alone (\d\.\d{4})", line
+    )
+    assert found
+    both, gpt, counting = map(float, found.groups())
+    record = json.loads(counted("eval", "--run", "counted", "--json").out)
+    names = ("nats", "gpt_nats", "counting_nats")
+    assert [record[name] for name in names] == pytest.approx([both, gpt, counting], abs=5e-5)
+    assert counted("runs", "counted").out.count("the GPT alone") == 1
+
+
+def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
+    out = counted("next", "the ca", "--run", "counted", "--show", "3").out
+    assert re.search(r"expected +GPT +counting +after", out)
+    assert re.search(r"GPT to the power \d\.\d\d × counting to the power \d\.\d\d", out)
+    assert "counting" not in counted("next", "the ca", "--run", "counted", "--only", "gpt").out
+    record = json.loads(counted("next", "the ca", "--run", "counted", "--json").out)
+    assert len(record["weights"]) == 2
+    for name in ("gpt", "counting", "expected"):
+        assert sum(each[name] for each in record["characters"]) == pytest.approx(1, abs=1e-6)
+
+
+def test_sample_writes_with_either_expert_alone(counted: Gptx) -> None:
+    def text(*options: str) -> str:
+        return counted("sample", "--run", "counted", "--length", "40", *options).out
+
+    gpt, counting = text("--only", "gpt"), text("--only", "counting")
+    assert gpt not in (counting, text())
+    assert counting.startswith("no cat")  # after a line break, as in the text; 8 steps teach less
+
+
+def test_a_model_without_counting_refuses_to_count(gptx: Gptx) -> None:
+    answer = gptx("sample", "--run", "corpus-1", "--only", "counting")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--only: this model was trained without counting" in answer.err
+
+
+def test_attn_and_heads_show_the_gpt_of_a_run_with_counting(counted: Gptx) -> None:
+    for command in ("attn", "heads"):
+        assert counted(command, "--run", "counted").code == 0
+
+
+def test_the_former_name_of_baseline_is_named(gptx: Gptx) -> None:
+    answer = gptx("eval", "--counting")
+    assert answer.code == 2
+    assert "No such option: --counting; use --baseline instead" in answer.err
