@@ -148,7 +148,7 @@ class TrainedGPT:
         unknown: str = "error",
         past: str | None = None,
     ) -> Samples:
-        """What each of config.n samples gains, step by step; see sampler.Samples.
+        """The new text of each of config.n samples, step by step; see sampler.Samples.
 
         Raises TextError, OutOfMemory for more samples than this machine has room for, and for
         `stop` TypeError if it is one text and ValueError if one of its texts is empty.
@@ -177,7 +177,7 @@ class TrainedGPT:
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
 
     def following(self, text: str, *, unknown: str = "error", **options: Any) -> Following:
-        """What may come after the text, and what SampleConfig's filters leave of it.
+        """The distribution of the next character, before and after SampleConfig's filters.
 
         Raises TextError for a character that the model does not know, ConfigError for an option.
         """
@@ -214,7 +214,7 @@ class TrainedGPT:
         return survey(self.reader, self._ids(text), windows, ablation, done, name)
 
     def measures(self, attention: AttentionMap) -> list[Measure]:
-        """What each head does with the one text of an attention map."""
+        """Each head's measures on the text of an attention map."""
         from gpt.heads.measures import measure
 
         return measure(self.reader, [attention])

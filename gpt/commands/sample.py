@@ -136,7 +136,7 @@ class Sample(shared.ModelCommand):
             raise failure
 
     def _corpus(self) -> tuple[Ids, Ids]:
-        """What --novelty searches. Raises TextError."""
+        """The texts that --novelty searches. Raises TextError."""
         return self.opened.splits(self.data, "--novelty", no_run="; give its run with --run")
 
     def _copied(self, texts: list[str], start: int) -> list[tuple[str, dict[str, Any]]]:

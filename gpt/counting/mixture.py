@@ -33,7 +33,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Mixture:
-    """What a checkpoint with counting has beside its GPT."""
+    """The counting expert of a checkpoint, and the gate that mixes it with the GPT."""
 
     expert: Expert
     gate: Gate
@@ -61,7 +61,7 @@ class Mixture:
 
 
 def mixture_of(stored: StoredModel) -> Mixture | None:
-    """What a model file stores; None without counting. Raises CheckpointError."""
+    """The mixture in a model file; None without counting. Raises CheckpointError."""
     if stored.counting is None:
         return None
     size, gate = len(stored.vocabulary), stored.counting["gate"]

@@ -31,7 +31,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
-    """What continues B streams of ids (parallel.ParallelDecoder)."""
+    """Continues B streams of ids (parallel.ParallelDecoder)."""
 
     config: ModelConfig
 
@@ -163,7 +163,9 @@ def sample_ids(
     """
     counting = continued(mixture, prompt, config)
     block_size = decoder.config.block_size
-    begin = window_start(len(prompt), block_size)  # of the text's characters, the window's first
+    begin = window_start(
+        len(prompt), block_size
+    )  # place of the window's first character in the text
     held = len(prompt) - begin
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
     window[:, :held] = prompt[begin:]
@@ -209,7 +211,7 @@ def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Stream
 
 
 def before_all(vocabulary: Vocabulary) -> str:
-    """What stands before an empty prompt: a newline, or the vocabulary's first character.
+    """The character before an empty prompt: a newline, or the vocabulary's first character.
 
     It is not part of the sample.
     """
@@ -230,7 +232,7 @@ class StopFilter:
         self.stop: str | None = None
 
     def push(self, character: str) -> str:
-        """What can be shown now. Sets `stop` once a stop string has appeared."""
+        """The text that can be shown now. Sets `stop` once a stop string has appeared."""
         if not self._stops:
             return character
         if self.stop:
@@ -251,13 +253,13 @@ class StopFilter:
         return held.removesuffix(self._held)
 
     def flush(self) -> str:
-        """What was held back when the text ended without a stop."""
+        """The text that was held back, when the sample ended without a stop."""
         held, self._held = self._held, ""
         return held
 
 
 class Samples(Iterator[list[str]]):
-    """What each of the config.n samples gains, a step at a time ("" once stopped).
+    """The new text of each of the config.n samples, step by step ("" once stopped).
 
     decoding: gives a decoder for exclusive use until the samples are complete or dropped.
     past: see StopFilter. Raises TextError for a prompt with an unknown character.

@@ -85,7 +85,7 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
 def surprise_of_each(
     reader: Reader, ids: Ids, *, overlapping: bool = False, mixture: Mixture | None = None
 ) -> Surprises:
-    """As `score`, for each character. Raises TextError for fewer than two.
+    """The surprise of each character, of which `score` is the mean. Raises TextError if n < 2.
 
     overlapping: each character with at least half of block_size before it, where the text has it.
     """

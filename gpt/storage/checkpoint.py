@@ -27,7 +27,7 @@ def step_folder(step: int) -> str:
 
 
 def fingerprint(data: bytes) -> tuple[int, str]:
-    """What a manifest records about a file: its size in bytes and its SHA-256."""
+    """A file's record in a manifest: its size in bytes and its SHA-256."""
     return len(data), hashlib.sha256(data).hexdigest()
 
 

@@ -20,7 +20,7 @@ from gpt.counting.held_out import HeldOut
 from gpt.devices import report_failure
 from gpt.vocabulary import Ids
 
-SHARE = 0.1  # of a GPU's free memory that ids may take
+SHARE = 0.1  # largest share of a GPU's free memory for the ids
 AT_ONCE = 2**24  # ids that are copied together
 SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
 

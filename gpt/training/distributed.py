@@ -47,7 +47,7 @@ class Ranks:
         if shard and self.size == 1:
             raise ConfigError("shard", "needs several processes; start them with torchrun")
         self._stop_requested = False  # by this rank
-        self._stop_requests, self._device = 0.0, "cpu"  # of all ranks, at the last `total`
+        self._stop_requests, self._device = 0.0, "cpu"  # the sum over all ranks at the last `total`
         # Wrapped for the ranks, and what computes with it: the same, or compiled.
         self._nets: dict[GPT, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {}
         self._store = store
@@ -209,7 +209,7 @@ class Ranks:
         return net
 
     def net(self, model: GPT) -> Callable[[Tensor], Tensor]:
-        """What to call instead of the model while training."""
+        """The callable that replaces the model in training."""
         return self._nets[model][1] if model in self._nets else model
 
     def send(self, model: GPT, now: bool) -> None:

@@ -1,4 +1,4 @@
-"""What happens in a training, step by step: what the trainer yields and the commands show."""
+"""The events of a training: the trainer yields them and the commands show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Evaluated:
     val_loss: float
     best_step: int | None
     since_best: int  # evaluations since the best
-    characters: int  # of the validation split that were read
+    characters: int  # validation characters that were read
     of: int
     gpt_loss: float | None = None
 

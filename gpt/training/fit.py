@@ -32,7 +32,7 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (10_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
-MOST_EPOCHS = 15  # of a corpus; with more, the model memorises the text
+MOST_EPOCHS = 15  # with more epochs, the model memorises the text
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 characters
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
@@ -41,10 +41,10 @@ DROPOUT, PRESSURE = 0.1, 4.0
 MOST_NGRAM_DROPOUT = 0.7
 LEAST_GAIN = 0.05  # one more character in an n-gram must lower the loss of counting by this share
 
-EVALUATING = 0.04  # of a training's time, for all evaluations before the last whole one
+EVALUATING = 0.04  # share of the training time for all evaluations but the last
 LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
-SAVES = 0.1  # of the time, for the saves that come with evaluations
-LAST = 0.25  # of the time, for the last evaluation; a longer one comes after the time
+SAVES = 0.1  # share of the time for the saves after evaluations
+LAST = 0.25  # share of the time for the last evaluation; a longer one comes after the time
 ROUNDS = 12  # iterations until the number of steps converges
 
 
@@ -237,7 +237,7 @@ def fit_time(recipe: Recipe, measured: Measurement, seconds: float) -> Recipe:
 def costs(
     run: Recipe | Manifest, measured: Measurement, seconds: float = 0.0, most_steps: int = 0
 ) -> Budget:
-    """What the run costs, as measured, as a budget of `seconds`.
+    """The measured costs of the run, as a budget of `seconds`.
 
     The last evaluation is part of it if it takes at most LAST of the time.
     """

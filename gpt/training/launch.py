@@ -149,7 +149,7 @@ def _shared(
     describe: Callable[[Found], str],
     follow: Callable[[str], Found],
 ) -> Found:
-    """What the first rank finds; the others find it by its description. "": there is none."""
+    """The result of the first rank; the others get it through its description. "": no result."""
     if not ranks.first:
         message = ranks.wait(key)
         if not message:

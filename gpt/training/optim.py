@@ -23,7 +23,7 @@ class Optimizer:
     """AdamW for the dense parameters, Adagrad for n-gram rows, of which a step reads only few.
 
     AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not; the token embedding
-    and the output may have a learning rate of their own. Adagrad (Duchi et al. 2011) gives each
+    and the output may have their own learning rate. Adagrad (Duchi et al. 2011) gives each
     number the rate that its own gradients so far allow.
     """
 

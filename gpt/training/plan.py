@@ -49,7 +49,7 @@ class Plan:
     corpus: Corpus
     manifest: Manifest
     device: str
-    environment: Mapping[str, str | int]  # of this process; the manifest's is of the run's start
+    environment: Mapping[str, str | int]  # this process's; the manifest has that of the run's start
     measurement: Measurement
     baseline: Baseline
     train_characters: int
@@ -195,7 +195,7 @@ def measured(
 
 
 def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
-    """What bit-exact repetition depends on, besides the options."""
+    """Versions and hardware that a bit-exact repetition needs, besides the options."""
     return {
         "gptx": __version__,
         "torch": torch.__version__,
@@ -208,8 +208,8 @@ def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
 def usable_device(device: str, ranks: Ranks = ONE) -> str:
     """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
 
-    Several ranks must all choose the same, so each only asks whether torch knows the device. Raises
-    ConfigError.
+    Several ranks must all choose the same, so each only checks whether torch supports the device.
+    Raises ConfigError.
     """
     return usable(device, try_step if ranks.size == 1 else _try_nothing)
 

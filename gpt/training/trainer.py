@@ -54,7 +54,7 @@ class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
 
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
-    checks before each save that the model will open. checkpoint: where a resumed run goes on; on
+    checks before each save that the model will open. checkpoint: where a resumed run continues; on
     another text, the evaluations after it form a new series, and what the run has does not change.
     Raises ConfigError, CheckpointError.
     """
@@ -98,7 +98,7 @@ class Trainer:
             if ranks.first:
                 run.forget_after(stored.step - self._unevaluated)
         self._stop_reason: str | None = None
-        self._agreed: str | None = None  # of all ranks
+        self._agreed: str | None = None  # the reason that all ranks have
 
     @property
     def config(self) -> TrainConfig:

@@ -39,7 +39,7 @@ def _quoted(characters: str, most: int) -> str:
 
 
 def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
-    """Which rare characters one replacement stands for, and their share of the text."""
+    """The rare characters that one replacement replaces, and their share of the text."""
     if not corpus.folded:
         return ""
     kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters

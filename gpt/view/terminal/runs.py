@@ -54,7 +54,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
             table.add_column(name, justify="right", no_wrap=True)
     for run, manifest in rows:
         best, characters, of = manifest.shown_loss
-        on = f" ({characters / of:.0%})" if characters < of else ""  # of the split that was read
+        on = f" ({characters / of:.0%})" if characters < of else ""  # share of the split
         cells: dict[str, RenderableType] = {
             "run": Text(run.name),
             "step": f"{manifest.step:,}",

@@ -91,7 +91,7 @@ def comparison(
 
 
 def remedy(nats: float, manifest: Manifest | None) -> str:
-    """What to do about a loss that is worse than the baseline."""
+    """Advice for a loss that is worse than the baseline."""
     what = "train longer, or on more text"
     if manifest is None:
         return what

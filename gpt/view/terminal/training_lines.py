@@ -1,4 +1,4 @@
-"""What a training prints: a line for each evaluation and sample, and how it ended."""
+"""The lines that a training prints: evaluations, samples, and how it ended."""
 
 from __future__ import annotations
 
