@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ class Gate:
         """(T, F) -> (2, T): a and b."""
         found: Array = np.minimum(np.maximum(self.weights @ features.T, 0.0), MOST_WEIGHT)
         return found
+
+    def shares_of_one(self, features: Sequence[float]) -> tuple[float, float]:
+        """F features -> a and b."""
+        a, b = (
+            sum(weight * each for weight, each in zip(row, features, strict=True))
+            for row in self._rows
+        )
+        return min(max(a, 0.0), MOST_WEIGHT), min(max(b, 0.0), MOST_WEIGHT)
+
+    @cached_property
+    def _rows(self) -> list[list[float]]:
+        rows: list[list[float]] = self.weights.tolist()
+        return rows
 
     def scores(self, gpt: Array, counting: Array, features: Array) -> Array:
         """(T, V) log-probabilities of both and (T, F) -> (T, V) the logits of the two together."""

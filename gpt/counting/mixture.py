@@ -5,6 +5,7 @@ Tensor names: B streams, T positions, N orders, V vocab_size.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,26 @@ class Mixture:
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
+        if len(logits) == 1:
+            return self._scores_of_one(logits, histories)
         return self.gate.scores(*experts(self.expert, logits, histories))
+
+    def _scores_of_one(self, logits: Logits, histories: Numbers) -> Array:
+        """As `scores` for one position, up to a constant: numbers in place of short arrays."""
+        shifted = logits - logits.max().astype(np.float64)
+        chances = np.exp(shifted)
+        total, counted = float(chances.sum()), self.expert.predict(histories)
+        seen = (
+            1.0,
+            math.log(total) - float(chances[0] @ shifted[0]) / total,
+            1 / total,
+            counted.depth.item() / self.expert.trie.orders,
+            math.log1p(counted.total.item()),
+            math.log1p(counted.kinds.item()),
+        )
+        a, b = self.gate.shares_of_one(seen)
+        scores: Array = a * shifted + b * np.log(counted.chances)
+        return scores
 
     def packed(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a model file stores (model_file.COUNTING)."""
