@@ -1,8 +1,8 @@
 """Measures changes of a recipe one at a time, at equal time, with several seeds.
 
 Equal time without a noisy clock: steps of every variant and of the recipe are timed in turns, and a
-variant gets the recipe's number of steps divided by the ratio of the medians. Loss is over the
-whole validation split, final weights. The last line is JSON.
+variant gets the recipe's number of steps divided by the ratio of the medians. Loss is that of
+the GPT without counting, over the whole validation split, final weights. The last line is JSON.
 
     python benchmarks/ablate.py CORPUS [--steps 500] [--seeds 1 2 3] [--base "n_layer=2 lr=…"]
         [--variant "no QK-norm: qk_norm=False" …] [--equal steps]

@@ -31,6 +31,7 @@ RECIPE: dict[str, Any] = {
     "dropout": 0.0,
     "ngram": 1,
     "ngram_dropout": 0.0,
+    "counting": 0,
     "batch_size": 32,
     "steps": 800,
     "learning_rate": 2e-3,
