@@ -180,8 +180,8 @@ class Talk:
     def described(self) -> str:
         """The settings that have a value, on one line."""
         values = {name: getattr(self.settings, name) for name in SETTINGS}
-        told = [_setting(name, value) for name, value in values.items() if value is not None]
-        return " · ".join([*told, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
+        given = [_setting(name, value) for name, value in values.items() if value is not None]
+        return " · ".join([*given, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
 
 
 def talk(talk: Talk, title: str) -> None:

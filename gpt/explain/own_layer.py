@@ -61,13 +61,13 @@ class LayerSteps:
     def _rows(self, name: str, values: Array, source: str = "") -> Table:
         return by_character(self.text, name, values, source)
 
-    def _stage(self, name: str, title: str, told: str, formula: str, notice: str = "") -> Step:
+    def _stage(self, name: str, title: str, prose: str, formula: str, notice: str = "") -> Step:
         """The step of one stage: the head's part of the stage, and its check."""
         values: Array = getattr(self.stages, name)
         values = values[self.head] if values.ndim == 3 else values
         columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
         table = by_character(self.text, name, values, columns=columns)
-        return Step(title, told, formula, (table,), notice, (self.checks[name],))
+        return Step(title, prose, formula, (table,), notice, (self.checks[name],))
 
     def _normalise(self) -> Step:
         return Step(
@@ -98,14 +98,14 @@ class LayerSteps:
             f"{made[0][self.last, 0]:.4f}",
             () if changed else checks,
         )
-        told, formulas = [], []
+        prose, formulas = [], []
         if config.qk_norm:
-            told.append(
+            prose.append(
                 "Queries and keys are scaled to the same length, so that scores cannot grow."
             )
             formulas.append("x / √(mean(x²) + 0.00001)")
         if config.position == "rotary":
-            told.append(
+            prose.append(
                 "Each pair of columns is rotated by an angle that grows with the position. A score "
                 "then depends on the distance of two characters (Su et al. 2021)."
             )
@@ -113,7 +113,7 @@ class LayerSteps:
         if changed:
             yield Step(
                 "Queries and keys for the scores",
-                " ".join(told),
+                " ".join(prose),
                 "    ".join(formulas),
                 (
                     self._rows("q for the scores", self.stages.q[self.head]),
@@ -145,16 +145,16 @@ class LayerSteps:
             f"scaled = scores / {root}",
             f"scaled{where} = {score} / {self.config.head_size**0.5:.4f} = {scaled}",
         )
-        told = "No character may attend to later ones, as the model learns to predict them."
+        prose = "No character may attend to later ones, as the model learns to predict them."
         formula = "masked[i, j] = −∞ for j > i"
         if self.config.position == "alibi":
             slope = slopes(self.config.n_head)[head]
-            told += (
+            prose += (
                 " Positions enter here: a score falls with the distance of the two characters, by "
                 f"{slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
             )
             formula = f"masked[i, j] = scaled[i, j] − {slope:g} × (i − j), and −∞ for j > i"
-        yield self._stage("masked", "Mask", told, formula)
+        yield self._stage("masked", "Mask", prose, formula)
         softmax = self._stage(
             "weights",
             "Softmax",

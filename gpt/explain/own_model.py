@@ -85,7 +85,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
 def _embedding(exact: Exact, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
     made, stream = exact.embed(ids), attention.layers[0].stream
-    told = "Each character has an id, its place in the vocabulary, and its own row."
+    prose = "Each character has an id, its place in the vocabulary, and its own row."
     parts = ["token"]
     tables = [
         Table("ids", ids, (), tuple(text), numbered=True, digits=0),
@@ -100,7 +100,7 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
             Table("rows of n-grams", made.rows, tuple(text), orders, numbered=True, digits=0),
             by_character(text, "n-gram embeddings", made.grams, source),
         ]
-        told += (
+        prose += (
             " N-grams, the last two or more characters together, have rows, too, which are added."
         )
         parts.append("n-gram")
@@ -109,13 +109,13 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
         tables.append(by_character(text, "positions", made.positions, source))
-        told += " Each position has a row, too."
+        prose += " Each position has a row, too."
         parts.append("position")
     else:
-        told += f" Positions enter later, where {WHERE_POSITIONS_ENTER[config.position]}."
+        prose += f" Positions enter later, where {WHERE_POSITIONS_ENTER[config.position]}."
     return Step(
         "Characters become rows",
-        f"{told} Their sum is the stream, which goes through all layers.",
+        f"{prose} Their sum is the stream, which goes through all layers.",
         f"stream = {' + '.join(parts)}",
         (*tables, by_character(text, "stream", stream)),
         checks=(Check("stream", *held(stream, made.stream, made.reach)),),

@@ -111,15 +111,15 @@ def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tu
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
     block, targets = reader.config.block_size, len(ids) - 1
-    told = max(1, block // 2) if overlapping else block  # last characters of a window that count
-    before = min(block - told, targets)
+    scored = max(1, block // 2) if overlapping else block  # last characters of a window that count
+    before = min(block - scored, targets)
     if before:
         yield reader.logits(reader.forward(ids[None, :before])), np.ones(1, np.int64)
-    starts = np.arange(before, targets, told)
-    rows, whole = windows_at_once(reader.config), (targets - before) // told
+    starts = np.arange(before, targets, scored)
+    rows, whole = windows_at_once(reader.config), (targets - before) // scored
     for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
         if len(group):
-            places = group[:, None] + np.arange(-before, min(told, targets - group[0]))
+            places = group[:, None] + np.arange(-before, min(scored, targets - group[0]))
             x = reader.forward(ids[places])[:, before:]
             yield reader.logits(x), group + 1
 

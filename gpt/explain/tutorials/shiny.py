@@ -25,12 +25,12 @@ def steps(material: Material) -> Iterator[Step]:
     x, words, query = inputs_of(material), material.words, material.query
     word = words[query]
     scores = x @ x[query]
-    title, told = "Three words", "This sentence is short enough for paper and pencil."
+    title, prose = "Three words", "This sentence is short enough for paper and pencil."
     if material.own:
-        title, told = _counted(words)
+        title, prose = _counted(words)
     yield Step(
         title,
-        f"{told} This lesson follows “{word}”.",
+        f"{prose} This lesson follows “{word}”.",
         "score[j] = x[query] · x[j]",
         (
             table("inputs", x, rows=words),

@@ -38,11 +38,11 @@ def steps(material: Material) -> Iterator[Step]:
     yield _shares(scores, word, words)
     weights = F.softmax(scores, dim=0)
     by_hand = scores.exp() / scores.exp().sum()
-    told = "A library first subtracts the largest score, which only prevents overflow."
+    prose = "A library first subtracts the largest score, which only prevents overflow."
     yield Step(
         "Softmax",
         "The exponential makes every score positive and increases the differences. Then each "
-        f"exponential is divided by their sum. The result can be read as probabilities. {told}",
+        f"exponential is divided by their sum. The result can be read as probabilities. {prose}",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
             table("weights by exp and sum", by_hand, columns=words),
