@@ -239,8 +239,8 @@ def subject(
 
 
 def _own_page() -> Path:
-    """The file that --open writes without -o. Raises ConfigError if gptx did not write the existing
-    file.
+    """The file that --open writes without -o. Raises ConfigError if there is a file of this name
+    that gptx did not write.
     """
     page = Path("attention.html")
     ours = b"gptx attention</title>"

@@ -264,6 +264,6 @@ def _is_part(ids: Ids, counted: Ids | None) -> bool:
 
 
 def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
-    """For programs: the characters of a text that the model does not know."""
+    """For JSON: how many characters of a text the model does not know, and which."""
     count = int((~model.vocabulary.known(text)).sum())
     return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}

@@ -58,8 +58,8 @@ def run(app: typer.Typer) -> None:
 class _Stdout:
     """A stdout for libraries that write to it directly, as Typer does for --help.
 
-    A full disk and a closed pipe raise the same errors as in other output (console.writing), as
-    Typer would use other exit codes.
+    A full disk or a closed pipe raises the same errors as console.writing does; without this, Typer
+    would choose other exit codes.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -212,7 +212,7 @@ class Train(Command):
             self._train(ranks, plan, trainer)
 
     def _read(self, ranks: Ranks, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
-        """The result of `read` for the corpus, on all ranks; a bar shows the progress."""
+        """Calls `read` for the corpus; every rank gets the result. A bar shows the progress."""
         from gpt.training.launch import shared_corpus
 
         sources = {"names": self.corpus or (), "data": self.data, "stdin": sys.stdin.buffer}

@@ -23,8 +23,8 @@ Array = npt.NDArray[np.float64]
 def discounts(counts: Numbers) -> Array:
     """(4,) what is subtracted from a count of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
 
-    counts: of all n-grams of an order. If none occurs once, twice, three or four times, or if a
-    discount would not be above 0, they are 0, ½, 1, 1½.
+    counts: of all n-grams of an order. The discounts are 0, ½, 1, 1½ if no n-gram has the count 1,
+    or none 2, or none 3, or none 4, or if a computed discount is not above 0.
     """
     _, n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[:5].tolist()
     found = FALLBACK

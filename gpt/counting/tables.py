@@ -37,7 +37,7 @@ class Level:
     children: Numbers
 
     def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-        """(T,) histories and (T,) next characters -> (T,) numbers of the n-grams; −1 = none."""
+        """(T,) histories and (T,) next characters -> (T,) indices of the n-grams; −1 = none."""
         return _find(_keys(self.children, self.symbols), histories, ids)
 
 
@@ -45,9 +45,9 @@ class Level:
 class Trie:
     """The n-grams of the orders 1 … N, in this order.
 
-    symbols: (G,) the last character of each. counts: (G,) see Level. starts: (G + 3,): the n-grams
-    with history h have the numbers starts[h] to starts[h + 1] − 1. ends: (N + 1,) 0, then how many
-    n-grams the orders up to each one have.
+    symbols: (G,) the last character of each of the G n-grams. counts: (G,) see Level. starts:
+    (G + 3,): the n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. ends:
+    (N + 1,): ends[k] n-grams have the orders 1 to k.
     """
 
     symbols: Numbers
@@ -207,7 +207,7 @@ def _keys(children: Numbers, symbols: Numbers) -> npt.NDArray[np.int64]:
 
 
 def _find(keys: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-    """(…, T) histories and (T,) next characters -> (…, T) numbers of the n-grams; −1 = none."""
+    """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none."""
     wanted = (histories.astype(np.int64) << 32) | ids.astype(np.int64)
     grams = keys.searchsorted(wanted)
     return np.where(keys[grams] == wanted, grams, -1)

@@ -107,8 +107,9 @@ def evaluating(
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
     """The start and length of each window; all its characters but the first are predicted.
 
-    The windows cover the whole split (`total` characters after the first), or as many of them as
-    `most` allows, evenly distributed. Pure, so that all evaluations of a run read the same windows.
+    The windows cover the whole split (`total` characters after the first one). If `most` allows
+    fewer characters, they are evenly distributed. Pure, so that all evaluations of a run read the
+    same windows.
     """
     read, every = characters_read(total, block, most), total // block
     if read == total:

@@ -69,7 +69,7 @@ class Optimizer:
             optimizer.zero_grad(set_to_none=True)
 
     def step(self, step: int) -> None:
-        """The update that follows `step` finished ones."""
+        """Makes the next update, after `step` updates."""
         share = learning_rate(step, self.config) / self.config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
@@ -93,12 +93,12 @@ def _spare_the_compiler() -> None:
 
 
 def moments(name: str) -> tuple[str, ...]:
-    """The moments that its optimizer keeps of a parameter, each of the parameter's shape."""
+    """The names of the moments that the optimizer stores for a parameter; each has its shape."""
     return ("sum",) if name == SPARSE else ("exp_avg", "exp_avg_sq")
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """Of the step that follows `step` finished ones: linear warm-up, then down to min_lr."""
+    """The rate of the step after `step` steps: linear warm-up, then down to min_lr."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     progress = schedule.progress(config, step, since=config.warmup_steps)

@@ -44,7 +44,7 @@ def train_step(
     ranks: Ranks = ONE,
     held: HeldOut | None = None,
 ) -> tuple[float, bool]:
-    """The step that follows `step` finished ones -> its loss in nats, and whether it was taken.
+    """Makes the next step, after `step` steps -> its loss in nats, and whether it was taken.
 
     The loss leaves out characters that are held out.
 

@@ -54,8 +54,8 @@ class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
 
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
-    checks before each save that the model will open. checkpoint: where a resumed run continues; on
-    another text, the evaluations after it form a new series, and what the run has does not change.
+    checks before each save that the model will open. checkpoint: where a resumed run continues. If
+    its text is another one, later evaluations form a new series; saved files stay unchanged.
     Raises ConfigError, CheckpointError.
     """
 
