@@ -46,6 +46,11 @@ class HeldOut:
         first = self.start + (self.period - self.length) // 2
         return first + self.period * np.arange(PIECES)
 
+    @property
+    def share(self) -> float:
+        """The share of the split that is held out."""
+        return self.length * PIECES / self.end
+
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Which places of the split are held out."""
         first = self.start + (self.period - self.length) // 2

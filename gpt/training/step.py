@@ -66,7 +66,7 @@ def train_step(
         with tensor_floats(config, device):
             with low_precision(config, device):
                 logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
-                loss = _mean_loss(logits, targets, held is not None) * share
+                loss = _mean_loss(logits, targets, held) * share
             (loss * ranks.size).backward()
         value += loss.item()
     ranks.exchange_rows(model)
@@ -78,14 +78,18 @@ def train_step(
     return value, finite
 
 
-def _mean_loss(logits: Tensor, targets: Tensor, some_ignored: bool) -> Tensor:
-    """(b, T, vocab_size) logits and (b, T) targets -> the mean loss of those not IGNORED, or 0."""
-    if not some_ignored:
+def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
+    """(b, T, vocab_size) logits and (b, T) targets -> the mean loss.
+
+    Targets that are IGNORED have none. The sum of the others is divided by their expected number,
+    so that the loss of a batch does not depend on how it is split into parts.
+    """
+    if held is None:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
     total = F.cross_entropy(
         logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
     )
-    return total / (targets != IGNORED).sum().clamp(min=1)
+    return total / (targets.numel() * (1 - held.share))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ def test_pieces_are_few_and_never_counted(characters: int, vocab_size: int) -> N
     inside = held.contains(places)
     assert inside.sum() == held.length * len(held.starts)
     assert inside.sum() <= min(MOST, characters / 20)
+    assert held.share == inside.mean()
     expected = np.concatenate([start + np.arange(held.length) for start in held.starts] or [[]])
     assert np.array_equal(places[inside], expected)
     ids = places.astype("u4")

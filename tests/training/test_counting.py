@@ -163,12 +163,29 @@ def test_held_out_targets_are_ignored_and_no_others() -> None:
     assert 0.02 < seen / (40 * 4 * 16) < 0.1
 
 
+def test_the_loss_of_a_step_does_not_depend_on_micro_batches() -> None:
+    losses = []
+    ids = np.random.default_rng(0).integers(0, 7, 4000).astype(np.uint8)
+    for size in (0, 1, 3):
+        model = GPT(ModelConfig(vocab_size=7, block_size=16, n_layer=1, n_head=1, n_embd=8))
+        config = TrainConfig(batch_size=8, steps=1, micro_batch_size=size)
+        initialise(model, 1)
+        held = HeldOut.of(len(ids), 7)
+        found = [
+            train_step(model, Optimizer(model, config), ids, config, step, held=held)[0]
+            for step in range(4)
+        ]
+        losses.append(found)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_a_step_whose_targets_are_all_held_out_has_no_loss_and_no_gradient() -> None:
     model = GPT(ModelConfig(vocab_size=7, block_size=16, n_layer=1, n_head=1, n_embd=8))
     config = TrainConfig(batch_size=4, steps=1)
     initialise(model, 1)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    everything = HeldOut(start=0, period=10**6, length=10**6, end=10**6)
+    everything = HeldOut(start=0, period=500, length=499, end=4000)  # all but eight characters
     ids = np.arange(4000, dtype=np.uint8) % 7
     loss, taken = train_step(
         model, Optimizer(model, replace(config, weight_decay=0.0)), ids, config, 0, held=everything

@@ -57,9 +57,9 @@ GOLDENS = (
     Golden(
         "default",
         counting=8,
-        trained=(3.353422, 3.350032, 3.223964),
-        evaluated=(3.347192, 3.341989),
-        text="gub x rejdhyxzvejdhyxzvejdhybhdsmjrseskxzbcbbjnpxcysgzoqnhiu",
+        trained=(3.529092, 3.521515, 3.40081),
+        evaluated=(3.348879, 3.340688),
+        text="gub x rejdhyxzvejdhyxzvejdhy\nuezmsqhpfiuhcdccmloycxtdjajfdcj",
     ),
 )
 
