@@ -135,7 +135,8 @@ def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
     """The n-grams of (n,) ids up to `orders` characters, counted as modified Kneser–Ney needs them
     (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text.
     """
-    return joined(list(count_levels(ids, vocab_size, orders)))
+    levels = count_levels(ids, vocab_size, orders)
+    return joined([replace(level, often=level.counts) for level in levels])  # frees `often`
 
 
 def joined(levels: Sequence[Level]) -> Trie:
@@ -161,7 +162,7 @@ def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
         if previous is not None:
             # Each distinct n-gram adds one character before the n-gram that is shorter by one.
             preceding = np.bincount(ends[first], minlength=histories)
-            yield replace(previous, counts=preceding)
+            yield replace(previous, counts=preceding.astype(np.int32))
         context[1:] = at[:-1]
         histories, previous, ends = len(level.symbols), level, at
     if previous is not None:
@@ -190,8 +191,8 @@ def _sort(
     at = np.zeros(len(text), np.int32)
     at[places] = np.cumsum(new, dtype=np.int32) - 1
     history, symbols = np.divmod(packed[new], np.uint64(vocab_size))
-    children = np.bincount(history.astype(np.int64), minlength=histories)
-    often = np.diff(np.flatnonzero(new), append=len(packed))
+    children = np.bincount(history.astype(np.int64), minlength=histories).astype(np.int32)
+    often = np.diff(np.flatnonzero(new), append=len(packed)).astype(np.int32)
     return Level(symbols.astype(text.dtype), often, often, children), at, places[new]
 
 
