@@ -176,7 +176,7 @@ class Train(Command):
             self._train(ranks, plan, trainer)
 
     def _resume(self, ranks: Ranks, run: Run, preset: str | None) -> None:
-        """Continues training a run. preset: the one that the user gave."""
+        """Continues training a run. preset: as given by the user."""
         from gpt.corpus.corpus import find_corpus
         from gpt.heads.proof import prove_tensors
         from gpt.training.launch import shared_checkpoint

@@ -25,7 +25,7 @@ from gpt.trained import TrainedGPT
 from gpt.training.device_batches import IGNORED, windows
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
-from gpt.training.step import train_step
+from gpt.training.step import _mean_loss, train_step
 from gpt.training.trainer import Trainer
 
 LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
@@ -161,6 +161,16 @@ def test_held_out_targets_are_ignored_and_no_others() -> None:
         assert torch.equal(targets[~ignored], plain[~ignored])
         seen += int(ignored.sum())
     assert 0.02 < seen / (40 * 4 * 16) < 0.1
+
+
+def test_the_loss_of_a_step_is_the_sum_over_the_expected_number_of_targets() -> None:
+    logits = torch.randn(2, 16, 7, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(32).reshape(2, 16) % 7
+    targets[0, :8] = IGNORED
+    held = HeldOut(start=0, period=100, length=5, end=800)  # a twentieth
+    chosen = logits.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    expected = -float(chosen[targets != IGNORED].sum()) / (32 * 0.95)
+    assert float(_mean_loss(logits, targets, held)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_loss_of_a_step_does_not_depend_on_micro_batches() -> None:
