@@ -57,7 +57,7 @@ class Expert:
     def __init__(self, trie: Trie, vocab_size: int) -> None:
         self.trie, self.vocab_size = trie, vocab_size
         orders = zip(trie.ends, trie.ends[1:], strict=False)
-        self._discounts = np.stack([discounts(trie.counts[a:b]) for a, b in orders])  # (N, 4)
+        self.discounts = np.stack([discounts(trie.counts[a:b]) for a, b in orders])  # (N, 4)
 
     def predict(self, histories: Numbers) -> Counted:
         """(N, T) histories -> the next character's distribution after each."""
@@ -71,7 +71,7 @@ class Expert:
         pair = np.repeat(np.arange(orders * count), kinds)
         grams = np.arange(ends[-1]) + (first - ends + kinds)[pair]
         counts = self.trie.counts[grams]
-        taken = self._discounts[pair // count, np.minimum(counts, 3)]
+        taken = self.discounts[pair // count, np.minimum(counts, 3)]
         total = np.bincount(pair, counts, orders * count)
         divisor = np.maximum(total, 1)
         left = np.bincount(pair, taken, orders * count) / divisor  # the share of the order below
@@ -100,7 +100,7 @@ class Expert:
         grams = np.arange(len(order))
         grams += (first - kinds.cumsum() + kinds)[order]
         counts = trie.counts[grams]
-        taken = self._discounts.ravel()[4 * order + np.minimum(counts, 3)]
+        taken = self.discounts.ravel()[4 * order + np.minimum(counts, 3)]
         total = np.bincount(order, counts, orders).tolist()
         left = np.bincount(order, taken, orders).tolist()
         depth, below, scale = 0, 1.0, [0.0] * orders

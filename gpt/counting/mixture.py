@@ -6,6 +6,7 @@ Tensor names: B streams, T positions, N orders, V vocab_size.
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,20 +103,28 @@ def experts(expert: Expert, logits: Logits, histories: Numbers) -> tuple[Array, 
 
 
 class Streams:
-    """B texts that continue, and the histories of each. alone: without the GPT."""
+    """B texts that continue, and the (N, B) histories of each. alone: without the GPT."""
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
         """All begin with the same (n,) prompt ids."""
-        self._mixture, self._alone, trie = mixture, alone, mixture.expert.trie
+        self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
         self.histories = np.repeat(last, count, axis=1)
 
     def scores(self, logits: Logits) -> Array:
         """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
-        if self._alone:
-            return np.log(self._mixture.expert.predict(self.histories).chances)
-        return self._mixture.scores(logits, self.histories)
+        if self.alone:
+            return np.log(self.mixture.expert.predict(self.histories).chances)
+        return self.mixture.scores(logits, self.histories)
 
     def append(self, ids: Ids) -> None:
-        """(B,) the characters that were drawn."""
-        self.histories = self._mixture.expert.trie.advanced(self.histories, ids)
+        """(B,) or (n, B) the characters that were drawn, one after the other."""
+        trie = self.mixture.expert.trie
+        for row in np.atleast_2d(ids)[1 - trie.orders :]:  # earlier ones are in no history
+            self.histories = trie.advanced(self.histories, row)
+
+    def first(self, count: int) -> Streams:
+        """A copy of the first `count` streams."""
+        streams = copy(self)
+        streams.histories = self.histories[:, :count]
+        return streams

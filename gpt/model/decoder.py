@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import numpy.typing as npt
 import torch
 
 from gpt.config import SampleConfig
+from gpt.counting.mixture import Streams
+from gpt.model.counting import TorchMixture
 from gpt.model.gpt import GPT, Cache
 from gpt.model.sampler import draw
 
@@ -33,7 +36,8 @@ class TorchDecoder:
         self._model = _fused(model).to(device).eval()
         self._device = torch.device(device)
         self._batch = self._length = 0
-        self._draws: dict[SampleConfig, Callable[[], None]] = {}
+        self._draws: dict[tuple[SampleConfig, TorchMixture | None], Callable[[], None]] = {}
+        self._mixture: TorchMixture | None = None
 
     @property
     def most_ahead(self) -> int:
@@ -65,23 +69,26 @@ class TorchDecoder:
         ids: npt.NDArray[np.integer[Any]],
         uniforms: npt.NDArray[np.floating[Any]],
         config: SampleConfig,
+        counting: Streams | None = None,
     ) -> npt.NDArray[np.int64]:
         """(B,) ids and (n, B) uniforms, n ≤ most_ahead -> (n, B) ids, one after the other.
 
-        Equals n times `step` and the sampler's `draw`.
+        Equals n times `step` and the sampler's `next_ids`.
         """
-        count = len(uniforms)
+        count, mixture = len(uniforms), self._mixture_of(counting)
+        filters = replace(config, length=0, n=1, seed=0)  # the options of `draw`
+        if (filters, mixture) not in self._draws:
+            self._count.zero_()
+            work = partial(self._draw, filters, mixture)
+            self._draws[filters, mixture] = self._repeated(work)  # may change what the work reads
         self._take(ids, count)
         self._uniforms[:count].copy_(torch.from_numpy(uniforms))
         self._count.zero_()
-        filters = replace(config, length=0, n=1, seed=0)  # the options of `draw`
-        if filters not in self._draws:
-            self._draws[filters] = self._repeated(lambda: self._draw(filters))
-            self._count.zero_()  # the capture may have changed these
-            self._ids.copy_(torch.from_numpy(ids.astype(np.int64)))
+        if counting is not None:
+            self._histories.copy_(torch.from_numpy(counting.histories))
         for _ in range(count):
             self._steps()
-            self._draws[filters]()
+            self._draws[filters, mixture]()
         self._read()
         return self._drawn[:count].cpu().numpy()
 
@@ -96,9 +103,22 @@ class TorchDecoder:
         self._drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
         kind = torch.float32 if device.type == "mps" else torch.float64
         self._uniforms = torch.zeros(AHEAD, batch, dtype=kind, device=device)
+        self._histories = torch.zeros(0, batch, dtype=torch.int64, device=device)
         self._draws.clear()
         self._steps = self._repeated(self._step)  # before the cache holds anything
         self._batch = batch
+
+    def _mixture_of(self, counting: Streams | None) -> TorchMixture | None:
+        """The streams' expert and gate on the device, with room for their histories."""
+        if counting is None:
+            return None
+        if self._mixture is None or self._mixture.source is not counting.mixture:
+            self._mixture = TorchMixture(counting.mixture, self._device)
+        if self._histories.shape != counting.histories.shape:
+            self._histories = torch.zeros(
+                counting.histories.shape, dtype=torch.int64, device=self._device
+            )
+        return self._mixture
 
     def _take(self, ids: npt.NDArray[np.integer[Any]], count: int) -> None:
         """Adds each stream's next character. Raises IndexError where the window has no room."""
@@ -113,10 +133,14 @@ class TorchDecoder:
         self._logits.copy_(self._model(self._ids[:, None], self._cache)[:, 0])
         self._at.add_(1)
 
-    def _draw(self, config: SampleConfig) -> None:
+    def _draw(self, config: SampleConfig, mixture: TorchMixture | None) -> None:
         """The logits -> the next ids, stored in a row of the drawn ids."""
-        uniforms = self._uniforms.index_select(0, self._count)[0]
-        self._ids.copy_(draw(self._logits, uniforms, config))
+        uniforms, logits = self._uniforms.index_select(0, self._count)[0], self._logits
+        if mixture is not None:
+            logits = mixture.scores(logits, self._histories, alone=config.only == "counting")
+        self._ids.copy_(draw(logits, uniforms, config))
+        if mixture is not None:
+            self._histories.copy_(mixture.advanced(self._histories, self._ids))
         self._drawn.index_copy_(0, self._count, self._ids[None])
         self._count.add_(1)
 

@@ -14,9 +14,10 @@ from typing import TypeVar
 import numpy as np
 
 from gpt.config import SampleConfig
+from gpt.counting.mixture import Streams
 from gpt.devices import report_failure
 from gpt.reading.layers import Array
-from gpt.reading.sampler import Decoder, DrawingDecoder, draw, probabilities
+from gpt.reading.sampler import Decoder, DrawingDecoder, next_ids
 from gpt.vocabulary import Ids
 
 DRAWN = 8  # number of first characters that numpy draws as well, to check the device
@@ -71,28 +72,33 @@ class FallbackDecoder:
         self._text.append(ids[:, None].copy())
         return logits
 
-    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
+    def ahead(
+        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
+    ) -> Ids:
         """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
 
         def work(device: DrawingDecoder) -> Ids:
-            drawn = device.ahead(ids, uniforms, config)
+            drawn = device.ahead(ids, uniforms, config, counting)
             if self._proven_draws != config:
                 self._numpys.start(np.hstack(self._text)[:1])
-                first = self._numpys_ahead(ids[:1], uniforms[:DRAWN, :1], config)
+                first = self._numpys_ahead(ids[:1], uniforms[:DRAWN, :1], config, counting)
                 if not np.array_equal(drawn[:DRAWN, :1], first):
                     raise ArithmeticError("the GPU draws other characters than numpy")
                 self._proven_draws = config
             return drawn
 
-        drawn = self._on_device(work, lambda: self._numpys_ahead(ids, uniforms, config))
+        asked = ids, uniforms, config, counting
+        drawn = self._on_device(work, lambda: self._numpys_ahead(*asked))
         self._text.append(np.concatenate([ids[None], drawn[:-1]]).T)
         return drawn
 
-    def _numpys_ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
+    def _numpys_ahead(
+        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
+    ) -> Ids:
         """Like `ahead`, but with numpy: each character is drawn from the logits of one step."""
-        rows = []
+        rows, counting = [], counting and counting.first(len(ids))
         for chances in uniforms:
-            ids = draw(probabilities(self._numpys.step(ids), config), chances)
+            ids = next_ids(self._numpys.step(ids), chances, config, counting)
             rows.append(ids)
         return np.array(rows)
 

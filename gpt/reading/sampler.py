@@ -50,8 +50,13 @@ class DrawingDecoder(Decoder, Protocol):
     def most_ahead(self) -> int:
         """How many now; 0 where it cannot."""
 
-    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
-        """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other."""
+    def ahead(
+        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
+    ) -> Ids:
+        """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other.
+
+        counting: what counts beside the GPT, after the next ids; it does not change.
+        """
 
 
 def window_start(length: int, block_size: int) -> int:
@@ -142,6 +147,17 @@ def draw(weights: Chances, uniforms: Chances) -> Ids:
     return np.minimum(ids, weights.shape[-1] - 1)  # type: ignore[no-any-return]
 
 
+def next_ids(
+    logits: Array, chances: Chances, config: SampleConfig, counting: Streams | None
+) -> Ids:
+    """(B, vocab_size) logits of the GPT and (B,) uniforms -> (B,) ids, which `counting` gets."""
+    if counting is None:
+        return draw(probabilities(logits, config), chances)
+    ids = draw(probabilities(counting.scores(logits), config), chances)
+    counting.append(ids)
+    return ids
+
+
 def uniforms(seed: int, sample: int) -> Iterator[float]:
     """The random numbers of one sample: the same whether it is drawn alone or among others.
 
@@ -170,7 +186,7 @@ def sample_ids(
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
     window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    drawing = decoder if isinstance(decoder, DrawingDecoder) and counting is None else None
+    drawing = decoder if isinstance(decoder, DrawingDecoder) else None
     left, moved = config.length, True
     while left:
         if move := window_start(begin + held, block_size) - begin:
@@ -181,14 +197,14 @@ def sample_ids(
             room = block_size - held + 1  # until the window moves
             count = min(room, left, most)
             chances = np.array([[next(stream) for stream in streams] for _ in range(count)])
-            window[:, held : held + count] = drawing.ahead(window[:, held - 1], chances, config).T
+            drawn = drawing.ahead(window[:, held - 1], chances, config, counting)
+            window[:, held : held + count] = drawn.T
+            if counting is not None:
+                counting.append(drawn)
         else:
             logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
-            logits = logits if counting is None else counting.scores(logits)
             chances = np.array([next(stream) for stream in streams])
-            window[:, held] = draw(probabilities(logits, config), chances)
-            if counting is not None:
-                counting.append(window[:, held])
+            window[:, held] = next_ids(logits, chances, config, counting)
         moved, left = False, left - count
         for _ in range(count):
             held += 1

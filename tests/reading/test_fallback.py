@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import TEXT
 
 from gpt.config import SampleConfig
+from gpt.counting.mixture import Streams
+from gpt.counting.tables import count
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.fallback import DRAWN, FallbackDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sampler import draw, probabilities
+from gpt.reading.sampler import next_ids
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
@@ -29,9 +32,9 @@ FAILURES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    """A model whose next character depends on its whole context."""
+@pytest.fixture(scope="module", params=["gpt", "counting"])
+def trained(tiny: Checkpoint, request: pytest.FixtureRequest) -> TrainedGPT:
+    """A model whose next character depends on its whole context; with counting and without."""
     stored, random = tiny.model(), np.random.default_rng(1)
     tensors = {
         name: random.normal(0, 0.5, array.shape).astype(np.float32) if array.ndim > 1 else array
@@ -40,7 +43,11 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     reader = Reader(stored.config, tensors)
     probe = stored.probe
     probe = replace(probe, logits=probe.of(reader.logits(reader.forward(probe.ids))))
-    return TrainedGPT(replace(stored, tensors=tensors, probe=probe))
+    counting = None
+    if request.param == "counting":
+        trie = count(stored.vocabulary.encode(TEXT), len(stored.vocabulary), 5)
+        counting = {**trie.packed(), "gate": 0.5 * np.eye(2, 6) + 0.05}
+    return TrainedGPT(replace(stored, tensors=tensors, probe=probe, counting=counting))
 
 
 class Device:
@@ -71,11 +78,13 @@ class Device:
         self._ask("step")
         return self._decoder.step(ids)
 
-    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
+    def ahead(
+        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
+    ) -> Ids:
         self._ask("ahead")
-        rows = []
+        rows, counting = [], counting and counting.first(len(ids))
         for chances in uniforms:
-            ids = draw(probabilities(self._decoder.step(ids), config), chances)
+            ids = next_ids(self._decoder.step(ids), chances, config, counting)
             rows.append(ids)
         return np.array(rows)
 
@@ -145,8 +154,10 @@ class Wrong(Device):
     def step(self, ids: Ids) -> Array:
         return self._changed("step", super().step(ids))
 
-    def ahead(self, ids: Ids, uniforms: Array, config: SampleConfig) -> Ids:
-        drawn = super().ahead(ids, uniforms, config)
+    def ahead(
+        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
+    ) -> Ids:
+        drawn = super().ahead(ids, uniforms, config, counting)
         return drawn[::-1].copy() if self.where == "ahead" else drawn
 
 
