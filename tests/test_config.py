@@ -160,6 +160,12 @@ def test_presets_contain_only_valid_options(name: str, device: str) -> None:
     assert vars(TrainConfig(**train)).items() >= train.items()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_presets_count_on_every_device(device: str) -> None:
+    counting = {name: preset(name, device).get("counting", 0) for name in PRESETS}
+    assert counting == {"default": 8, "best": 8, "classic": 0}
+
+
 def test_changing_a_preset_does_not_change_the_original() -> None:
     preset("default", "cuda")["n_layer"] = 99
     assert preset("default", "cuda")["n_layer"] == 6

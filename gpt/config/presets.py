@@ -17,11 +17,10 @@ _DEFAULT: dict[str, Any] = {
     "norm": "layer",
     "qk_norm": False,
     "ngram": 5,
+    "counting": 8,
     "embedding_lr": 1e-2,
     "warmup_steps": 20,
 }
-#: On a CPU only: a GPU would have to send every step's logits to the CPU to sample.
-_COUNTING: dict[str, Any] = {"counting": 8}
 _CLASSIC_MODEL: dict[str, Any] = {
     "position": "learned",
     "norm": "layer",
@@ -72,8 +71,8 @@ _BEST_GPU: dict[str, Any] = {
 
 #: Preset -> kind of device -> options that differ from the dataclasses' defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"cpu": {**_DEFAULT, **_COUNTING}, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
-    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE, **_COUNTING}, "cuda": {**_BEST, **_BEST_GPU}},
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
+    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
     "classic": {
         "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
