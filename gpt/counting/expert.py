@@ -62,8 +62,6 @@ class Expert:
     def predict(self, histories: Numbers) -> Counted:
         """(N, T) histories -> the next character's distribution after each."""
         orders, count = histories.shape
-        if count == 1:
-            return self._predict_one(histories[:, 0])
         first = self.trie.starts[histories].ravel()  # (N · T,)
         kinds = self.trie.starts[histories + 1].ravel() - first
         ends = np.cumsum(kinds)
@@ -89,32 +87,4 @@ class Expert:
             depth=deepest + 1,
             total=total.reshape(orders, count)[at],
             kinds=kinds.reshape(orders, count)[at],
-        )
-
-    def _predict_one(self, histories: Numbers) -> Counted:
-        """As `predict` for (N,) histories of one position, in less than half of the time."""
-        trie, orders = self.trie, len(histories)
-        first = trie.starts[histories]
-        kinds = trie.starts[histories + 1] - first
-        order = np.repeat(np.arange(orders), kinds)  # of each n-gram
-        grams = np.arange(len(order))
-        grams += (first - kinds.cumsum() + kinds)[order]
-        counts = trie.counts[grams]
-        taken = self.discounts.ravel()[4 * order + np.minimum(counts, 3)]
-        total = np.bincount(order, counts, orders).tolist()
-        left = np.bincount(order, taken, orders).tolist()
-        depth, below, scale = 0, 1.0, [0.0] * orders
-        for number in range(orders - 1, -1, -1):
-            if total[number]:
-                depth = depth or number + 1
-                scale[number] = below / total[number]
-                below *= left[number] / total[number]
-        shares = (counts - taken) * np.array(scale)[order]
-        lowest: Array = np.full(self.vocab_size, below / self.vocab_size)
-        depth = max(depth, 1)
-        return Counted(
-            chances=(lowest + np.bincount(trie.symbols[grams], shares, self.vocab_size))[None],
-            depth=np.array([depth]),
-            total=np.array([total[depth - 1]]),
-            kinds=kinds[depth - 1 : depth],
         )

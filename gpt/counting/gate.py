@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,7 @@ class Gate:
 
     def shares_of_one(self, features: Sequence[float]) -> tuple[float, float]:
         """F features -> a and b."""
-        a, b = (
-            sum(weight * each for weight, each in zip(row, features, strict=True))
-            for row in self._rows
-        )
+        a, b = (sum(map(mul, row, features)) for row in self._rows)
         return min(max(a, 0.0), MOST_WEIGHT), min(max(b, 0.0), MOST_WEIGHT)
 
     @cached_property

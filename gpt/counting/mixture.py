@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Array, Expert
 from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
 from gpt.counting.tables import Numbers, unpacked
@@ -55,26 +57,12 @@ class Mixture:
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
-        if len(logits) == 1:
-            return self._scores_of_one(logits, histories)
         return self.gate.scores(*experts(self.expert, logits, histories))
 
-    def _scores_of_one(self, logits: Logits, histories: Numbers) -> Array:
-        """As `scores` for one position, up to a constant: numbers in place of short arrays."""
-        shifted = logits - logits.max().astype(np.float64)
-        chances = np.exp(shifted)
-        total, counted = float(chances.sum()), self.expert.predict(histories)
-        seen = (
-            1.0,
-            math.log(total) - float(chances[0] @ shifted[0]) / total,
-            1 / total,
-            counted.depth.item() / self.expert.trie.orders,
-            math.log1p(counted.total.item()),
-            math.log1p(counted.kinds.item()),
-        )
-        a, b = self.gate.shares_of_one(seen)
-        scores: Array = a * shifted + b * np.log(counted.chances)
-        return scores
+    @cached_property
+    def cached(self) -> CachedExpert:
+        """The expert, for one text at a time."""
+        return CachedExpert(self.expert)
 
     def packed(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a model file stores (model_file.COUNTING)."""
@@ -109,22 +97,78 @@ class Streams:
         """All begin with the same (n,) prompt ids."""
         self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
-        self.histories = np.repeat(last, count, axis=1)
+        self._histories = np.repeat(last, count, axis=1)
 
     def scores(self, logits: Logits) -> Array:
         """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
         if self.alone:
-            return np.log(self.mixture.expert.predict(self.histories).chances)
-        return self.mixture.scores(logits, self.histories)
+            return np.log(self.mixture.expert.predict(self._histories).chances)
+        return self.mixture.scores(logits, self._histories)
 
     def append(self, ids: Ids) -> None:
         """(B,) or (n, B) the characters that were drawn, one after the other."""
         trie = self.mixture.expert.trie
         for row in np.atleast_2d(ids)[1 - trie.orders :]:  # earlier ones are in no history
-            self.histories = trie.advanced(self.histories, row)
+            self._histories = trie.advanced(self._histories, row)
 
     def first(self, count: int) -> Streams:
         """A copy of the first `count` streams."""
         streams = copy(self)
-        streams.histories = self.histories[:, :count]
+        streams._histories = self._histories[:, :count]
         return streams
+
+    @property
+    def histories(self) -> npt.NDArray[np.int64]:
+        """(N, B), see Trie.histories."""
+        return self._histories
+
+
+class OneStream(Streams):
+    """As Streams, for one text: in a third of the time."""
+
+    def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
+        self.mixture, self.alone, self._nodes = mixture, alone, [0]
+        self._orders = mixture.expert.trie.orders
+        self.append(prompt[:, None])
+
+    def scores(self, logits: Logits) -> Array:
+        """(1, V) logits of the GPT -> (1, V) the logits of what predicts, up to a constant."""
+        chances, depth, total, kinds = self.mixture.cached.predict(self._nodes)
+        counting: Array = np.log(chances)
+        if self.alone:
+            return counting[None]
+        gpt = logits[0].astype(np.float64)
+        gpt -= gpt[gpt.argmax()]
+        likely = np.exp(gpt)
+        normaliser = float(np.add.reduce(likely))
+        a, b = self.mixture.gate.shares_of_one(
+            (
+                1.0,
+                math.log(normaliser) - float(likely.dot(gpt)) / normaliser,
+                1 / normaliser,
+                depth / self._orders,
+                math.log1p(total),
+                math.log1p(kinds),
+            )
+        )
+        gpt *= a
+        counting *= b
+        counting += gpt
+        return counting[None]
+
+    def append(self, ids: Ids) -> None:
+        """(1,) or (n, 1) the characters that were drawn, one after the other."""
+        for symbol in ids[1 - self._orders :].ravel().tolist():
+            self._nodes = self.mixture.cached.followed(self._nodes, symbol)
+
+    def first(self, count: int) -> OneStream:
+        """A copy."""
+        return copy(self)
+
+    @property
+    def histories(self) -> npt.NDArray[np.int64]:
+        """(N, 1)"""
+        trie = self.mixture.expert.trie
+        found = np.full((trie.orders, 1), trie.unseen)
+        found[: len(self._nodes), 0] = self._nodes
+        return found

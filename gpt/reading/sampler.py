@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.fields import require
-from gpt.counting.mixture import Mixture, Streams
+from gpt.counting.mixture import Mixture, OneStream, Streams
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -223,7 +223,10 @@ def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Stream
     )
     if mixture is None or config.only == "gpt":
         return None
-    return Streams(mixture, ids, config.n, alone=config.only == "counting")
+    alone = config.only == "counting"
+    if config.n == 1:
+        return OneStream(mixture, ids, alone)
+    return Streams(mixture, ids, config.n, alone)
 
 
 def before_all(vocabulary: Vocabulary) -> str:

@@ -12,6 +12,8 @@ from conftest import TEXT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpt.counting import cached as caching
+from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Expert
 from gpt.counting.tables import count, unpacked
 from gpt.vocabulary import Vocabulary
@@ -69,9 +71,12 @@ def test_a_distribution_equals_its_definition_in_rational_numbers(
     after = expert.trie.histories(np.array(history, "u1"))[:, -1:]
     expected = exact(train, 5, orders, tuple(history))
     assert sum(expected) == 1
-    for positions in (1, 2):  # one position has a form of its own
-        for found in expert.predict(np.repeat(after, positions, axis=1)).chances:
-            assert found == pytest.approx([float(each) for each in expected], rel=1e-12, abs=0)
+    cached, nodes = CachedExpert(expert), [0]
+    for symbol in history:
+        nodes = cached.followed(nodes, symbol)
+    both = expert.predict(after).chances[0], cached.predict(nodes)[0], cached.predict(nodes)[0]
+    for found in both:
+        assert found == pytest.approx([float(each) for each in expected], rel=1e-12, abs=0)
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +86,25 @@ def counted() -> tuple[Expert, np.ndarray]:
     return Expert(count(ids[:-200], len(vocabulary), 6), len(vocabulary)), ids
 
 
+@pytest.mark.parametrize("most", [0, 1000, 2**21])
 def test_distributions_sum_to_one_and_are_the_same_one_by_one(
-    counted: tuple[Expert, np.ndarray],
+    counted: tuple[Expert, np.ndarray], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    monkeypatch.setattr(caching, "MOST_KEPT", most)
     expert, ids = counted
+    cached, nodes = CachedExpert(expert), [0]
     histories = expert.trie.histories(ids[-200:])
     all_of_it = expert.predict(histories)
     together = all_of_it.chances
     assert together.min() > 0
     assert np.abs(together.sum(axis=1) - 1).max() < 1e-12
-    for place in range(0, 201, 20):
-        alone = expert.predict(histories[:, place : place + 1])
-        assert alone.chances[0] == pytest.approx(together[place], rel=1e-13, abs=0)
-        assert alone.depth[0] == all_of_it.depth[place]
-        assert alone.total[0] == all_of_it.total[place]
-        assert alone.kinds[0] == all_of_it.kinds[place]
+    for place in range(200):
+        chances, *rest = cached.predict(nodes)
+        assert chances == pytest.approx(together[place], rel=1e-13, abs=0)
+        counts = all_of_it.depth, all_of_it.total, all_of_it.kinds
+        assert rest == [each[place] for each in counts]
+        nodes = cached.followed(nodes, int(ids[-200:][place]))
+    assert len(cached._kept) * len(chances) <= most + len(chances)
 
 
 def test_histories_grow_by_one_character_at_a_time(counted: tuple[Expert, np.ndarray]) -> None:

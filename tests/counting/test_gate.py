@@ -9,7 +9,7 @@ from conftest import TEXT
 from gpt.counting import gate as gates
 from gpt.counting.expert import Array, Expert
 from gpt.counting.gate import FEATURES, Block, Gate, fit_gate, log_softmax
-from gpt.counting.mixture import Mixture, Streams, experts
+from gpt.counting.mixture import Mixture, OneStream, Streams, experts
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
 
@@ -107,19 +107,35 @@ def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None
         assert np.abs(np.exp(each).sum(axis=1) - 1).max() < 1e-12
     scores = mixture.scores(logits, expert.trie.histories(IDS[-400:]))
     assert log_softmax(scores) == pytest.approx(together.both, abs=1e-12)
-    for place in (0, 1, 200, 400):  # one position has a form of its own
-        part = slice(place, place + 1)
-        one = mixture.scores(logits[part], expert.trie.histories(IDS[-400:])[:, part])
-        assert log_softmax(one) == pytest.approx(together.both[part], abs=1e-12)
 
 
 def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
     mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
     text = IDS[-400:]
     expected = mixture.scores(logits, expert.trie.histories(text))
-    streams = Streams(mixture, text[:10], count=2)
-    for place in range(10, 40):
-        found = streams.scores(np.repeat(logits[place : place + 1], 2, axis=0))
-        both = np.repeat(expected[place : place + 1], 2, axis=0)
-        assert log_softmax(found) == pytest.approx(log_softmax(both), abs=1e-12)
-        streams.append(np.repeat(text[place], 2))
+    whole = expert.trie.histories(text)
+    alone = np.log(expert.predict(whole).chances)
+    two, two_alone = Streams(mixture, text[:10], 2), Streams(mixture, text[:10], 2, alone=True)
+    one, one_alone = OneStream(mixture, text[:10]), OneStream(mixture, text[:10], alone=True)
+    for place in range(10, 400):
+        both = log_softmax(expected[place : place + 1])
+        for streams in (one, two, one_alone, two_alone):
+            n = streams.histories.shape[1]
+            assert np.array_equal(streams.histories, np.repeat(whole[:, place, None], n, axis=1))
+            found = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
+            wanted = alone[place : place + 1] if streams.alone else both
+            assert found == pytest.approx(np.repeat(wanted, n, axis=0), abs=1e-12)
+            streams.append(np.repeat(text[place], n)[None])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_streams_follow_many_characters_at_once_and_copies_alone(expert: Expert, n: int) -> None:
+    mixture, text = Mixture(expert, fit_gate([])), IDS[-400:]
+    whole = expert.trie.histories(text)
+    streams = OneStream(mixture, text[:9]) if n == 1 else Streams(mixture, text[:9], n)
+    first = streams.first(1)
+    for place, more in ((9, 1), (10, 3), (13, 40)):
+        streams.append(np.repeat(text[place : place + more, None], n, axis=1))
+        expected = np.repeat(whole[:, place + more : place + more + 1], n, axis=1)
+        assert np.array_equal(streams.histories, expected)
+    assert np.array_equal(first.histories, whole[:, 9:10])
