@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.cached import CachedExpert
-from gpt.counting.expert import Array, Expert
+from gpt.counting.expert import Array, Counted, Expert
 from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
 from gpt.counting.tables import Numbers, unpacked
 from gpt.errors import CheckpointError
@@ -25,14 +25,15 @@ from gpt.vocabulary import Ids
 
 @dataclass(frozen=True)
 class Together:
-    """Of T characters: (T, V) log-probabilities of the GPT, of counting and of both together; and
-    (2, T) the weights that the gate gave to the first two.
+    """Of T characters: (T, V) log-probabilities of the GPT, of counting and of both together;
+    (2, T) the weights that the gate gave to the first two; and what counting says.
     """
 
     gpt: Array
     counting: Array
     both: Array
     weights: Array
+    counted: Counted
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,16 @@ class Mixture:
 
     def predict(self, logits: Logits, histories: Numbers) -> Together:
         """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
-        gpt, counting, seen = experts(self.expert, logits, histories)
+        gpt, counted = log_softmax(logits), self.expert.predict(histories)
+        counting, seen = np.log(counted.chances), features(gpt, counted, self.expert.trie.orders)
         both = log_softmax(self.gate.scores(gpt, counting, seen))
-        return Together(gpt, counting, both, self.gate.shares(seen))
+        return Together(gpt, counting, both, self.gate.shares(seen), counted)
 
     def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
         """(T, V) logits of the GPT, (N, T) histories and (T,) what came -> the summed loss of both
         together, in nats.
         """
-        both = self.predict(logits, histories).both
+        both = log_softmax(self.scores(logits, histories))
         return -float(both[np.arange(len(ids)), ids].sum())
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:

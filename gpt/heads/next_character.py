@@ -6,7 +6,7 @@ The lens is a heuristic: only the last depth is the model's prediction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpt.checks import Result
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.counting.mixture import Mixture
+from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
@@ -25,13 +26,27 @@ from gpt.vocabulary import Ids
 
 @dataclass(frozen=True)
 class Experts(Result):
-    """(V,) probabilities of the GPT and of counting. weights: (2,), the powers to which these enter
-    the product that is the model's prediction.
+    """What the GPT and counting expect at T positions, and both together, the model's prediction.
+
+    gpt, counting, both: (T, V) probabilities. weights: (T, 2), the powers to which the GPT's and
+    counting's probabilities enter their product. Of the longest history that counting knows,
+    lengths: (T,) its characters; totals: (T,) how often it was counted; kinds: (T,) how many
+    distinct characters followed it; pairs: (T,) whether not its occurrences were counted, but the
+    distinct pairs of a character before and one after it, as Kneser–Ney does for all but the
+    longest n-grams. `at` gives one position, without the axis T.
     """
 
     gpt: npt.NDArray[np.float64]
     counting: npt.NDArray[np.float64]
+    both: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.integer[Any]]
+    totals: npt.NDArray[np.float64]
+    kinds: npt.NDArray[np.integer[Any]]
+    pairs: npt.NDArray[np.bool_]
+
+    def at(self, position: int) -> Experts:
+        return Experts(*(getattr(self, field.name)[position] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -40,7 +55,7 @@ class Following(Result):
 
     expected: the model's probabilities; filtered: those after temperature and filters, from which
     sampling draws. removed: what removed the character, as an index into SHAPING, or −1. experts:
-    of a model with counting, what the GPT and counting say alone, and their weights.
+    of a model with counting, this position's, if both together predict.
     """
 
     expected: npt.NDArray[np.float64]
@@ -71,8 +86,8 @@ def following(
     counting = continued(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:
-        found = mixture.predict(logits, counting.histories)
-        experts = Experts(np.exp(found.gpt[0]), np.exp(found.counting[0]), found.weights[:, 0])
+        if config.only is None:
+            experts = _experts(mixture, logits, counting.histories).at(0)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for number in range(len(SHAPING)):
@@ -81,6 +96,24 @@ def following(
         removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     return Following(expected, filtered, removed, experts)
+
+
+def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
+    """What the GPT, counting and both expect after each character of the map's text.
+
+    Counting knows no character before the text.
+    """
+    logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
+    return _experts(mixture, logits, mixture.expert.trie.histories(attention.ids)[:, 1:])
+
+
+def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
+    """(T, V) logits of the GPT and (N, T) histories -> T positions."""
+    found = mixture.predict(logits, histories)
+    gpt, counting, both = (np.exp(each) for each in (found.gpt, found.counting, found.both))
+    depth, total, kinds = found.counted.depth, found.counted.total, found.counted.kinds
+    pairs = depth < mixture.expert.trie.orders
+    return Experts(gpt, counting, both, found.weights.T, depth - 1, total, kinds, pairs)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ def test_eval_says_three_losses(counted: Gptx) -> None:
 def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
     out = counted("next", "the ca", "--run", "counted", "--show", "3").out
     assert re.search(r"expected +GPT +counting +after", out)
-    assert re.search(r"GPT to the power \d\.\d\d × counting to the power \d\.\d\d", out)
-    assert "counting" not in counted("next", "the ca", "--run", "counted", "--only", "gpt").out
+    assert re.search(r"expected = GPT\^\d?\.\d\d × counting\^\d?\.\d\d, scaled to sum 1", out)
+    assert "counting used the last 5 characters, seen" in out
+    for only in ("gpt", "counting"):  # there is no product
+        assert "GPT" not in counted("next", "the ca", "--run", "counted", "--only", only).out
     record = json.loads(counted("next", "the ca", "--run", "counted", "--json").out)
     assert len(record["weights"]) == 2
     for name in ("gpt", "counting", "expected"):

@@ -5,6 +5,7 @@ Bars show it before and after temperature and filters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rich.text import Text
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
-from gpt.heads.next_character import Following, Lens
+from gpt.heads.next_character import Experts, Following, Lens
 from gpt.view.characters import label, pad
 from gpt.view.records import picked, rounded
 from gpt.view.selection import Selection
@@ -25,8 +26,11 @@ from gpt.view.words import counted
 
 SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
 LONGEST = 32  # cells of a bar
+LEAST = 3  # even if a line becomes too long
+SHORTEST = 6  # if all bars of a line have fewer cells, only the first column has bars
+NARROW = 56  # cells: narrower pages with three columns name a filter without "removed by"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_GONE, _LEFT = "red", "cyan"
+_GONE, _LEFT, _ALONE = "red", "cyan", "dim cyan"
 
 
 def bars(
@@ -34,30 +38,37 @@ def bars(
 ) -> list[Text]:
     """The `most` likeliest characters; bars show what the model expects, removed ones are red.
 
-    Columns beside the bars have what the GPT and counting expect alone, of a model with counting,
-    and the probabilities after temperature and filters, if these change any.
+    Columns beside it have what the GPT and counting expect alone, of a model with counting, and the
+    probabilities after temperature and filters, if these change any.
     """
     order = np.argsort(-found.expected, kind="stable")
     shown = order[:most].tolist()
     changed = found.changed
     names = [label(characters[token], page.ascii_only) for token in shown]
-    second, *notes = _beside(found, shown, page)
+    narrow = found.experts is not None and page.width is not None and page.width < NARROW
+    notes = [_note(found, token, page, narrow) for token in shown] if changed else []
     widest = max(map(cell_len, names))
-    aside = max(map(len, [*notes, second]))
-    longest = LONGEST
-    digits = page.precision + 2
-    if page.width is not None:
-        longest = max(4, min(LONGEST, page.width - widest - digits - aside - 5))
+    after = max((2 + len(note) for note in notes), default=0)
+    room = None if page.width is None else page.width - widest - after
+    columns, largest = _columns(found, shown, room, page)
     lines = styled(_settings(config, changed), page, BOLD)
-    heading = f"{'':{widest + 2}}{'expected':{longest + digits + 2}}{second}"
+    if found.experts is not None:
+        mixed, *history = _mixed(found.experts, page)
+        lines += styled([mixed], page, DIM) + styled(history, page, DIM)
+    headings = [pad(column.title, column.width) for column in columns]
+    heading = "  ".join([" " * widest, *headings, *(["after"] if changed else [])])
     lines.append(Text(heading.rstrip(), DIM))
-    largest = float(found.expected[order[0]])
-    for token, name, note in zip(shown, names, notes, strict=True):
-        chance = float(found.expected[token])
-        gone = found.removed[token] >= 0
-        line = Text(f"{pad(name, widest)}  {number(chance, page)} ")
-        line.append(_bar(chance / largest, longest, page), _GONE if gone else _LEFT)
-        line.append(f" {note}", DIM if gone else "")
+    for row, (token, name) in enumerate(zip(shown, names, strict=True)):
+        gone = bool(found.removed[token] >= 0)
+        line = Text(pad(name, widest))
+        for column in columns:
+            share = column.chances[row] / largest
+            line.append("  " + column.numbers[row])
+            colour = _ALONE if column is not columns[0] else _GONE if gone else _LEFT
+            line.append(" " * bool(column.cells) + _bar(share, column.cells, page), colour)
+            line.append(" " * (column.width - column.used))
+        if changed:
+            line.append(f"  {notes[row]}", DIM if gone else "")
         line.rstrip()
         lines.append(line)
     rest = order[most:]
@@ -67,15 +78,81 @@ def bars(
         if changed:
             texts.append(f"{number(float(found.filtered[rest].sum()), page)} after")
         lines += styled(texts, page, DIM)
-    before, after = found.entropies
+    before, after_filters = found.entropies
     facts = [f"the longest bar is {number(largest, page)}", f"{before:.2f} bits expected"]
-    if found.experts is not None:
-        gpt, counting = found.experts.weights.tolist()
-        facts.append(f"GPT to the power {gpt:.2f} × counting to the power {counting:.2f}")
     if changed:
         left = int((found.filtered > 0).sum())
-        facts += [f"{after:.2f} bits after", f"{left} of {len(characters)} characters left"]
+        facts.append(f"{after_filters:.2f} bits after")
+        facts.append(f"{left} of {len(characters)} characters left")
     return lines + styled(facts, page, DIM)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The probabilities of the characters shown, as numbers, with bars of at most `cells` cells."""
+
+    title: str
+    chances: list[float]
+    numbers: list[str]  # of one width
+    cells: int
+
+    @property
+    def used(self) -> int:
+        """Cells of a line."""
+        return len(self.numbers[0]) + (self.cells and 1 + self.cells)
+
+    @property
+    def width(self) -> int:
+        """Cells of a line or of the title."""
+        return max(len(self.title), self.used)
+
+
+def _columns(
+    found: Following, shown: list[int], room: int | None, page: Page
+) -> tuple[list[Column], float]:
+    """The columns for so many cells (None = unlimited), and the probability of the longest bar.
+
+    If bars in all of them would be too short, only the first column has bars.
+    """
+    chances = {"expected": found.expected[shown].tolist()}
+    if found.experts is not None:
+        chances["GPT"] = found.experts.gpt[shown].tolist()
+        chances["counting"] = found.experts.counting[shown].tolist()
+    columns = []
+    for title, each in chances.items():
+        numbers = [number(chance, page) for chance in each]
+        widest = max(map(len, numbers))
+        columns.append(Column(title, each, [text.rjust(widest) for text in numbers], 0))
+    if room is None:
+        longest = LONGEST
+    else:
+        # A column has two spaces, a number, a space and a bar.
+        longest = (room - sum(3 + column.used for column in columns)) // len(columns)
+    if len(columns) > 1 and longest < SHORTEST and room is not None:
+        longest = room - 3 - columns[0].used - sum(2 + column.width for column in columns[1:])
+        columns[0] = replace(columns[0], cells=max(LEAST, min(LONGEST, longest)))
+    else:
+        columns = [replace(each, cells=max(LEAST, min(LONGEST, longest))) for each in columns]
+    return columns, max(max(column.chances) for column in columns if column.cells)
+
+
+def _mixed(experts: Experts, page: Page) -> list[str]:
+    """How the gate mixed the GPT and counting, and which history counting used."""
+    gpt, counting = (f"{weight:.2f}".removeprefix("0") for weight in experts.weights.tolist())
+    times = "*" if page.ascii_only else "×"
+    length, total = int(experts.lengths), f"{int(experts.totals):,}"
+    history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
+    pairs = f"between {counted(total, 'different pair')} of characters (one before, one after)"
+    kinds = int(experts.kinds)
+    followed = f"{kinds} different characters" if kinds > 1 else "always the same character"
+    mixed = f"expected = GPT^{gpt} {times} counting^{counting}, scaled to sum 1"
+    if not length:
+        return [mixed, "counting used no character before it: only how common each character is"]
+    return [
+        mixed,
+        f"counting used {history}, seen {pairs if experts.pairs else counted(total, 'time')}",
+        f"{followed} followed",
+    ]
 
 
 def following_record(
@@ -89,6 +166,7 @@ def following_record(
         **picked(config, *SHAPING),
         "bits": {"expected": before, "after_filters": after},
         "weights": None if found.experts is None else rounded(found.experts.weights),
+        "history": None if found.experts is None else _history(found.experts),
         "characters": [
             {
                 "character": characters[token],
@@ -101,6 +179,12 @@ def following_record(
             for token in np.argsort(-found.expected, kind="stable").tolist()
         ],
     }
+
+
+def _history(experts: Experts) -> dict[str, int]:
+    """The longest history that counting knows; see Experts."""
+    numbers = {"length": experts.lengths, "counted": experts.totals, "kinds": experts.kinds}
+    return {name: int(each) for name, each in numbers.items()}
 
 
 def _alone(found: Following, token: int) -> dict[str, Any]:
@@ -118,26 +202,10 @@ def _settings(config: SampleConfig, changed: bool) -> list[str]:
     return [f"after: {words[0]}", *words[1:]] if changed else [*words, "no change"]
 
 
-def _beside(found: Following, shown: list[int], page: Page) -> list[str]:
-    """The columns beside the bars: a heading, then a line for each character shown."""
-    columns = []
-    if found.experts is not None:
-        for name, chances in (("GPT", found.experts.gpt), ("counting", found.experts.counting)):
-            columns.append([name, *(number(float(chances[token]), page) for token in shown)])
-    if found.changed:
-        columns.append(["after", *(_note(found, token, page) for token in shown)])
-    widths = [max(map(len, column)) for column in columns]
-    lines = zip(*columns, strict=True) if columns else [()] * (1 + len(shown))
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-
-
-def _note(found: Following, token: int, page: Page) -> str:
+def _note(found: Following, token: int, page: Page, narrow: bool) -> str:
     """A character's probability after temperature and filters, or the filter that removed it."""
     if found.removed[token] >= 0:
-        return f"removed by {flag_of(SHAPING[found.removed[token]])[2:]}"
+        return ("" if narrow else "removed by ") + flag_of(SHAPING[found.removed[token]])[2:]
     return number(float(found.filtered[token]), page)
 
 

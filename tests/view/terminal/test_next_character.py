@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from gpt.config import SampleConfig
-from gpt.heads.next_character import Following
+from gpt.heads.next_character import Experts, Following
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.next_character import bars, following_record
 
@@ -63,6 +65,59 @@ def test_remaining_characters_are_summed(found: Following) -> None:
     assert lines[-1] == (
         "the longest bar is .500 · 1.75 bits expected · 0.92 bits after · 2 of 4 characters left"
     )
+
+
+def mixed(found: Following, **history: int | bool) -> Following:
+    """With counting beside the GPT."""
+    gpt, counting = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+    used = {"lengths": 7, "totals": 1234, "kinds": 5, "pairs": False} | history
+    numbers = {name: np.array(each) for name, each in used.items()}
+    experts = Experts(gpt, counting, found.expected, np.array([0.3, 1.2]), **numbers)
+    return replace(found, experts=experts)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("width", [40, 48, 80, None])
+def test_columns_of_the_gpt_and_counting_stand_below_their_names(
+    found: Following, width: int | None, ascii_only: bool
+) -> None:
+    lines = shown(mixed(found), Page(width, ascii_only=ascii_only))
+    assert width is None or max(map(cell_len, lines)) <= width
+    first = next(n for n, line in enumerate(lines) if line.split()[:2] == ["expected", "GPT"])
+    heading, rows = lines[first], lines[first + 1 : first + 5]
+    for name, chances in (("GPT", ".70 .10 .10 .10"), ("counting", ".10 .20 .30 .40")):
+        at = heading.index(name)
+        before = [cell_len(row[: row.index(" ")]) - len(row[: row.index(" ")]) for row in rows]
+        columns = [row[at - wide : at - wide + 3] for row, wide in zip(rows, before, strict=True)]
+        assert columns == chances.split()
+    bar = "#" if ascii_only else "█"
+    drawn = [row.count(bar) for row in rows]
+    assert width == 48 or (drawn[3] > drawn[2]) == (width != 40)  # bars of counting, if they fit
+
+
+def test_lines_say_the_weights_and_what_counting_used(found: Following) -> None:
+    lines = shown(mixed(found), Page())
+    assert lines[1:3] == [
+        "expected = GPT^.30 × counting^1.20, scaled to sum 1",
+        "counting used the last 7 characters, seen 1,234 times · 5 different characters followed",
+    ]
+    pair = shown(mixed(found, lengths=1, totals=1, kinds=1, pairs=True), Page())
+    assert pair[2] == (
+        "counting used the last character, seen between 1 different pair of characters "
+        "(one before, one after) · always the same character followed"
+    )
+    none = shown(mixed(found, lengths=0, pairs=True), Page())
+    assert none[2] == "counting used no character before it: only how common each character is"
+    record = following_record(mixed(found), CHARACTERS, CONFIG, {})
+    assert record["history"] == {"length": 7, "counted": 1234, "kinds": 5}
+    assert following_record(found, CHARACTERS, CONFIG, {})["history"] is None
+
+
+def test_bars_stay_aligned_beside_a_probability_of_1() -> None:
+    sure = np.array([1.0, 0.0, 0.0, 0.0])
+    lines = shown(Following(sure, sure, np.full(4, -1)), Page(60))
+    assert [line.split()[1] for line in lines[2:6]] == ["1.00", ".00", ".00", ".00"]
+    assert [line.index(".") for line in (lines[2], lines[4])] == [5, 5]
 
 
 @pytest.mark.parametrize("width", [40, 80])
