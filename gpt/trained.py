@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
     from gpt.heads.measures import Measure
-    from gpt.heads.next_character import Following, Lens
+    from gpt.heads.next_character import Experts, Following, Lens
     from gpt.heads.survey import Survey
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
@@ -247,6 +247,14 @@ class TrainedGPT:
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
         return logit_lens(self.reader, attention, most)
+
+    def experts(self, attention: AttentionMap) -> Experts | None:
+        """What the GPT, counting and both expect after each character of `attention`'s text; None
+        for a model without counting.
+        """
+        from gpt.heads.next_character import all_experts
+
+        return all_experts(self.reader, attention, self.mixture) if self.mixture else None
 
     def example(self, length: int = 12) -> str:
         """An example text: the validation split's first long line, cut between words."""

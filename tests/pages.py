@@ -12,9 +12,13 @@ import numpy as np
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.config.model import Position
+from gpt.counting.expert import Expert
+from gpt.counting.gate import FEATURES, Gate
+from gpt.counting.mixture import Mixture
+from gpt.counting.tables import count
 from gpt.heads.attention_map import inspect
 from gpt.heads.measures import Measure
-from gpt.heads.next_character import logit_lens
+from gpt.heads.next_character import all_experts, logit_lens
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.view.page.page import Subject
@@ -33,9 +37,13 @@ def random_subject(
     n_embd: int = 16,
     seed: int = 0,
     position: Position = "rotary",
+    counted: str = "",
 ) -> Subject:
-    """A model of random weights, sharp enough that its heads differ, and its view of the text."""
-    characters = "".join(sorted(set(text) | set("abc ")))
+    """A model of random weights, sharp enough that its heads differ, and its view of the text.
+
+    counted: a text whose n-grams up to 4 characters are counted beside it, with a random gate.
+    """
+    characters = "".join(sorted(set(text) | set("abc ") | set(counted)))
     config = ModelConfig(
         vocab_size=len(characters),
         block_size=max(16, len(text)),
@@ -59,7 +67,13 @@ def random_subject(
     ]
     origin = {"run": "tiny-1", "step": 12, "checkpoint": "ab" * 32}
     name = f"step {12 + seed}"
-    return Subject(name, attention, logit_lens(reader, attention, 4), characters, measures, origin)
+    lens, experts = logit_lens(reader, attention, 4), None
+    if counted:
+        trie = count(np.array([characters.index(each) for each in counted]), len(characters), 4)
+        gate = Gate(np.abs(random.normal(0.2, 0.1, (2, len(FEATURES)))))
+        mixture = Mixture(Expert(trie, len(characters)), gate)
+        experts = all_experts(reader, attention, mixture)
+    return Subject(name, attention, lens, characters, measures, origin, experts)
 
 
 class Document(HTMLParser):

@@ -235,7 +235,8 @@ def subject(
     from gpt.view.page.page import Subject
 
     lens, characters = opened.model.lens(attention), opened.model.vocabulary.characters
-    return Subject(name, attention, lens, characters, measures, opened.origin)
+    experts = opened.model.experts(attention)
+    return Subject(name, attention, lens, characters, measures, opened.origin, experts)
 
 
 def _own_page() -> Path:

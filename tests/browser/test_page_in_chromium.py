@@ -375,6 +375,69 @@ def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Sub
         assert shown == [label(character) for character in likeliest]
 
 
+def test_page_shows_the_gpt_counting_and_both_side_by_side(open_page: Open) -> None:
+    one = random_subject(TEXT, counted="the cat sat on the mat. the rat\n")
+    page = open_page([one])
+    experts = one.experts
+    assert experts is not None
+    table = page.locator("#next .experts")
+    for position in (T - 1, 2, 0):
+        page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
+        values = table.locator("td").evaluate_all("all => all.map(e => Number(e.dataset.value))")
+        *shown, rest = np.reshape(values, (-1, 3))
+        labels = [text.replace("␣", "␠") for text in table.locator(".term").all_inner_texts()]
+        assert labels.pop() == "rest"
+        at = experts.at(position)
+        by_label = {label(each): id for id, each in enumerate(one.characters)}
+        for each, line in zip(labels, shown, strict=True):
+            id = by_label[each]
+            expected = [at.gpt[id], at.counting[id], at.both[id]]
+            np.testing.assert_allclose(line, expected, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(np.sum(shown, axis=0) + rest, 1, atol=1e-6)
+        # The page's weights make the product of its first two columns the third one, but for Z.
+        gpt, counting = (
+            float(text.removeprefix("weight "))
+            for text in table.locator("thead small").all_inner_texts()[:2]
+        )
+        np.testing.assert_allclose([gpt, counting], at.weights, rtol=0, atol=0.0051)
+        logs = np.log(shown)
+        odds = logs[:, 2] - logs[:, :2] @ at.weights
+        np.testing.assert_allclose(odds, odds[0], rtol=0, atol=1e-5)
+        came = table.locator("tr.right .term")
+        if position == T - 1:
+            assert came.count() == 0
+        else:
+            assert came.inner_text().replace("␣", "␠") == label(TEXT[position + 1])
+    page.locator("#lens td").nth(2).click()  # after "the"
+    used = page.locator("#next .used").inner_text()
+    assert used == (
+        "Counting used the last 3 characters the, seen 3 times; always the same character followed."
+    )
+    assert page.locator("#next sup").count() == 2
+
+
+def test_page_says_what_is_about_the_gpt_alone_and_compares_with_a_run_without_counting(
+    open_page: Open, subject: Subject
+) -> None:
+    one = random_subject(TEXT, counted="the cat sat", seed=1)
+    page = open_page([one], scheme="dark", width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert "about the GPT alone" in page.locator("#gpt-alone").inner_text()
+    rows = page.locator("#lens tbody th").all_inner_texts()
+    assert rows == ["together", "counting", "layer 1", "layer 0", "embedding"]
+    for line, expert in enumerate(("both", "counting")):
+        likeliest = getattr(one.experts, expert).argmax(axis=1)
+        shown = page.locator("#lens tbody tr").nth(line).locator("td").all_inner_texts()
+        assert [text.replace("␣", "␠") for text in shown] == [
+            label(one.characters[id]) for id in likeliest
+        ]
+    both = open_page([subject, one])
+    assert both.locator("#next .experts").count() == both.locator("#next .guesses").count() == 1
+    alone = open_page([subject])
+    assert not alone.locator("#gpt-alone").is_visible()
+    assert not alone.locator("#lens-experts").is_visible()
+
+
 def test_figure_is_saved_as_svg_and_png(open_page: Open, subject: Subject) -> None:
     page = open_page([subject], title="tiny-1 step 12", hash="scale=root")
     svg = saved(page, "svg").read_text("utf-8")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from pages import payload_of
 from program import TINY, Gptx
 
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
@@ -67,6 +70,33 @@ def test_a_model_without_counting_refuses_to_count(gptx: Gptx) -> None:
 def test_attn_and_heads_show_the_gpt_of_a_run_with_counting(counted: Gptx) -> None:
     for command in ("attn", "heads"):
         assert counted(command, "--run", "counted").code == 0
+
+
+def test_pages_show_counting_beside_the_gpt(counted: Gptx, home: Path) -> None:
+    for command in (("attn", "the cat"), ("heads",)):
+        for run, counts in (("counted", True), ("corpus-1", False)):
+            assert counted(*command, "--run", run, "-o", "page.html").code == 0
+            (subject,) = payload_of((home / "page.html").read_text("utf-8"))["subjects"]
+            assert (subject["experts"] is not None) == counts
+
+
+def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
+    assert counted("attn", "the cat", "--run", "counted", "-o", "page.html").code == 0
+    found = payload_of((home / "page.html").read_text("utf-8"))["subjects"][0]["experts"]
+    record = json.loads(counted("next", "the cat", "--run", "counted", "--json").out)
+    by_character = {each["character"]: each for each in record["characters"]}
+
+    def last(name: str, kind: str, count: int) -> list[float]:
+        numbers: list[float] = np.frombuffer(base64.b64decode(found[name]), kind)[-count:].tolist()
+        return numbers
+
+    shares = np.reshape(last("probabilities", "<f4", 3 * found["most"]), (-1, 3))
+    for place, share in zip(last("ids", "<u4", found["most"]), shares, strict=True):
+        each = by_character[chr(found["codes"][int(place)])]
+        expected = [each[name] for name in ("gpt", "counting", "expected")]
+        np.testing.assert_allclose(share, expected, rtol=0, atol=1e-6)
+    assert last("weights", "<f4", 2) == pytest.approx(record["weights"], abs=1e-5)
+    assert last("history", "<u4", 4)[:3] == list(record["history"].values())
 
 
 def test_the_former_name_of_baseline_is_named(gptx: Gptx) -> None:

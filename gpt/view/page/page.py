@@ -21,10 +21,11 @@ import numpy as np
 from gpt.config.show import Stage
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import STRONG, Measure, kinds, strengths
-from gpt.heads.next_character import Lens
+from gpt.heads.next_character import Experts, Lens
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
-from gpt.view.page.packing import DETAILS, fit, in_base64, lower, pack
+from gpt.view.page.packing import DETAILS, fit, lower, pack
+from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
 
 SCHEMA = 1
@@ -32,6 +33,7 @@ ASSETS = Path(__file__).parent / "assets"
 #: In the order of their imports: the page contains them one after the other, as one module.
 SCRIPTS = (
     "numbers.js",
+    "guesses.js",
     "data.js",
     "derive.js",
     "colours.js",
@@ -43,8 +45,11 @@ SCRIPTS = (
     "text.js",
     "cell.js",
     "next.js",
+    "lens.js",
     "measures.js",
     "save.js",
+    "readout.js",
+    "keys.js",
     "about.js",
     "page.js",
 )
@@ -60,6 +65,7 @@ class Subject:
     characters: str  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
+    experts: Experts | None = None  # of a model with counting
 
 
 @dataclass(frozen=True)
@@ -150,10 +156,8 @@ def build_page(
 
 def _described(subject: Subject) -> dict[str, Any]:
     """A subject without its weights and details."""
-    attention, lens = subject.attention, subject.lens
+    attention = subject.attention
     heads, _, head_size = attention.layers[0].q.shape
-    used, ids = np.unique(lens.ids, return_inverse=True)
-    depths, _, most = lens.ids.shape
     return {
         "name": escape(subject.name),
         "origin": {name: escape(str(value)) for name, value in subject.origin.items()},
@@ -164,14 +168,10 @@ def _described(subject: Subject) -> dict[str, Any]:
         "checks": [check_record(check) for check in attention.checks],
         "measures": [{**measure_record(each), "title": each.title} for each in subject.measures],
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
-        "lens": {
-            "depths": depths,
-            "most": most,
-            "codes": [ord(subject.characters[id]) for id in used],
-            "labels": [label(subject.characters[id]) for id in used],
-            "ids": in_base64(ids.astype("<u4")),
-            "probabilities": in_base64(lens.probabilities.astype("<f4")),
-        },
+        "lens": lens_record(subject.lens, subject.characters),
+        "experts": None
+        if subject.experts is None
+        else experts_record(subject.experts, attention.ids, subject.characters),
     }
 
 

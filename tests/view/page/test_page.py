@@ -21,6 +21,7 @@ from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
 from gpt.view.page.packing import DETAILS
 from gpt.view.page.page import ASSETS, SCRIPTS, Start, Subject, build_page, opening
+from gpt.view.page.predictions import likeliest
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -89,6 +90,51 @@ def test_page_contains_the_logit_lens(subject: Subject) -> None:
     for read, expected in zip(ids.ravel(), subject.lens.ids.ravel(), strict=True):
         assert chr(lens["codes"][read]) == subject.characters[expected]
         assert lens["labels"][read] == label(subject.characters[expected])
+
+
+def test_page_contains_what_the_gpt_counting_and_both_expect() -> None:
+    one = random_subject(TEXT, counted="the cat sat on the mat. the rat")
+    (read,) = payload_of(build_page([one], Start(), TEXT))["subjects"]
+    experts, found = one.experts, read["experts"]
+    assert experts is not None
+
+    def array(name: str, kind: str = "<f4") -> np.ndarray:
+        return np.frombuffer(base64.b64decode(found[name]), kind).reshape(T, -1)
+
+    ids = [
+        [one.characters.index(chr(found["codes"][place])) for place in places]
+        for places in array("ids", "<u4")
+    ]
+    shares = array("probabilities").reshape(T, -1, 3)
+    assert shares.shape[1] == found["most"] == 8
+    for position in range(T):
+        at = experts.at(position)
+        for n, each in enumerate((at.gpt, at.counting, at.both)):
+            assert np.array_equal(shares[position, :, n], each[ids[position]].astype("<f4"))
+            assert int(each.argmax()) in ids[position]  # the likeliest of each
+        assert (np.diff(shares[position, :, 2]) <= 0).all()
+        history = [at.lengths, at.totals, at.kinds, at.pairs]
+        assert array("history", "<u4")[position].tolist() == history
+        if position + 1 < T:
+            assert (
+                one.characters.index(TEXT[position + 1]) in ids[position]
+            )  # and the one that came
+    assert np.array_equal(array("weights"), experts.weights.astype("<f4"))
+
+
+def test_the_character_that_comes_is_shown_however_unlikely() -> None:
+    falling = np.linspace(1, 0.1, 20)
+    chances = np.stack([falling, falling[::-1], falling])[:, None].repeat(2, axis=1)
+    found = likeliest(chances, np.array([10]), most=5)
+    assert found.tolist() == [[0, 1, 10, 18, 19], [0, 1, 2, 18, 19]]
+    assert likeliest(chances[:, :, :3], np.array([2])).tolist() == [[0, 1, 2]] * 2
+
+
+def test_a_page_without_counting_has_no_experts(subject: Subject) -> None:
+    counting = replace(subject, experts=random_subject(TEXT, 3, counted=TEXT).experts)
+    plain, other = (build_page([each], Start(), TEXT) for each in (subject, counting))
+    assert payload_of(plain)["subjects"][0]["experts"] is None
+    assert len(other) - len(plain) < 250 * T
 
 
 def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> None:

@@ -1,19 +1,10 @@
 // @ts-check
-// The constant parts of the page: names, origin, precision of the numbers, their checks, keys.
+// The constant parts of the page: names, origin, precision of the numbers, and their checks.
 
-import { make, part } from "./parts.js";
+import { count, make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
-const KEYS = [
-  ["← ↑ → ↓", "move between cells of the matrix, characters of the text, heads"],
-  ["Enter, Space", "pin the cell or the character"],
-  ["Escape", "let go of all that is pinned"],
-  ["[ ]", "head before, next head"],
-  ["{ }", "layer before, next layer; in the matrix also Page Up, Page Down"],
-  ["1 – 8", "stages, from q·k to the residual"],
-  ["?", "this list"],
-];
 /** @param {App} app */
 export function introduce({ data, subjects }) {
   part("title").textContent = data.title;
@@ -27,6 +18,9 @@ export function introduce({ data, subjects }) {
   part("symbols").textContent = data.legend.join(" · ");
   part("precision").textContent = `${count(data.codes.length, "character")} · ` +
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
+  for (const name of ["gpt-alone", "lens-experts"]) {
+    part(name).hidden = subjects.every(({ experts }) => !experts);
+  }
   const left = [
     ...new Set(
       subjects.flatMap((subject) =>
@@ -64,15 +58,4 @@ export function introduce({ data, subjects }) {
   const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
   part("alarm").hidden = !failed;
   part("version").textContent = `made by gptx ${data.version}`;
-  part("help-keys").replaceChildren(
-    ...KEYS.flatMap(([keys, does]) => [make("dt", null, keys), make("dd", null, does)]),
-  );
-}
-
-/**
- * @param {number} n
- * @param {string} thing
- */
-function count(n, thing) {
-  return `${n} ${thing}${n === 1 ? "" : "s"}`;
 }

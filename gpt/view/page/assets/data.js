@@ -2,7 +2,8 @@
 // The page's data as objects: a subject is one checkpoint with all stages of the text. It does not
 // depend on the view.
 
-import { bytes, unpack } from "./numbers.js";
+import { Experts, Guesses } from "./guesses.js";
+import { unpack } from "./numbers.js";
 
 /** @typedef {import("./numbers.js").Packed} Packed */
 /** @typedef {{name: string, error: number | null, bound: number, passed: boolean}} Check */
@@ -27,8 +28,8 @@ import { bytes, unpack } from "./numbers.js";
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
- * @property {{depths: number, most: number, codes: number[], labels: string[], ids: string,
- *   probabilities: string}} lens
+ * @property {import("./guesses.js").GuessesPayload} lens
+ * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
  * @property {Packed[]} weights lower triangles, by layer
  * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer
  */
@@ -55,7 +56,6 @@ import { bytes, unpack } from "./numbers.js";
  * @property {boolean} keys whether columns are characters, else dimensions
  * @property {"share" | "signed" | "difference"} kind
  */
-/** @typedef {{code: number, label: string, probability: number}} Guess */
 
 /** Stages in the order of the computation, and the labels of their tabs. */
 export const STAGES = /** @type {const} */ ([
@@ -92,8 +92,8 @@ export class Subject {
     this.arrays = new Map();
     /** @type {Map<string, Matrix>} */
     this.matrices = new Map();
-    this.guessIds = new Uint32Array(bytes(payload.lens.ids).buffer);
-    this.guessChances = new Float32Array(bytes(payload.lens.probabilities).buffer);
+    this.lens = new Guesses(payload.lens, length);
+    this.experts = payload.experts && new Experts(payload.experts);
   }
 
   /** @param {number} layer */
@@ -166,21 +166,6 @@ export class Subject {
       this.matrices.delete(/** @type {string} */ (this.matrices.keys().next().value));
     }
     return known;
-  }
-
-  /** The likeliest next characters at a depth (0: the embedding alone) and position.
-   * @param {number} depth
-   * @param {number} position
-   * @param {number} [count] of them
-   * @returns {Guess[]}
-   */
-  guesses(depth, position, count = Infinity) {
-    const { most, codes, labels } = this.payload.lens;
-    const first = (depth * this.length + position) * most;
-    return Array.from({ length: Math.min(count, most) }, (_, n) => {
-      const id = this.guessIds[first + n];
-      return { code: codes[id], label: labels[id], probability: this.guessChances[first + n] };
-    });
   }
 
   /** @param {string} name @param {Packed} packed */

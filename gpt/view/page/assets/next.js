@@ -1,18 +1,23 @@
 // @ts-check
-// The next character: the model's prediction as bars, and the logit lens at every depth.
+// The next character as bars: what the model expects; of a model with counting, what the GPT, counting
+// and both together expect, side by side, and how the gate mixed them.
 
-import { short } from "./numbers.js";
-import { bar, make, named, part, positionOf } from "./parts.js";
+import { decimals, short } from "./numbers.js";
+import { bar, count, make, named, part, positionOf, shownSubjects } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Subject} Subject */
+/** @typedef {import("./guesses.js").Guess} Guess */
+/** @typedef {import("./guesses.js").Experts} Experts */
+
+const EXPERTS = /** @type {const} */ (["gpt", "counting", "both"]);
+const LEAST = 1e-6; // a smaller rest is rounding
 
 /** @param {App} app */
 export function makeNext(app) {
   const host = part("next");
   let drawn = "";
   function render() {
-    const { labels, codes } = app.data;
+    const { labels } = app.data;
     const position = positionOf(app);
     const now = `${position} ${app.state.of}`;
     if (now === drawn) return;
@@ -23,17 +28,25 @@ export function makeNext(app) {
     host.replaceChildren(
       ...shownSubjects(app).map((subject) => {
         const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
-        const guesses = subject.guesses(subject.layers, position);
-        const rest = 1 - guesses.reduce((sum, { probability }) => sum + probability, 0);
-        const items = guesses.map(({ label, code, probability }) =>
-          row(label, probability, code === codes[position + 1], app.digits)
-        );
-        if (rest > 1e-6) items.push(row("rest", rest, false, app.digits));
-        return make("div", null, ...title, make("ol", { class: "guesses" }, ...items));
+        const { experts, layers } = subject;
+        const shown = experts
+          ? sideBySide(app, experts, position)
+          : [guessList(app, subject.lens.at(layers, position, Infinity), position)];
+        return make("div", null, ...title, ...shown);
       }),
     );
   }
   return { render };
+}
+
+/** @param {App} app @param {Guess[]} guesses @param {number} position */
+function guessList({ data, digits }, guesses, position) {
+  const rest = 1 - guesses.reduce((sum, { probability }) => sum + probability, 0);
+  const items = guesses.map(({ label, code, probability }) =>
+    row(label, probability, code === data.codes[position + 1], digits)
+  );
+  if (rest > LEAST) items.push(row("rest", rest, false, digits));
+  return make("ol", { class: "guesses" }, ...items);
 }
 
 /** @param {string} label @param {number} share @param {boolean} right @param {number} digits */
@@ -47,78 +60,81 @@ function row(label, share, right, digits) {
   );
 }
 
-/** @param {App} app @returns {Subject[]} */
-export function shownSubjects(app) {
-  const [a, b] = app.subjects;
-  return { a: [a], b: [b], diff: [a, b], both: [a, b] }[app.state.of];
-}
-
 /**
- * A table of depths × positions, each cell the likeliest next character there.
+ * A table of characters × (GPT, counting, together), and how the three go together.
  * @param {App} app
+ * @param {Experts} experts
+ * @param {number} position
  */
-export function makeLens(app) {
-  const host = part("lens");
-  let drawn = "";
-  /** @type {HTMLElement[]} */
-  let marked = [];
-  host.addEventListener("click", (event) => {
-    const cell = /** @type {Element} */ (event.target).closest("td");
-    if (cell) app.change({ pins: [Number(cell.dataset.position)] });
+function sideBySide({ data }, experts, position) {
+  const { weights, length, total, kinds, pairs } = experts.used(position);
+  const [gpt, counting] = weights.map((weight) => decimals(weight, 2));
+  const column = (/** @type {string} */ name, /** @type {string} */ of) =>
+    make("th", { scope: "col" }, name, make("small", null, of));
+  const head = make(
+    "tr",
+    null,
+    make("th", { scope: "col" }, make("span", { class: "unseen" }, "character")),
+    column("GPT", `weight ${gpt}`),
+    column("counting", `weight ${counting}`),
+    column("together", "their product"),
+  );
+  const line = (
+    /** @type {string} */ label,
+    /** @type {readonly number[]} */ shares,
+    /** @type {string} */ kind,
+  ) =>
+    make(
+      "tr",
+      { class: kind },
+      make("th", { scope: "row" }, make("span", { class: "term" }, label)),
+      ...shares.map((share, n) =>
+        make(
+          "td",
+          { class: EXPERTS[n], "data-value": share },
+          make(
+            "div",
+            null,
+            bar(share),
+            make("span", { class: "number" }, decimals(share, 3)),
+          ),
+        )
+      ),
+    );
+  const candidates = experts.at(position);
+  const lines = candidates.map((candidate) => {
+    const right = candidate.code === data.codes[position + 1];
+    return line(candidate.label, EXPERTS.map((name) => candidate[name]), right ? "right" : "");
   });
-
-  function render() {
-    const now = `${app.state.of} ${app.dark}`;
-    if (now !== drawn) {
-      host.replaceChildren(...shownSubjects(app).map((subject) => depthTable(app, subject)));
-    }
-    drawn = now;
-    const position = positionOf(app);
-    marked.forEach((cell) => cell.classList.remove("here"));
-    marked = Array.from(host.querySelectorAll(`[data-position="${position}"]`));
-    marked.forEach((cell) => cell.classList.add("here"));
-    // The table scrolls to the character, unless the mouse is over it.
-    const [cell] = marked;
-    const outside = cell.offsetLeft < host.scrollLeft + 90 ||
-      cell.offsetLeft + cell.offsetWidth > host.scrollLeft + host.clientWidth;
-    if (outside && !host.matches(":hover")) host.scrollLeft = cell.offsetLeft - 120;
-  }
-  return { render };
-}
-
-/** @param {App} app @param {Subject} subject */
-function depthTable(app, subject) {
-  const { labels, codes } = app.data;
-  const head = make("tr", null, make("th", { scope: "col" }, "depth \\ after"));
-  labels.forEach((label, position) => {
-    head.append(make("th", { scope: "col", "data-position": position, title: position }, label));
-  });
-  const body = make("tbody", null);
-  for (let depth = subject.layers; depth >= 0; depth--) {
-    const name = depth ? `layer ${depth - 1}` : "embedding";
-    const line = make("tr", null, make("th", { scope: "row" }, name));
-    for (let position = 0; position < labels.length; position++) {
-      const [{ label, code, probability }] = subject.guesses(depth, position, 1);
-      const right = code === codes[position + 1];
-      const cell = make("td", {
-        class: right ? "right" : "",
-        "data-depth": depth,
-        "data-position": position,
-      }, label);
-      cell.style.setProperty("--share", `${Math.round(probability * 100)}%`);
-      line.append(cell);
-    }
-    body.append(line);
-  }
-  const title = app.subjects.length > 1 ? [make("caption", null, subject.name)] : [];
-  body.addEventListener("pointerover", (event) => {
-    const cell = /** @type {Element} */ (event.target).closest("td");
-    if (!cell) return;
-    const { depth, position } = cell.dataset;
-    const guesses = subject.guesses(Number(depth), Number(position), 5);
-    cell.title = guesses.map(({ label, probability }) =>
-      `'${label}' ${short(probability, app.digits)}`
-    ).join(" · ");
-  });
-  return make("table", null, ...title, make("thead", null, head), body);
+  const rest = EXPERTS.map((name) =>
+    Math.max(0, 1 - candidates.reduce((sum, each) => sum + each[name], 0))
+  );
+  if (rest.some((share) => share > LEAST)) lines.push(line("rest", rest, "rest"));
+  const table = make(
+    "table",
+    { class: "experts" },
+    make("thead", null, head),
+    make("tbody", null, ...lines),
+  );
+  const history = data.labels.slice(position + 1 - length, position + 1).join("");
+  const formula = make(
+    "p",
+    { class: "hint mixed" },
+    "together = GPT",
+    make("sup", null, gpt),
+    " × counting",
+    make("sup", null, counting),
+    ", scaled to sum 1; the gate gives the two weights at each position.",
+  );
+  const used = make("p", { class: "hint used" }, "Counting used ");
+  if (length) {
+    const pair = `between ${count(total, "different pair")} of characters (one before, one after)`;
+    used.append(
+      `the last ${length > 1 ? `${length} characters` : "character"} `,
+      make("span", { class: "history" }, history),
+      `, seen ${pairs ? pair : count(total, "time")}; `,
+      kinds > 1 ? `${kinds} different characters followed.` : "always the same character followed.",
+    );
+  } else used.append("no character before it: only how common each character is.");
+  return [table, formula, used];
 }

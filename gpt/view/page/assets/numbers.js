@@ -86,3 +86,8 @@ export function brief(value) {
   const text = size >= 100 ? size.toFixed(0) : size >= 10 ? size.toFixed(1) : size.toFixed(2);
   return (value < 0 && Number(text) ? "−" : "") + text.replace(/^0/, "");
 }
+
+/** A positive number with so many decimals. @param {number} value @param {number} count */
+export function decimals(value, count) {
+  return value.toFixed(count).replace(/^0/, "");
+}

@@ -7,11 +7,13 @@ import { Scale } from "./colours.js";
 import { STAGES, Subject } from "./data.js";
 import { difference, matrixOf } from "./derive.js";
 import { makeHeads } from "./heads.js";
+import { listen } from "./keys.js";
+import { makeLens } from "./lens.js";
 import { MatrixView } from "./matrix.js";
 import { makeMeasures } from "./measures.js";
-import { makeLens, makeNext } from "./next.js";
-import { short, signed } from "./numbers.js";
-import { drawable, legend, make, named, part, segments } from "./parts.js";
+import { makeNext } from "./next.js";
+import { drawable, legend, make, part, segments } from "./parts.js";
+import { describe } from "./readout.js";
 import { makeSave } from "./save.js";
 import { fromHash, settled, toHash } from "./state.js";
 import { makeText } from "./text.js";
@@ -20,13 +22,11 @@ import { makeText } from "./text.js";
 /** @typedef {import("./parts.js").Panel} Panel */
 /** @typedef {import("./state.js").State} State */
 
-/** @type {Record<string, string>} */
-const VALUE_NAMES = { weights: "weight", proj: "projection" };
-
 /** @type {import("./data.js").Payload} */
 const data = JSON.parse(part("data").textContent ?? "");
 if (!drawable("␠")) {
-  for (const labelled of [data, ...data.subjects.map(({ lens }) => lens)]) {
+  for (const labelled of [data, ...data.subjects.flatMap(({ lens, experts }) => [lens, experts])]) {
+    if (!labelled) continue;
     labelled.labels = labelled.labels.map((text, n) => labelled.codes[n] === 32 ? "␣" : text);
   }
   data.legend = data.legend.map((text) => text.replace("␠ space", "␣ space"));
@@ -188,7 +188,7 @@ function render() {
   const { keys } = typeof app.panels[0].matrix === "string" ? { keys: true } : app.panels[0].matrix;
   part("axes").textContent = `rows = query, columns = ${keys ? "key" : "dimension"}`;
   for (const each of parts) each.render();
-  describe();
+  describe(app);
 }
 
 /** Draws the parts that depend on the mouse. */
@@ -198,76 +198,7 @@ function follow() {
   });
   for (const each of [text, next, lens]) each.render();
   if (!app.state.cell) cell.render();
-  describe();
-}
-
-/** The line that describes the cell under the mouse, or the pinned one. */
-function describe() {
-  const at = app.pointed ?? app.state.cell;
-  const { digits, state } = app;
-  const value = VALUE_NAMES[state.stage] ?? state.stage;
-  const [first] = app.panels;
-  if (!at || typeof first.matrix === "string") {
-    part("readout").textContent = "Point at a cell, or move with the arrow keys.";
-    return;
-  }
-  const [row, column] = at;
-  const numberIn = (/** @type {import("./data.js").Matrix | string} */ matrix) =>
-    typeof matrix === "string" ? NaN : matrix.values[row * matrix.columns + column];
-  const pieces = [];
-  if (first.matrix.keys) pieces.push(`query ${named(app, row)} → key ${named(app, column)}`);
-  else pieces.push(`${named(app, row)} · dimension ${column}`);
-  if (state.of === "diff") {
-    const [a, b] = subjects.map((subject) => short(numberIn(matrixOf(subject, state)), digits));
-    pieces.push(`${value} ${signed(numberIn(first.matrix), digits)}`, `A ${a}`, `B ${b}`);
-  } else if (state.of === "both") {
-    app.panels.forEach(({ matrix }, n) =>
-      pieces.push(`${"AB"[n]} ${value} ${short(numberIn(matrix), digits)}`)
-    );
-  } else {
-    pieces.push(`${value} ${short(numberIn(first.matrix), digits)}`);
-    const { subject } = first;
-    if (state.stage === "weights" && state.view === "head" && subject.detailed(state.layer)) {
-      const score = subject.matrix("scores", state.layer, state.head).values;
-      const sum = score[row * subject.length + column];
-      pieces.push(`score ${short(sum, digits)}`);
-      pieces.push(`scaled ${short(sum / Math.sqrt(subject.headSize), digits)}`);
-    }
-  }
-  part("readout").textContent = pieces.join(" · ");
-}
-
-/** @param {number} by */
-function otherHead(by) {
-  const heads = Math.max(...subjects.map((subject) => subject.heads));
-  const { view, head } = app.state;
-  app.change({ head: (head + by + heads) % heads, view: view === "mean" ? "head" : view });
-}
-
-/** @param {number} by */
-function otherLayer(by) {
-  const last = Math.max(...subjects.map((subject) => subject.layers)) - 1;
-  app.change({ layer: Math.min(last, Math.max(0, app.state.layer + by)) });
-}
-
-/** @param {KeyboardEvent} event */
-function onKey(event) {
-  const composed = event.getModifierState("AltGraph"); // [ and { on many keyboards
-  if ((event.ctrlKey || event.altKey || event.metaKey) && !composed) return;
-  const target = /** @type {Element} */ (event.target);
-  const help = /** @type {HTMLDialogElement} */ (part("help"));
-  if (help.open || target.matches?.("select, input")) return;
-  const inside = target.closest?.(".matrix-box");
-  const stage = STAGES[Number(event.key) - 1]?.[0];
-  if (event.key === "[") otherHead(-1);
-  else if (event.key === "]") otherHead(1);
-  else if (event.key === "{" || (inside && event.key === "PageUp")) otherLayer(-1);
-  else if (event.key === "}" || (inside && event.key === "PageDown")) otherLayer(1);
-  else if (event.key === "Escape") app.change({ cell: null, pins: [] });
-  else if (event.key === "?") help.showModal();
-  else if (stage && app.state.view !== "rollout") app.change({ stage });
-  else return;
-  event.preventDefault();
+  describe(app);
 }
 
 function darken() {
@@ -282,9 +213,6 @@ const asOpened = app.state.view === "head" && app.state.layer === first &&
   app.state.head === second;
 part("heads-why").textContent = why && asOpened ? `Opened on L${first} H${second}: ${why}.` : "";
 darken();
-part("help-open").addEventListener("click", () => {
-  /** @type {HTMLDialogElement} */ (part("help")).showModal();
-});
 for (const [id, factor] of /** @type {[string, number][]} */ ([["in", 1.5], ["out", 1 / 1.5]])) {
   part(`zoom-${id}`).addEventListener("click", () => {
     for (const view of views) {
@@ -309,7 +237,7 @@ system.addEventListener("change", () => {
   darken();
   render();
 });
-addEventListener("keydown", onKey);
+listen(app);
 addEventListener("hashchange", () => {
   if (location.hash.slice(1) === toHash(app.state)) return;
   app.state = fromHash(location.hash, start, subjects);

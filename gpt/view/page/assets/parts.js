@@ -147,3 +147,14 @@ export function positionOf(app) {
 export function context(canvas) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
 }
+
+/** The subjects that the state selects. @param {App} app @returns {Subject[]} */
+export function shownSubjects(app) {
+  const [a, b] = app.subjects;
+  return { a: [a], b: [b], diff: [a, b], both: [a, b] }[app.state.of];
+}
+
+/** "1 layer", "1,200 layers" @param {number} n @param {string} thing */
+export function count(n, thing) {
+  return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
+}

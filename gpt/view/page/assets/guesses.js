@@ -1,0 +1,96 @@
+// @ts-check
+// Next characters with their probabilities: those of each depth, and those of the GPT, of counting
+// and of both together.
+
+import { bytes } from "./numbers.js";
+
+/** @typedef {{code: number, label: string, probability: number}} Guess */
+/**
+ * @typedef {object} GuessesPayload
+ * @property {number} most characters of a place
+ * @property {number[]} codes of the characters that occur
+ * @property {string[]} labels of the same
+ * @property {string} ids indices of these, by place
+ * @property {string} probabilities
+ */
+/** @typedef {GuessesPayload & {weights: string, history: string}} ExpertsPayload */
+/**
+ * A next character with its three probabilities.
+ * @typedef {object} Candidate
+ * @property {number} code
+ * @property {string} label
+ * @property {number} gpt
+ * @property {number} counting
+ * @property {number} both
+ */
+/**
+ * What the gate and counting used at a position. weights: the powers to which the GPT's and
+ * counting's probabilities enter their product. length: characters of the longest history that
+ * counting knows. total: how often it was counted; if `pairs`, the different pairs of a character
+ * before and one after it. kinds: different characters that followed it.
+ * @typedef {{weights: number[], length: number, total: number, kinds: number, pairs: boolean}} Used
+ */
+
+/** The likeliest characters of each depth and position. Depth 0 is the embedding alone. */
+export class Guesses {
+  /** @param {GuessesPayload} payload @param {number} length of the text */
+  constructor(payload, length) {
+    this.payload = payload;
+    this.length = length;
+    this.ids = new Uint32Array(bytes(payload.ids).buffer);
+    this.chances = new Float32Array(bytes(payload.probabilities).buffer);
+  }
+
+  /** @param {number} depth @param {number} position @param {number} count @returns {Guess[]} */
+  at(depth, position, count) {
+    const { most, codes, labels } = this.payload;
+    const first = (depth * this.length + position) * most;
+    return Array.from({ length: Math.min(count, most) }, (_, n) => {
+      const id = this.ids[first + n];
+      return { code: codes[id], label: labels[id], probability: this.chances[first + n] };
+    });
+  }
+}
+
+/** What the GPT, counting and both expect at each position. */
+export class Experts {
+  /** @param {ExpertsPayload} payload */
+  constructor(payload) {
+    this.payload = payload;
+    this.ids = new Uint32Array(bytes(payload.ids).buffer);
+    this.chances = new Float32Array(bytes(payload.probabilities).buffer);
+    this.weights = new Float32Array(bytes(payload.weights).buffer);
+    this.history = new Uint32Array(bytes(payload.history).buffer);
+  }
+
+  /** The likeliest together first. @param {number} position @returns {Candidate[]} */
+  at(position) {
+    const { most, codes, labels } = this.payload;
+    return Array.from({ length: most }, (_, n) => {
+      const place = position * most + n;
+      const id = this.ids[place];
+      const [gpt, counting, both] = this.chances.subarray(3 * place, 3 * place + 3);
+      return { code: codes[id], label: labels[id], gpt, counting, both };
+    });
+  }
+
+  /** @param {number} position @returns {Used} */
+  used(position) {
+    const [length, total, kinds, pairs] = this.history.subarray(4 * position, 4 * position + 4);
+    const weights = Array.from(this.weights.subarray(2 * position, 2 * position + 2));
+    return { weights, length, total, kinds, pairs: pairs > 0 };
+  }
+
+  /**
+   * The two characters that one of the three finds likeliest.
+   * @param {number} position
+   * @param {"gpt" | "counting" | "both"} expert
+   * @returns {Guess[]}
+   */
+  likeliest(position, expert) {
+    const all = this.at(position).sort((a, b) => b[expert] - a[expert]);
+    return all.slice(0, 2).map(({ code, label, [expert]: probability }) => {
+      return { code, label, probability };
+    });
+  }
+}

@@ -1,0 +1,61 @@
+// @ts-check
+// The keyboard: what each key does, and the list of keys.
+
+import { STAGES } from "./data.js";
+import { make, part } from "./parts.js";
+
+/** @typedef {import("./parts.js").App} App */
+
+const KEYS = [
+  ["← ↑ → ↓", "move between cells of the matrix, characters of the text, heads"],
+  ["Enter, Space", "pin the cell or the character"],
+  ["Escape", "let go of all that is pinned"],
+  ["[ ]", "head before, next head"],
+  ["{ }", "layer before, next layer; in the matrix also Page Up, Page Down"],
+  ["1 – 8", "stages, from q·k to the residual"],
+  ["?", "this list"],
+];
+
+/** @param {App} app */
+export function listen(app) {
+  part("help-keys").replaceChildren(
+    ...KEYS.flatMap(([keys, does]) => [make("dt", null, keys), make("dd", null, does)]),
+  );
+  part("help-open").addEventListener("click", () => {
+    /** @type {HTMLDialogElement} */ (part("help")).showModal();
+  });
+  addEventListener("keydown", (event) => onKey(app, event));
+}
+
+/** @param {App} app @param {number} by */
+function otherHead(app, by) {
+  const heads = Math.max(...app.subjects.map((subject) => subject.heads));
+  const { view, head } = app.state;
+  app.change({ head: (head + by + heads) % heads, view: view === "mean" ? "head" : view });
+}
+
+/** @param {App} app @param {number} by */
+function otherLayer(app, by) {
+  const last = Math.max(...app.subjects.map((subject) => subject.layers)) - 1;
+  app.change({ layer: Math.min(last, Math.max(0, app.state.layer + by)) });
+}
+
+/** @param {App} app @param {KeyboardEvent} event */
+function onKey(app, event) {
+  const composed = event.getModifierState("AltGraph"); // [ and { on many keyboards
+  if ((event.ctrlKey || event.altKey || event.metaKey) && !composed) return;
+  const target = /** @type {Element} */ (event.target);
+  const help = /** @type {HTMLDialogElement} */ (part("help"));
+  if (help.open || target.matches?.("select, input")) return;
+  const inside = target.closest?.(".matrix-box");
+  const stage = STAGES[Number(event.key) - 1]?.[0];
+  if (event.key === "[") otherHead(app, -1);
+  else if (event.key === "]") otherHead(app, 1);
+  else if (event.key === "{" || (inside && event.key === "PageUp")) otherLayer(app, -1);
+  else if (event.key === "}" || (inside && event.key === "PageDown")) otherLayer(app, 1);
+  else if (event.key === "Escape") app.change({ cell: null, pins: [] });
+  else if (event.key === "?") help.showModal();
+  else if (stage && app.state.view !== "rollout") app.change({ stage });
+  else return;
+  event.preventDefault();
+}
