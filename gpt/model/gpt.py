@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -14,8 +13,6 @@ from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import NORMS, Dropout, FeedForward
 from gpt.model.ngram_embedding import NgramEmbedding
 from gpt.model.positions import POSITIONS
-
-INIT_STD = 0.02
 
 
 class Block(nn.Module):
@@ -113,24 +110,3 @@ class GPT(nn.Module):
         """Sets the parameters that `stored_parameters` returned, for either form of attention."""
         tied = {"lm_head.weight": stored["token_embedding.weight"]} if self.config.tied else {}
         self.load_state_dict({**stored, **tied})
-
-
-def initialise(model: GPT, seed: int) -> None:
-    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
-
-    n-gram embeddings start at zero.
-    A pure function of config and seed: both forms of attention start from the same numbers.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    residual_std = INIT_STD / math.sqrt(2 * model.config.n_layer)
-    stored = {}
-    for name, shape in model.config.shapes().items():
-        if name.endswith(".bias") or name == "ngram_embedding.weight":
-            stored[name] = torch.zeros(shape)
-        elif len(shape) == 1:
-            stored[name] = torch.ones(shape)
-        else:
-            residual = name.endswith(("proj.weight", "down.weight"))
-            std = residual_std if residual else INIT_STD
-            stored[name] = torch.randn(shape, generator=generator) * std
-    model.load_parameters(stored)

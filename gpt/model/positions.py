@@ -89,11 +89,15 @@ class Rotary(Position):
     turns: Tensor
 
     @staticmethod
-    def tables(config: ModelConfig) -> dict[str, Tensor]:
+    def speeds(config: ModelConfig) -> Tensor:
+        """(D/2,) radians that each pair of coordinates turns from one position to the next."""
         half = config.head_size // 2
-        frequencies = ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
+        return ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
+
+    @staticmethod
+    def tables(config: ModelConfig) -> dict[str, Tensor]:
         times = torch.arange(config.block_size, dtype=torch.float64)
-        angles = torch.outer(times, frequencies)  # (T, D/2)
+        angles = torch.outer(times, Rotary.speeds(config))  # (T, D/2)
         return {"turns": torch.stack((angles.cos(), angles.sin()), dim=-1)}  # (T, D/2, 2)
 
     def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:

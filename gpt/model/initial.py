@@ -1,0 +1,69 @@
+"""The weights before the first step, a pure function of config and seed.
+
+Tensor names: C n_embd, H heads, D head_size.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from gpt.config import ModelConfig
+from gpt.model.gpt import GPT
+from gpt.model.positions import Rotary
+
+STD = 0.02
+COMMON = 0.5  # length of the vector that all embeddings share, relative to the random rest
+PEAK = 8.0  # score of the character that a head starts on, before the softmax
+SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apart
+
+
+def initialise(model: GPT, seed: int) -> None:
+    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
+
+    n-gram embeddings start at zero; `previous_heads` start on the previous characters.
+    Both forms of attention start from the same numbers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    residual_std = STD / math.sqrt(2 * model.config.n_layer)
+    stored = {}
+    for name, shape in model.config.shapes().items():
+        if name.endswith(".bias") or name == "ngram_embedding.weight":
+            stored[name] = torch.zeros(shape)
+        elif len(shape) == 1:
+            stored[name] = torch.ones(shape)
+        else:
+            residual = name.endswith(("proj.weight", "down.weight"))
+            std = residual_std if residual else STD
+            stored[name] = torch.randn(shape, generator=generator) * std
+    if model.config.previous_heads:
+        _start_on_previous(model.config, stored, generator)
+    model.load_parameters(stored)
+
+
+def _start_on_previous(
+    config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
+) -> None:
+    """Lets head h of the first layer attend to the character h + 1 places before, approximately.
+
+    Such heads are what a GPT has to learn first (Olsson et al. 2022). As other structured initial
+    weights (Trockman & Kolter 2023), these change nothing else: training may change them.
+    All embeddings get one common vector, which queries and keys read. Rotary positions turn it, so
+    that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
+    """
+    C, H, D = config.n_embd, config.n_head, config.head_size
+    common = torch.randn(C, generator=generator)
+    common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1, without a mean
+    stored["token_embedding.weight"] += COMMON * STD * math.sqrt(C) * common
+    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # of it, in a normalised embedding
+    speeds = Rotary.speeds(config)
+    speeds = speeds[speeds >= SLOWEST].float()
+    row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)
+    qkv = stored["blocks.0.attention.qkv.weight"].view(3, H, D // 2, 2, C)
+    for head in range(config.previous_heads):
+        turns = speeds * (head + 1)
+        qkv[0, head, : len(turns), 0] += row
+        qkv[1, head, : len(turns), 0] += turns.cos()[:, None] * row
+        qkv[1, head, : len(turns), 1] += turns.sin()[:, None] * row
