@@ -41,7 +41,7 @@ class ModelConfig:
     ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
     ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
     ngram_dropout: Annotated[float, "Share of n-gram embeddings dropped while training."] = 0.0
-    previous_heads: Annotated[int, "First-layer heads that start on the previous characters."] = 0
+    previous_heads: Annotated[int, "Most heads of layer 0 that start on the last characters."] = 0
     counting: Annotated[int, "Predicts together with counts of 1- … N-grams; 0 = GPT alone."] = 0
 
     def __post_init__(self) -> None:
@@ -57,8 +57,7 @@ class ModelConfig:
         require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
         require(0 <= self.counting <= 16, "counting", f"{self.counting} is not in [0, 16]")
         require(self.ngram_rows <= 2**24, "ngram_rows", f"over {2**24:,}")
-        planted = 0 <= self.previous_heads <= self.n_head
-        require(planted, "previous_heads", f"{self.previous_heads} is not in [0, {self.n_head}]")
+        require(self.previous_heads >= 0, "previous_heads", f"{self.previous_heads} is less than 0")
         turns = self.position == "rotary" or not self.previous_heads
         require(turns, "previous_heads", f"needs rotary positions, not {self.position}")
         halves = self.position != "rotary" or self.head_size % 2 == 0

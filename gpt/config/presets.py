@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from gpt.config.fields import require
@@ -94,3 +95,11 @@ def preset(name: str, device: str) -> dict[str, Any]:
     """Field -> value of a preset on a device ("cpu", "cuda", "mps"). Raises ConfigError."""
     require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
     return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
+
+
+def changed(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's values with the given ones; other positions than rotary need no previous_heads."""
+    combined = {**values, **given}
+    if combined.get("position", "rotary") != "rotary" and "previous_heads" not in given:
+        combined.pop("previous_heads", None)
+    return combined

@@ -1,7 +1,9 @@
-"""Which characters of the training split neither the GPT nor the counting expert learns from.
+"""The text that the gate is fitted to: pieces of the training split that the GPT does not learn.
 
-The gate is fitted to them: n-grams flatter the text that was counted, and so does a GPT the text
-that it has read several times.
+n-grams predict text that was counted far too well, and so does a GPT the text that it has read
+several times. Text just before and after a piece is like it, too: names and subjects repeat, more
+than in new text. So the counts that the gate is fitted with leave out the pieces and a margin
+around each. The counts that predict later include everything.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from gpt.vocabulary import Ids
 PIECES = 8  # evenly distributed, so that the fit does not depend on one place in the text
 MOST = 2**14  # characters in all
 SHARE = 1 / 20  # of the text, at most
+MARGIN = 1 / 100  # of the text, before and after each piece
 MOST_NUMBERS = 2**23  # probabilities that are kept for the fit
 
 
@@ -32,7 +35,7 @@ class HeldOut:
 
     @staticmethod
     def of(characters: int, vocab_size: int) -> HeldOut:
-        """Of a training split of so many characters, from the part of it that is counted."""
+        """Of a training split of so many characters, in the part of it that is counted."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -58,7 +61,14 @@ class HeldOut:
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
 
-    def rest(self, ids: Ids) -> Ids:
-        """The counted part of the split without the pieces."""
-        places = np.arange(self.start, self.end)
-        return np.asarray(ids[self.start : self.end])[~self.contains(places)]
+    def counted(self, ids: Ids) -> Ids:
+        """The part of the split that is counted."""
+        return np.asarray(ids[self.start : self.end])
+
+    def apart(self, ids: Ids) -> Ids:
+        """The counted part of the split without the pieces and the margins around them."""
+        margin = int(MARGIN * (self.end - self.start))
+        away = np.ones(self.end - self.start, np.bool_)
+        for first in (self.starts - self.start).tolist():
+            away[max(0, first - margin) : first + self.length + margin] = False
+        return self.counted(ids)[away]

@@ -62,7 +62,7 @@ def _start_on_previous(
     speeds = speeds[speeds >= SLOWEST].float()
     row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)
     qkv = stored["blocks.0.attention.qkv.weight"].view(3, H, D // 2, 2, C)
-    for head in range(config.previous_heads):
+    for head in range(min(H, config.previous_heads)):
         turns = speeds * (head + 1)
         qkv[0, head, : len(turns), 0] += row
         qkv[1, head, : len(turns), 0] += turns.cos()[:, None] * row

@@ -1,12 +1,14 @@
 """The counting expert of a run: it counts in a thread, and its gate is fitted to the GPT.
 
+The gate is fitted with an expert that counts less (gpt/counting/held_out.py).
+
 The GPT trains on its own loss, as if it were alone: a gate that learned with it would ignore it, as
 counting is better at first, and the GPT would get no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.counting.expert import Expert
-from gpt.counting.gate import COUNTING_ALONE, Block, fit_gate
+from gpt.counting.gate import COUNTING_ALONE, Block, Gate, fit_gate
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Mixture, experts
 from gpt.counting.tables import count
@@ -26,9 +28,9 @@ WINDOWS = 16  # that the GPT computes together
 
 
 class Counting:
-    """Counts (n,) ids of the training split, but not the text that is held out for the gate.
+    """Counts (n,) ids of the training split.
 
-    held: that text; None for a model without counting.
+    held: the text that the gate is fitted to; None for a model without counting.
     """
 
     def __init__(self, ids: Ids, config: ModelConfig) -> None:
@@ -37,12 +39,13 @@ class Counting:
         self._latest: tuple[int, Mixture] | None = None  # and its step
         if self.held is not None:
             thread = ThreadPoolExecutor(1)  # numpy sorts without the interpreter's lock
-            self._expert = thread.submit(self._count, self.held)
+            self._expert = thread.submit(self._count, self.held.counted)
+            self._apart = thread.submit(self._count, self.held.apart)
             thread.shutdown(wait=False)
 
-    def _count(self, held: HeldOut) -> Expert:
+    def _count(self, part: Callable[[Ids], Ids]) -> Expert:
         size = self.config.vocab_size
-        return Expert(count(held.rest(self.ids), size, self.config.counting), size)
+        return Expert(count(part(self.ids), size, self.config.counting), size)
 
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
@@ -54,13 +57,15 @@ class Counting:
         if self.held is None:
             return None
         if self._latest is None or self._latest[0] != step:
-            expert = self._expert.result()
-            spans = self._windows(self.held) if step else ()
-            blocks = [self._block(model, expert, *span, device) for span in spans]
-            finite = all(np.isfinite(block.gpt).all() for block in blocks)
-            gate = fit_gate(blocks) if step and finite else COUNTING_ALONE
-            self._latest = step, Mixture(expert, gate)
+            gate = self._fitted(model, device, self.held) if step else COUNTING_ALONE
+            self._latest = step, Mixture(self._expert.result(), gate)
         return self._latest[1]
+
+    def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:
+        apart = self._apart.result()
+        blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
+        finite = all(np.isfinite(block.gpt).all() for block in blocks)
+        return fit_gate(blocks) if finite else COUNTING_ALONE
 
     def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
         """Where the windows of the held-out pieces begin, WINDOWS at once, and their length."""

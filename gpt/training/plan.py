@@ -16,7 +16,7 @@ import torch
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.fields import only_fields, require
-from gpt.config.presets import FITTED_PRESETS, MINUTES, preset
+from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
 from gpt.devices import usable
@@ -128,7 +128,7 @@ def make_plan(
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError("minutes", f"{minutes} is not above 0")
-    values = {**preset(preset_name, device), **given}
+    values = changed(preset(preset_name, device), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))

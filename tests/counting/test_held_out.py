@@ -10,7 +10,9 @@ from gpt.counting.held_out import MOST, PIECES, HeldOut
 
 @pytest.mark.parametrize("characters", [1, 100, 1_000, 18_000, 1_003_854, 5_000_000])
 @pytest.mark.parametrize("vocab_size", [2, 65, 30_000])
-def test_pieces_are_few_and_never_counted(characters: int, vocab_size: int) -> None:
+def test_pieces_are_few_and_the_gate_is_fitted_with_counts_of_text_apart_from_them(
+    characters: int, vocab_size: int
+) -> None:
     held = HeldOut.of(characters, vocab_size)
     places = np.arange(characters)
     inside = held.contains(places)
@@ -20,7 +22,13 @@ def test_pieces_are_few_and_never_counted(characters: int, vocab_size: int) -> N
     expected = np.concatenate([start + np.arange(held.length) for start in held.starts] or [[]])
     assert np.array_equal(places[inside], expected)
     ids = places.astype("u4")
-    assert np.array_equal(held.rest(ids), places[held.start :][~inside[held.start :]])
+    assert np.array_equal(held.counted(ids), places[held.start :])
+    margin = (characters - held.start) // 100
+    near = np.zeros(characters, bool)
+    for start in held.starts:
+        near[max(0, start - margin) : start + held.length + margin] = True
+    assert np.array_equal(held.apart(ids), places[held.start :][~near[held.start :]])
+    assert (~near[held.start :]).mean() > 0.75
 
 
 def test_pieces_lie_all_over_the_counted_text() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
 from gpt.config import ModelConfig, TrainConfig
+from gpt.counting.expert import Array, Expert
+from gpt.counting.gate import fit_gate
 from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
 from gpt.errors import CheckpointError, ConfigError, NumericsError
@@ -27,6 +30,7 @@ from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
 from gpt.training.step import _mean_loss, train_step
 from gpt.training.trainer import Trainer
+from gpt.vocabulary import Ids
 
 LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
 
@@ -84,7 +88,7 @@ def test_surprises_predictions_and_scores_agree(
         assert found.expected == pytest.approx(product / product.sum(), abs=1e-9)
 
 
-def test_the_stored_tables_leave_out_the_held_out_text(
+def test_the_stored_tables_count_the_whole_split(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
     run, trainer, _ = made
@@ -92,10 +96,31 @@ def test_the_stored_tables_leave_out_the_held_out_text(
     train_ids, _ = trainer.corpus.split(0.1, 16)
     held = HeldOut.of(len(train_ids), len(model.vocabulary))
     assert held.length > 0
-    expected = count(held.rest(train_ids), len(model.vocabulary), 5).packed()
+    expected = count(train_ids, len(model.vocabulary), 5).packed()
     assert model.stored.counting is not None
     for name, array in expected.items():
         assert np.array_equal(model.stored.counting[name], array)
+
+
+def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    run, trainer, _ = made
+    counting = trainer.counting
+    held, size = counting.held, counting.config.vocab_size
+    assert held is not None
+
+    def fitted(part: Callable[[Ids], Ids]) -> Array:
+        expert = Expert(count(part(counting.ids), size, 5), size)
+        spans = counting._windows(held)
+        return fit_gate(
+            [counting._block(trainer.kept, expert, *span, "cpu") for span in spans]
+        ).weights
+
+    stored = gpt.load(run.path).stored.counting
+    assert stored is not None
+    assert stored["gate"] == pytest.approx(fitted(held.apart))
+    assert stored["gate"] != pytest.approx(fitted(held.counted))
 
 
 def test_samples_follow_what_is_asked_to_predict(
