@@ -10,7 +10,9 @@ from gpt.counting.held_out import MOST, PIECES, HeldOut
 
 @pytest.mark.parametrize("characters", [1, 100, 1_000, 18_000, 1_003_854, 5_000_000])
 @pytest.mark.parametrize("vocab_size", [2, 65, 30_000])
-def test_pieces_are_few_and_the_gate_is_fitted_with_counts_of_text_apart_from_them(
+def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
+    characters: int, vocab_size: int
+) -> None:
     characters: int, vocab_size: int
 ) -> None:
     held = HeldOut.of(characters, vocab_size)
