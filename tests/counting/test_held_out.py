@@ -13,8 +13,6 @@ from gpt.counting.held_out import MOST, PIECES, HeldOut
 def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
     characters: int, vocab_size: int
 ) -> None:
-    characters: int, vocab_size: int
-) -> None:
     held = HeldOut.of(characters, vocab_size)
     places = np.arange(characters)
     inside = held.contains(places)
