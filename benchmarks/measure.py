@@ -46,13 +46,14 @@ def timed(command: list[str], threads: int | None = None) -> Timed:
 def train(
     corpus: str, arguments: str, seed: int, folder: str, threads: int | None = None
 ) -> dict[str, float]:
-    """One run of `gptx train`: its loss in nats, and its times in seconds."""
+    """One run of `gptx train`: its loss and that of the GPT alone in nats, and times in seconds."""
     where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
     command = [GPTX, "train", corpus, *shlex.split(arguments), "--seed", str(seed), "--json"]
     done = timed([*command, *where], threads)
     result = json.loads(done.output)
     return {
         "loss": round(result["val_nats"], 4),
+        "GPT": round(result["gpt_nats"] or result["val_nats"], 4),
         "steps": result["step"],
         "training": round(result["seconds"], 2),
         "wall": round(done.wall, 2),
