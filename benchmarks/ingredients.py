@@ -84,9 +84,7 @@ def main() -> None:
                 part = Path(folder, corpus.name)
                 part.write_bytes(text.encode())
                 given = f"{arguments} --minutes {options.minutes}"
-                runs = [
-                    train(str(part), given, seed, f"{folder}/{seed}") for seed in options.seeds
-                ]
+                runs = [train(str(part), given, seed, f"{folder}/{seed}") for seed in options.seeds]
             rows.append({"variant": name, "runs": runs})
             loss = statistics.mean(run["loss"] for run in runs)
             alone = statistics.mean(run["GPT"] for run in runs)

@@ -17,8 +17,8 @@ from gpt.counting.expert import Array, Expert
 
 MOST_KEPT = 2**21  # probabilities: 16 MB
 
-#: (V,) probabilities of the next character; and depth, total and kinds (see expert.Counted)
-Next = tuple[Array, int, int, int]
+#: (V,) probabilities of the next character; and total and kinds (see expert.Counted)
+Next = tuple[Array, int, int]
 
 
 class CachedExpert:
@@ -36,7 +36,7 @@ class CachedExpert:
         self._symbols, self._counts = items(trie.symbols), items(trie.counts)
         self._starts = items(trie.starts)
         self._discounts: list[list[float]] = expert.discounts[:, 1:].tolist()
-        self._uniform: Next = np.full(size, 1 / size), 1, 0, 0
+        self._uniform: Next = np.full(size, 1 / size), 0, 0
         self._kept: dict[int, Next] = {}
 
     def predict(self, nodes: Sequence[int]) -> Next:
@@ -44,14 +44,14 @@ class CachedExpert:
         order, starts, kept = len(nodes), self._starts, self._kept
         while order and nodes[order - 1] not in kept:
             order -= 1
-        chances, depth, total, kinds = kept[nodes[order - 1]] if order else self._uniform
+        chances, total, kinds = kept[nodes[order - 1]] if order else self._uniform
         for node in nodes[order:]:
             order += 1
             first, end = starts[node], starts[node + 1]
             counts = self._counts[first:end].tolist()
             if not (found := sum(counts)):  # the start or the end of the counted text
                 continue
-            depth, total, kinds = order, found, end - first
+            total, kinds = found, end - first
             one, two, more = self._discounts[order - 1]
             zeros, ones, twos = map(counts.count, (0, 1, 2))
             left = ones * one + twos * two + (kinds - zeros - ones - twos) * more
@@ -62,8 +62,8 @@ class CachedExpert:
                 cells[symbol] += few[seen] if seen < 3 else (seen - more) / total
             if len(kept) * len(chances) >= MOST_KEPT:
                 kept.clear()
-            kept[node] = chances, depth, total, kinds
-        return chances, depth, total, kinds
+            kept[node] = chances, total, kinds
+        return chances, total, kinds
 
     def followed(self, nodes: Sequence[int], symbol: int) -> list[int]:
         """The nodes of a text -> its nodes after one more character."""

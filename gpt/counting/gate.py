@@ -1,8 +1,8 @@
 """How the GPT and the counting expert predict together: a product of experts with a gate.
 
 ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The weights a and b are linear in features of
-the two distributions, so fitting them is a convex problem (a log-linear model), solved by Newton's
-method. Fitted on text that neither was trained on: counts flatter the text that was counted.
+the counts, so fitting them is a convex problem (a log-linear model), solved by Newton's method.
+Fitted on text that neither was trained on (gpt/counting/held_out.py).
 Tensor names: T positions, V vocab_size, F features.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gpt.counting.expert import Counted
 from gpt.vocabulary import Ids
 
-FEATURES = ("1", "entropy of the GPT", "its largest probability", "order", "ln count", "ln kinds")
+FEATURES = ("1", "ln count", "ln kinds")  # of the longest history that something followed
 PRIOR = 1.0  # curvature, in nats, of the penalty for weights other than ½ and ½
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
@@ -38,17 +38,11 @@ def log_softmax(logits: Logits) -> Array:
     return scores
 
 
-def features(gpt: Array, counted: Counted, orders: int) -> Array:
-    """(T, V) log-probabilities of the GPT, and what counting says up to so many orders -> (T, F),
-    see FEATURES.
-    """
-    found = np.ones((len(gpt), len(FEATURES)))
-    chances = np.exp(gpt)
-    np.einsum("tv,tv->t", chances, -gpt, out=found[:, 1])
-    chances.max(axis=1, out=found[:, 2])
-    np.divide(counted.depth, orders, out=found[:, 3])
-    np.log1p(counted.total, out=found[:, 4])
-    np.log1p(counted.kinds, out=found[:, 5])
+def features(counted: Counted) -> Array:
+    """What counting says about T characters -> (T, F), see FEATURES; each number plus 1."""
+    found = np.ones((len(counted.total), len(FEATURES)))
+    np.log1p(counted.total, out=found[:, 1])
+    np.log1p(counted.kinds, out=found[:, 2])
     return found
 
 
@@ -73,8 +67,10 @@ class Gate:
         rows: list[list[float]] = self.weights.tolist()
         return rows
 
-    def scores(self, gpt: Array, counting: Array, features: Array) -> Array:
-        """(T, V) log-probabilities of both and (T, F) -> (T, V) the logits of the two together."""
+    def scores(self, gpt: Logits, counting: Array, features: Array) -> Array:
+        """(T, V) logits of the GPT, (T, V) log-probabilities of counting and (T, F) -> (T, V) the
+        logits of the two together.
+        """
         a, b = self.shares(features)[:, :, None]
         scores: Array = a * gpt + b * counting
         return scores
@@ -86,8 +82,8 @@ COUNTING_ALONE = Gate(np.eye(2, len(FEATURES), -1) * [[0], [1]])
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the text that the gate is fitted to: (T, V) log-probabilities of the GPT and of
-    counting, (T, F) features, and (T,) the ids that came.
+    """A part of the text that the gate is fitted to: (T, V) logits of the GPT and log-probabilities
+    of counting, (T, F) features, and (T,) the ids that came.
     """
 
     gpt: Logits

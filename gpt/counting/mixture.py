@@ -45,10 +45,10 @@ class Mixture:
 
     def predict(self, logits: Logits, histories: Numbers) -> Together:
         """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
-        gpt, counted = log_softmax(logits), self.expert.predict(histories)
-        counting, seen = np.log(counted.chances), features(gpt, counted, self.expert.trie.orders)
-        both = log_softmax(self.gate.scores(gpt, counting, seen))
-        return Together(gpt, counting, both, self.gate.shares(seen), counted)
+        counted = self.expert.predict(histories)
+        counting, seen = np.log(counted.chances), features(counted)
+        both = log_softmax(self.gate.scores(logits, counting, seen))
+        return Together(log_softmax(logits), counting, both, self.gate.shares(seen), counted)
 
     def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
         """(T, V) logits of the GPT, (N, T) histories and (T,) what came -> the summed loss of both
@@ -59,7 +59,8 @@ class Mixture:
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
-        return self.gate.scores(*experts(self.expert, logits, histories))
+        counted = self.expert.predict(histories)
+        return self.gate.scores(logits, np.log(counted.chances), features(counted))
 
     @cached_property
     def cached(self) -> CachedExpert:
@@ -82,14 +83,6 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
         return Mixture(Expert(unpacked(stored.counting, size), size), Gate(gate))
     except ValueError as error:
         raise CheckpointError(f"damaged: {stored.source} ({error})") from error
-
-
-def experts(expert: Expert, logits: Logits, histories: Numbers) -> tuple[Array, Array, Array]:
-    """(T, V) logits of the GPT and (N, T) histories -> (T, V) log-probabilities of the GPT and of
-    counting, and (T, F) the gate's features.
-    """
-    gpt, counted = log_softmax(logits), expert.predict(histories)
-    return gpt, np.log(counted.chances), features(gpt, counted, expert.trie.orders)
 
 
 class Streams:
@@ -134,28 +127,15 @@ class OneStream(Streams):
         self.append(prompt[:, None])
 
     def scores(self, logits: Logits) -> Array:
-        """(1, V) logits of the GPT -> (1, V) the logits of what predicts, up to a constant."""
-        chances, depth, total, kinds = self.mixture.cached.predict(self._nodes)
+        """(1, V) logits of the GPT -> (1, V) the logits of what predicts."""
+        chances, total, kinds = self.mixture.cached.predict(self._nodes)
         counting: Array = np.log(chances)
         if self.alone:
             return counting[None]
-        gpt = logits[0].astype(np.float64)
-        gpt -= gpt[gpt.argmax()]
-        likely = np.exp(gpt)
-        normaliser = float(np.add.reduce(likely))
-        a, b = self.mixture.gate.shares_of_one(
-            (
-                1.0,
-                math.log(normaliser) - float(likely.dot(gpt)) / normaliser,
-                1 / normaliser,
-                depth / self._orders,
-                math.log1p(total),
-                math.log1p(kinds),
-            )
-        )
-        gpt *= a
+        seen = 1.0, math.log1p(total), math.log1p(kinds)
+        a, b = self.mixture.gate.shares_of_one(seen)
         counting *= b
-        counting += gpt
+        counting += a * logits[0].astype(np.float64)
         return counting[None]
 
     def append(self, ids: Ids) -> None:

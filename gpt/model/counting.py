@@ -47,13 +47,9 @@ class TorchMixture:
         chances, counted = self._predict(histories)
         if alone:
             return chances.log()
-        gpt = torch.log_softmax(logits.double(), dim=-1)
-        likely = gpt.exp()
-        entropy = -(likely * gpt).sum(dim=-1)
-        ones = torch.ones_like(entropy)
-        features = torch.stack([ones, entropy, likely.amax(dim=-1), *counted], dim=-1)  # (B, F)
+        features = torch.stack([torch.ones_like(counted[0]), *counted], dim=-1)  # (B, F)
         shares = (self._gate[:, None] * features).sum(dim=-1).clamp(0.0, MOST_WEIGHT)  # (2, B)
-        return shares[0, :, None] * gpt + shares[1, :, None] * chances.log()
+        return shares[0, :, None] * logits.double() + shares[1, :, None] * chances.log()
 
     def advanced(self, histories: Tensor, ids: Tensor) -> Tensor:
         """(N, B) histories and (B,) next characters -> (N, B) the histories after them."""
@@ -71,7 +67,7 @@ class TorchMixture:
         return torch.where(present, grams, 0), present
 
     def _predict(self, histories: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """(N, B) histories -> (B, V) probabilities, and the gate's last features, (B,) each."""
+        """(N, B) histories -> (B, V) probabilities, and the gate's features but 1, (B,) each."""
         grams, present = self._children(histories)  # (N, B, V)
         counts = torch.where(present, self._counts[grams], 0)
         taken = self._discounts[self._orders[..., None] - 1, counts.clamp(max=3)]
@@ -89,4 +85,4 @@ class TorchMixture:
         depth = torch.where(total > 0, self._orders, 1).amax(dim=0, keepdim=True)  # (1, B)
         kinds = present.sum(dim=-1)
         longest = [each.gather(0, depth - 1)[0].double().log1p() for each in (total, kinds)]
-        return chances, [depth[0].double() / len(self._orders), *longest]
+        return chances, longest

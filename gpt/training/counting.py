@@ -17,9 +17,9 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.counting.expert import Expert
-from gpt.counting.gate import COUNTING_ALONE, Block, Gate, fit_gate
+from gpt.counting.gate import COUNTING_ALONE, Block, Gate, features, fit_gate
 from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import Mixture, experts
+from gpt.counting.mixture import Mixture
 from gpt.counting.tables import count
 from gpt.model import GPT
 from gpt.vocabulary import Ids
@@ -87,5 +87,6 @@ class Counting:
         logits = model(torch.from_numpy(rows[:, :-1]).to(device))  # (b, T, vocab_size)
         model.train(was_training)
         histories = expert.trie.histories_at(self.ids, starts, length)
-        gpt, counting, seen = experts(expert, logits.flatten(0, 1).cpu().numpy(), histories)
-        return Block(gpt.astype("f4"), counting.astype("f4"), seen, rows[:, 1:].ravel())
+        gpt, counted = logits.flatten(0, 1).cpu().numpy(), expert.predict(histories)
+        counting = np.log(counted.chances).astype("f4")
+        return Block(gpt.astype("f4"), counting, features(counted), rows[:, 1:].ravel())

@@ -101,7 +101,7 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
     for place in range(200):
         chances, *rest = cached.predict(nodes)
         assert chances == pytest.approx(together[place], rel=1e-13, abs=0)
-        counts = all_of_it.depth, all_of_it.total, all_of_it.kinds
+        counts = all_of_it.total, all_of_it.kinds
         assert rest == [each[place] for each in counts]
         nodes = cached.followed(nodes, int(ids[-200:][place]))
     assert len(cached._kept) * len(chances) <= most + len(chances)

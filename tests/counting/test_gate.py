@@ -8,8 +8,8 @@ from conftest import TEXT
 
 from gpt.counting import gate as gates
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, Block, Gate, fit_gate, log_softmax
-from gpt.counting.mixture import Mixture, OneStream, Streams, experts
+from gpt.counting.gate import FEATURES, Block, Gate, features, fit_gate, log_softmax
+from gpt.counting.mixture import Mixture, OneStream, Streams
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
 
@@ -35,8 +35,9 @@ def logits() -> Array:
 
 def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
     histories = expert.trie.histories(IDS[-400:])
-    gpt, counting, seen = experts(expert, logits, histories)
-    return gpt[:-1], counting[:-1], seen[:-1]
+    counted = expert.predict(histories)
+    counting, seen = np.log(counted.chances), features(counted)
+    return logits[:-1], counting[:-1], seen[:-1]
 
 
 def cut(gpt: Array, counting: Array, seen: Array) -> list[Block]:
@@ -54,7 +55,7 @@ def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
 def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
     fitted = fit_gate(cut(gpt, counting, seen))
-    alone = [-each[np.arange(400), IDS[-400:]].mean() for each in (gpt, counting)]
+    alone = [-each[np.arange(400), IDS[-400:]].mean() for each in (log_softmax(gpt), counting)]
     assert loss(fitted, gpt, counting, seen) < 0.6 * min(alone)
 
 
@@ -89,7 +90,7 @@ def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Arr
 
 def test_without_text_the_gate_gives_a_half_to_each() -> None:
     fitted = fit_gate([])
-    a, b = fitted.shares(np.array([[1, 2.0, 0.5, 1, 3, 1], [1, 0.1, 0.9, 0.5, 9, 2]]))
+    a, b = fitted.shares(np.array([[1, 3.0, 1], [1, 9.0, 2]]))
     assert a == pytest.approx(0.5)
     assert b == pytest.approx(0.5)
 
