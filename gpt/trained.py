@@ -229,8 +229,8 @@ class TrainedGPT:
     ) -> Lesson:
         """How the model computes the text's next character, through one head; a table a stage.
 
-        Raises ConfigError for a layer or head that does not exist, TextError for an empty or too
-        long text and for unknown characters.
+        Raises ConfigError for a layer or head that does not exist and for a model with n-gram
+        embeddings, TextError for an empty or too long text and for unknown characters.
         """
         from gpt.explain.own_model import walk
 

@@ -19,12 +19,10 @@ from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.explain.own_layer import LayerSteps, by_character
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.exact import Exact
-from gpt.heads.exact_functions import HASH, MODULUS, Order, gram_orders, gram_rows
 from gpt.heads.rounding import held
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
-from gpt.reading.ngram_embedding import ngram_rows
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import Vocabulary
 
 #: Positions that no row is added for -> where they enter.
 WHERE_POSITIONS_ENTER = {
@@ -39,17 +37,22 @@ def walk(
 ) -> Lesson:
     """The computation through one head of one layer, counted from 0; other layers are summarised.
 
-    Raises ConfigError for a layer or head that the model does not have, TextError for a text that
-    is empty or too long.
+    Raises ConfigError for a layer or head that the model does not have and for a model with n-gram
+    embeddings, TextError for a text that is empty or too long.
     """
     config, exact = reader.config, Exact(reader)
+    require(
+        config.ngram == 1,
+        "run",
+        "this run of an earlier release has n-gram embeddings, which the lesson does not explain; "
+        "train a new run, or give another one",
+    )
     must_be_there(config, layer, head)
     must_fit(config, len(attention.ids))
     shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
     about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
     steps = chain(
         [_embedding(exact, attention)],
-        [_ngrams(config, attention.ids)] if config.ngram > 1 else [],
         [_earlier_layers(attention, layer)] if layer else [],
         LayerSteps(exact, attention, layer, head).steps(),
         [_other_layers(attention)] if config.n_layer > 1 else [],
@@ -93,17 +96,6 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
             text, "token embeddings", made.tokens, "token_embedding.weight, the rows of the ids"
         ),
     ]
-    if made.rows is not None and made.grams is not None:
-        orders = tuple(f"last {order}" for order in range(2, config.ngram + 1))
-        source = "ngram_embedding.weight, rows summed"
-        tables += [
-            Table("rows of n-grams", made.rows, tuple(text), orders, numbered=True, digits=0),
-            by_character(text, "n-gram embeddings", made.grams, source),
-        ]
-        prose += (
-            " N-grams, the last two or more characters together, have rows, too, which are added."
-        )
-        parts.append("n-gram")
     if made.positions is not None:
         source = "sines and cosines of the position"
         if config.position == "learned":
@@ -119,59 +111,6 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
         f"stream = {' + '.join(parts)}",
         (*tables, by_character(text, "stream", stream)),
         checks=(Check("stream", *held(stream, made.stream, made.reach)),),
-    )
-
-
-def _ngrams(config: ModelConfig, ids: Ids) -> Step:
-    """The rule that selects the rows of n-grams, applied to the last character."""
-    orders = gram_orders(config)
-    shortest: dict[int, Order] = {}  # base -> its shortest n-grams
-    for order in orders:
-        shortest.setdefault(order.base, order)
-    bases = [
-        f"With the base {HASH} the number is a hash: some n-grams share a row."
-        if base == HASH
-        else f"With the base {base}, the number of codes, every n-gram has its own row."
-        for base in shortest
-    ]
-    differ = ngram_rows(config, ids[None])[0] != gram_rows(config, ids)  # (T, N)
-    return Step(
-        "The rows of n-grams",
-        "A character’s code is its id + 1; before the text it is 0. Begin with the code of the "
-        "last character. For each character before it, going backwards, multiply by a base, add "
-        f"its code and take the remainder of division by 2³¹ − 1 = {MODULUS}. At the end, take the "
-        "remainder of division by the order’s number of rows, and add the order’s first row. "
-        f"{' '.join(bases)}",
-        "sum = code[t]    sum = (sum × base + code[t−1]) mod (2³¹ − 1), and so on    "
-        "row = sum mod rows + first row",
-        (
-            Table(
-                "bases and rows",
-                np.array([(each.base, each.rows, each.first) for each in orders]),
-                tuple(f"last {each.order}" for each in orders),
-                ("base", "rows", "first row"),
-                digits=0,
-            ),
-        ),
-        " ".join(_worked_out(ids, order) for order in shortest.values()),
-        (Check("rows of n-grams", float(differ.sum()), 0.0),),
-    )
-
-
-def _worked_out(ids: Ids, order: Order) -> str:
-    """The row of the last n-gram, each step from the last character backwards."""
-    before = [0] * (order.order - 1)  # codes before the text
-    codes = [*before, *(each + 1 for each in ids.tolist())][-order.order :]
-    total, *earlier = codes[::-1]
-    steps = []
-    for code in earlier:
-        written, total = f"{total} × {order.base} + {code}", total * order.base + code
-        if total >= MODULUS:
-            written, total = f"({written}) mod {MODULUS}", total % MODULUS
-        steps.append(f"{written} = {total}")
-    return (
-        f"Last {order.order} of position {len(ids) - 1}, codes {', '.join(map(str, codes[::-1]))}: "
-        f"{'; '.join(steps)}; ({total} mod {order.rows}) + {order.first} = {order.row(codes)}."
     )
 
 

@@ -38,8 +38,6 @@ class Embedded:
     """The stream that enters layer 0, (T, C), and its summands."""
 
     tokens: Array
-    rows: npt.NDArray[np.int64] | None  # (T, N) of the n-gram table
-    grams: Array | None
     positions: Array | None
     stream: Array
     reach: Array  # (T, 1)
@@ -68,16 +66,14 @@ class Exact:
         config, table = self.config, self.reader.tensors
         tokens = table["token_embedding.weight"][ids].astype(np.float64)  # (T, C)
         parts: list[Array] = [tokens]
-        rows, grams, positions = None, None, added_positions(config, table, len(ids))
+        positions = added_positions(config, table, len(ids))
         if config.ngram > 1:
-            rows = gram_rows(config, ids)
-            each = table["ngram_embedding.weight"][rows].astype(np.float64)  # (T, N, C)
-            grams = each.sum(axis=1)
-            parts += list(each.swapaxes(0, 1))
+            grams = table["ngram_embedding.weight"][gram_rows(config, ids)]  # (T, N, C)
+            parts += list(grams.astype(np.float64).swapaxes(0, 1))
         if positions is not None:
             parts.append(positions)
         reach = np.sum([np.abs(part) for part in parts], axis=0).max(axis=-1, keepdims=True)
-        return Embedded(tokens, rows, grams, positions, np.sum(parts, axis=0), reach)
+        return Embedded(tokens, positions, np.sum(parts, axis=0), reach)
 
     def last(self, stream: Array) -> tuple[Array, Array, Array]:
         """(T, C) output of the last layer -> (T, C) normed, (T, vocab_size) logits, reach."""

@@ -7,8 +7,7 @@ H heads, D head_size, N orders of n-grams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,41 +19,21 @@ from gpt.vocabulary import Ids
 HASH, MODULUS = 1_000_003, 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Order:
-    """The table for the last `order` characters: its base, number of rows, and first row.
-
-    A code is id + 1, or 0 before the text; codes are numbers, or arrays for many places.
-    """
-
-    order: int
-    base: int
-    rows: int
-    first: int
-
-    def row(self, codes: Sequence[int] | Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """`order` codes -> a row of the whole table."""
-        total = np.asarray(codes[-1], np.int64)
-        for code in codes[-2 : -self.order - 1 : -1]:
-            total = (total * self.base + code) % MODULUS
-        return total % self.rows + self.first
-
-
-def gram_orders(config: ModelConfig) -> list[Order]:
-    """Tables for the last 2, 3 … N characters, stored one after the other."""
-    kinds, first, orders = config.vocab_size + 1, 0, []
-    for order, rows in enumerate(config.ngram_tables, start=2):
-        orders.append(Order(order, kinds if kinds**order <= rows else HASH, rows, first))
-        first += rows
-    return orders
-
-
 def gram_rows(config: ModelConfig, ids: Ids) -> npt.NDArray[np.int64]:
-    """(T,) ids -> (T, N) rows of the n-gram table."""
-    T, reach = len(ids), config.ngram - 1
-    codes = np.concatenate((np.zeros(reach, np.int64), np.asarray(ids, np.int64) + 1))
-    back = [codes[reach - n : reach - n + T] for n in range(reach, -1, -1)]  # oldest first
-    return np.stack([order.row(back) for order in gram_orders(config)], axis=-1)
+    """(T,) ids -> (T, N) rows of the n-gram table.
+
+    A code is id + 1, or 0 before the text. The tables for the last 2, 3 … characters are stored one
+    after the other.
+    """
+    kinds, first, columns = config.vocab_size + 1, 0, []
+    codes = np.concatenate((np.zeros(config.ngram - 1, np.int64), ids.astype(np.int64) + 1))
+    for order, rows in enumerate(config.ngram_tables, start=2):
+        base, total = kinds if kinds**order <= rows else HASH, np.zeros(len(ids), np.int64)
+        for start in range(config.ngram - 1, config.ngram - 1 - order, -1):
+            total = (total * base + codes[start : start + len(ids)]) % MODULUS
+        columns.append(total % rows + first)
+        first += rows
+    return np.stack(columns, axis=-1)
 
 
 def unit(x: Array) -> Array:

@@ -57,7 +57,7 @@ def tables_of(lesson: Lesson) -> dict[str, Table]:
 def test_checks_of_mine_pass_for_every_kind_of_model(
     position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
 ) -> None:
-    for more in ({"ngram": 3}, {"bias": True}, {"tied": True}, {"bias": True, "ngram": 2}):
+    for more in ({}, {"bias": True}, {"tied": True}):
         reader = small(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
         for layer, head in ((0, 0), (1, 1)):
             assert walked(reader, layer, head).failed == []
@@ -94,7 +94,7 @@ def test_projections_of_the_heads_sum_to_the_whole_projection() -> None:
 
 
 def test_last_step_shows_the_models_probabilities() -> None:
-    reader = small(ngram=2)
+    reader = small()
     tables, attention = tables_of(walked(reader)), attention_of(reader)
     logits = reader.logits(reader.forward(attention.ids[None]))[0, -1]
     order = np.argsort(-logits)[:8]
@@ -141,27 +141,9 @@ def test_check_fails_if_the_mask_lets_the_future_through() -> None:
     assert "masked" in walk(reader, seen, LETTERS, 0, 0).failed
 
 
-def test_written_steps_of_n_gram_rows_evaluate_to_the_rows() -> None:
-    reader = small(ngram=3, ngram_rows=500)  # 10² codes fit, 10³ do not
-    lesson = walked(reader)
-    found = tables_of(lesson)["rows of n-grams"].values
-    step = next(each for each in lesson.steps if each.title == "The rows of n-grams")
-    assert "10, the number of codes" in step.text
-    assert "base 1000003 the number is a hash" in step.text
-    for sentence, row in zip(step.notice.rstrip(".").split(". "), found[-1], strict=True):
-        sums = [each.split(" = ") for each in sentence.split(": ")[1].split("; ")]
-        for written, total in sums:
-            assert re.fullmatch(r"[\d()×+ mod]+", written)
-            assert eval(written.replace("×", "*").replace("mod", "%")) == int(total)
-        assert int(sums[-1][1]) == row
-    assert walked(reader, text="b").failed == []
-
-
-def test_check_fails_for_a_wrong_n_gram_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = small(ngram=3)
-    monkeypatch.setattr("gpt.heads.exact_functions.HASH", 999)
-    monkeypatch.setattr("gpt.heads.exact_functions.MODULUS", 997)
-    assert "rows of n-grams" in walked(reader, text="i" * 9).failed
+def test_model_with_n_gram_embeddings_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^run: .* has n-gram embeddings.* train a new run"):
+        walked(small(ngram=3))
 
 
 def test_later_layer_starts_from_the_output_of_earlier_ones() -> None:
