@@ -57,7 +57,6 @@ MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
 COMMAND = get_command(commands.app)
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
-TRAIN += "--ngram-rows 64".split()
 TEXT = "the cat sat on the mat. To be, or not to be: árvíztűrő\n" * 60
 
 NUMBERS = "-1 0 1 2 3 7 2147483648 9223372036854775808 1e3 nan inf -inf 1e308 1e-320 0x10 ٣ 1,5"

@@ -30,8 +30,8 @@ from gpt.storage.run import Run
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 200
 OPTIONS = (
-    "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --ngram 3 --ngram-rows 500 "
-    "--ngram-dropout 0.3 --dropout 0.1 --average 0.9 --warmup-steps 5 --eval-interval 15"
+    "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 "
+    "--dropout 0.1 --average 0.9 --warmup-steps 5 --eval-interval 15"
 ).split()
 
 

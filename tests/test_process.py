@@ -326,7 +326,7 @@ def test_run_stopped_by_a_signal_and_resumed_equals_an_unbroken_run(tmp_path: Pa
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     flat = ["--schedule", "linear", "--min-lr", "0.001", "--learning-rate", "0.001"]
     # Given explicitly, as the default would fit them to the number of steps.
-    flat += ["--warmup-steps", "0", "--dropout", "0.1", "--ngram-dropout", "0.2", "--ngram", "3"]
+    flat += ["--warmup-steps", "0", "--dropout", "0.1"]
     _, _, run = stopped_by(tmp_path, signal.SIGINT, *flat)
     end = run.last().manifest.step + 5  # the learning rate is constant
     resumed = gptx(tmp_path, "train", "--resume", "--steps", str(end))

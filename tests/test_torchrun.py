@@ -26,7 +26,7 @@ from gpt.storage.run import Run
 from gpt.training.trainer import Trainer
 
 SHAPE = (
-    "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 6 --ngram 2 --dropout 0.1 "
+    "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 6 --dropout 0.1 "
     "--eval-chars 200 --warmup-steps 2 --learning-rate 0.01"
 ).split()
 

@@ -52,7 +52,6 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             characters_read(manifest.val_characters, model.block_size, training.eval_chars),
         ),
         "model": plan_card.model_facts(model),
-        "heads": plan_card.heads_facts(model),
         "recipe": plan_card.recipe_facts(recipe),
         "training": plan_card.training_facts(
             training, step_characters, plan.train_characters, plan.is_timed, manifest.since

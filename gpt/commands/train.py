@@ -181,7 +181,7 @@ class Train(Command):
         from gpt.heads.proof import prove_tensors
         from gpt.training.launch import shared_checkpoint
         from gpt.training.plan import usable_device
-        from gpt.training.resume import resume_plan
+        from gpt.training.resume import check_resumable, resume_plan
         from gpt.training.trainer import Trainer
 
         with ExitStack() as stack:
@@ -190,6 +190,7 @@ class Train(Command):
                 ranks.launch.mark(run)
             checkpoint, warnings = shared_checkpoint(ranks, run)
             manifest = checkpoint.manifest
+            check_resumable(manifest)
             if preset not in (None, manifest.preset):
                 raise ConfigError(
                     f"--preset: this run has {manifest.preset}; leave the option out, or train a "

@@ -38,11 +38,11 @@ class ModelConfig:
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
-    ngram: Annotated[int, "Embeds each character's last 2 … N together, too; 1 = not."] = 1
-    ngram_rows: Annotated[int, "Most rows of each n-gram's table, beyond which they share."] = 16384
-    ngram_dropout: Annotated[float, "Share of n-gram embeddings dropped while training."] = 0.0
     previous_heads: Annotated[int, "Most heads of layer 0 that start on the last characters."] = 0
     counting: Annotated[int, "Predicts together with counts of 1- … N-grams; 0 = GPT alone."] = 0
+    # No options: only runs of earlier releases have n-gram embeddings, the others have ngram = 1.
+    ngram: int = 1
+    ngram_rows: int = 16384
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -50,7 +50,7 @@ class ModelConfig:
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
         require(self.n_layer <= MOST_LAYERS, "n_layer", f"over {MOST_LAYERS}")
-        for name in ("dropout", "attention_dropout", "ngram_dropout"):
+        for name in ("dropout", "attention_dropout"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
@@ -87,7 +87,7 @@ class ModelConfig:
     @property
     def drops(self) -> bool:
         """Whether training draws random numbers beyond those of the batch."""
-        return max(self.dropout, self.attention_dropout, self.ngram_dropout) > 0
+        return max(self.dropout, self.attention_dropout) > 0
 
     @property
     def ngram_tables(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ _DEFAULT: dict[str, Any] = {
     "batch_size": 16,
     "norm": "layer",
     "qk_norm": False,
-    "ngram": 5,
+    "previous_heads": 4,
     "counting": 8,
     "embedding_lr": 1e-2,
     "warmup_steps": 20,
@@ -84,7 +84,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
-    *("steps", "warmup_steps", "dropout", "ngram", "ngram_dropout", "evaluations", "eval_part"),
+    *("steps", "warmup_steps", "dropout", "evaluations", "eval_part"),
 )
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}

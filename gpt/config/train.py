@@ -28,7 +28,6 @@ class TrainConfig:
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
     learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
     embedding_lr: Annotated[float, "Learning rate of embedding and output; 0 = the same."] = 0.0
-    ngram_lr: Annotated[float, "Adagrad's rate for n-gram embeddings (Duchi et al. 2011)."] = 0.05
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
     schedule: Annotated[Schedule, "How the learning rate falls to --min-lr."] = "linear"
@@ -77,7 +76,6 @@ class TrainConfig:
         require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
-        require(self.ngram_lr > 0, "ngram_lr", f"{self.ngram_lr} is not above 0")
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")

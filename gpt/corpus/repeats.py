@@ -29,8 +29,6 @@ RECIPE: dict[str, Any] = {
     "norm": "layer",
     "qk_norm": False,
     "dropout": 0.0,
-    "ngram": 1,
-    "ngram_dropout": 0.0,
     "counting": 0,
     "batch_size": 32,
     "steps": 800,

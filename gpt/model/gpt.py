@@ -34,27 +34,17 @@ class Block(nn.Module):
 class Cache:
     """Keys and values of the positions so far, at fixed addresses, as a CUDA graph needs.
 
-    (L, B, H, S, D), S = block_size; and the text, for n-grams. at: (T,), the positions of the ids
-    that a forward gets together with the cache.
+    (L, B, H, S, D), S = block_size. at: (T,), the positions of the ids that a forward gets together
+    with the cache.
     """
 
     at: Tensor
 
     def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:
-        size, self._reach = config.block_size, config.ngram
+        size = config.block_size
         shape = (config.n_layer, batch, config.n_head, size, config.head_size)
         self.keys, self.values = (torch.zeros(shape, device=device) for _ in range(2))
-        # The text so far, after a −1 for each place that an n-gram may have before the text.
-        before = (batch, self._reach - 1 + size)
-        self._text = torch.full(before, -1, dtype=torch.int64, device=device)
         self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
-
-    def windows(self, ids: Tensor) -> Tensor:
-        """(B, T) new ids -> (B, T, N): each preceded by the N − 1 ids before it; −1: before the
-        text.
-        """
-        self._text.index_copy_(1, self.at + self._reach - 1, ids)
-        return self._text[:, self.at[:, None] + torch.arange(self._reach, device=ids.device)]
 
     def layers(self) -> list[dict[str, Any]]:
         """Each layer's arguments of attention, so that new queries attend to all keys so far."""
@@ -86,13 +76,14 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         """With a cache, the ids are at its positions `at`, and only the logits after the last of
-        them are computed: (B, 1, vocab_size). A cache needs fused attention.
+        them are computed: (B, 1, vocab_size). A cache needs fused attention, and no n-gram
+        embeddings.
         """
         T = ids.shape[1]
         at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
         x = self.token_embedding(ids)  # (B, T, C)
-        if (ngrams := self.ngram_embedding) is not None:
-            x = x + (ngrams(ids) if cache is None else ngrams.after(cache.windows(ids)))
+        if self.ngram_embedding is not None:
+            x = x + self.ngram_embedding(ids)
         x = self.dropout(self.position.embed(x, at))
         rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
         layers = [{}] * len(self.blocks) if cache is None else cache.layers()

@@ -23,14 +23,14 @@ SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apar
 def initialise(model: GPT, seed: int) -> None:
     """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
 
-    n-gram embeddings start at zero; `previous_heads` start on the previous characters.
+    `previous_heads` start on the previous characters.
     Both forms of attention start from the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt(2 * model.config.n_layer)
     stored = {}
     for name, shape in model.config.shapes().items():
-        if name.endswith(".bias") or name == "ngram_embedding.weight":
+        if name.endswith(".bias"):
             stored[name] = torch.zeros(shape)
         elif len(shape) == 1:
             stored[name] = torch.ones(shape)

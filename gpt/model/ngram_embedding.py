@@ -1,12 +1,7 @@
 """Embeddings of the last 2, 3 … N characters, added to a character's own.
 
-A look-up gives the preceding characters, so the first layers' attention need not copy them (hashed
-n-gram embeddings: Svenstrup et al. 2017, Clark et al. 2022). A step touches few of the rows, so the
-gradient is sparse.
-Most long n-grams of a text occur once, and a row for one of them would only memorise its next
-character. So whole rows are dropped while training, each order by itself: the model learns to
-predict without some of them, as smoothed counts fall back to shorter n-grams (data noising as
-smoothing: Xie et al. 2017).
+Earlier releases trained models with these (hashed n-gram embeddings: Svenstrup et al. 2017, Clark
+et al. 2022). This release computes them, but does not train them.
 Tensor names: B batch, T time, C n_embd, N orders.
 """
 
@@ -17,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.model.layers import Dropout
 
 MULTIPLIER, MODULUS = 1_000_003, 2**31 - 1  # of the hash, whose products fit in 63 bits
 
@@ -34,25 +28,9 @@ class NgramEmbedding(nn.Module):
         super().__init__()
         self.kinds, self.tables = config.vocab_size + 1, config.ngram_tables
         self.weight = nn.Parameter(torch.zeros(sum(self.tables), config.n_embd))
-        self.dropout = Dropout(config.ngram_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = self.rows(ids).flatten(0, 1)  # (B·T, N)
-        shares = None
-        if self.training and self.dropout.p > 0:
-            shares = self.dropout(self.weight.new_ones(rows.shape))
-        return F.embedding_bag(
-            rows,
-            self.weight,
-            mode="sum",
-            sparse=self.weight.requires_grad,
-            per_sample_weights=shares,
-        ).view(*ids.shape, -1)  # (B, T, C)
-
-    def after(self, windows: Tensor) -> Tensor:
-        """(B, T, N) a character with those before it, −1 before the text -> (B, T, C)."""
-        rows = self.rows(windows.flatten(0, 1))[:, -1]  # (B·T, N − 1)
-        return self.weight[rows].sum(dim=1).view(*windows.shape[:2], -1)
+        return F.embedding(self.rows(ids), self.weight).sum(dim=2)  # (B, T, C)
 
     def rows(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, N) rows of the table."""

@@ -17,6 +17,7 @@ from gpt.storage.migration import (
     migrate_corpus,
     migrate_digest,
     migrate_model,
+    migrate_train,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -201,6 +202,7 @@ class Manifest:
         try:
             schema = schema or 0
             values["model"] = migrate_model(values["model"], schema)
+            values["train"] = migrate_train(values["train"])
             values["corpus"] = migrate_corpus(values["corpus"], schema)
             values["earlier_corpora"] = [
                 (step, migrate_digest(digest, schema))

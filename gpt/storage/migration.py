@@ -7,6 +7,7 @@ and keys are reordered. A migrated model computes what it did before; its probe 
 Schema 3 (gptx 0.2): a text's digest was its SHA-256, without the algorithm's name.
 Schema 4 (gptx 0.3 before its release): a model file had no digest, and its probe was one row of
 characters with all their logits, in float32.
+Before the release of schema 5, runs had options for training n-gram embeddings.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ def migrate(
 
 def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
     """The fields of a ModelConfig of an older schema -> fields of this schema."""
-    if schema >= 2:
-        return values
-    return {"attention_dropout": values["dropout"], **values}
+    kept = {name: value for name, value in values.items() if name != "ngram_dropout"}
+    return kept if schema >= 2 else {"attention_dropout": values["dropout"], **kept}
+
+
+def migrate_train(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a TrainConfig of any schema -> fields of this schema."""
+    return {name: value for name, value in values.items() if name != "ngram_lr"}
 
 
 def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
 from gpt.storage.run import Run
 from gpt.training.distributed import Ranks, placed, whole
-from gpt.training.optim import Optimizer, moments
+from gpt.training.optim import MOMENTS, Optimizer
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them
@@ -95,13 +95,8 @@ def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
     tokens = torch.from_numpy(ids.astype(np.int64))
     state: dict[str, torch.Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if name == "ngram_embedding.weight":  # a large table; only a few rows are needed
-            rows = model.ngram_embedding.rows(tokens).unique()  # type: ignore[union-attr]
-            state[name] = torch.from_numpy(np.zeros(tensor.shape))
-            state[name][rows] = tensor.detach()[rows.to(tensor.device)].cpu().double()
-        else:
-            moved = tensor.detach().cpu()
-            state[name] = moved.double() if moved.is_floating_point() else moved
+        moved = tensor.detach().cpu()
+        state[name] = moved.double() if moved.is_floating_point() else moved
     tables = model.position.tables(model.config).items()
     state |= {f"position.{name}": table for name, table in tables}
     was_training = model.training
@@ -112,7 +107,7 @@ def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[n
 
 
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
-    """The optimizers' moments and step counts, by parameter name.
+    """The optimizer's moments and step counts, by parameter name.
 
     averaged: also the weights, as the model file then has their average.
     """
@@ -121,7 +116,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
         state = optimizer.state(parameter)
         steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
         tensors[f"step.{name}"] = _numpy(steps.reshape(1))
-        for moment in moments(name):
+        for moment in MOMENTS:
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
             tensors[f"{moment}.{name}"] = _numpy(value)
@@ -172,7 +167,7 @@ def restore_state(
     shapes: dict[str, tuple[int, ...]] = {}
     for name, parameter in parameters.items():
         shapes[f"step.{name}"] = (1,)
-        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in moments(name)}
+        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in MOMENTS}
         if averaged:
             shapes[f"weight.{name}"] = tuple(parameter.shape)
     tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
@@ -180,11 +175,9 @@ def restore_state(
         if averaged:
             parameter.data.copy_(placed(tensors[f"weight.{name}"], parameter))
         state = optimizer.state(parameter)
-        for moment in moments(name):
+        for moment in MOMENTS:
             state[moment] = placed(tensors[f"{moment}.{name}"], parameter)
-        # AdamW's fused kernels keep the step beside the parameter, Adagrad always on the CPU.
-        where = state["step"].device if "step" in state else parameter.device
-        state["step"] = tensors[f"step.{name}"].reshape(()).to(where)
+        state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

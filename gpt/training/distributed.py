@@ -2,9 +2,9 @@
 
 torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
 fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3). This module adds the rest: which rank reads which rows, the exchange of
-sparse gradients, a stop of all ranks after the same step, and messages before the process group
-exists. A single process calls the same functions, which then exchange nothing.
+2020, ZeRO-3). This module adds the rest: which rank reads which rows, a stop of all
+ranks after the same step, and messages before the process group exists. A single process calls the
+same functions, which then exchange nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, cast
@@ -166,7 +166,6 @@ class Ranks:
     def prepare(self, model: GPT, config: TrainConfig) -> None:
         """From now on, gradients computed with `net(model)` are means over all ranks.
 
-        Except those of n-gram embeddings, which have few rows: `exchange_rows` sends only these.
         Raises ConfigError if a step has fewer sequences than there are ranks.
         """
         if config.batch_size < self.size:
@@ -181,25 +180,20 @@ class Ranks:
             self._nets[model] = joined, compiled(joined, config)
 
     def spread(self, model: GPT) -> None:
-        """Shards the weights over the ranks, with --shard; n-gram embeddings stay whole."""
+        """Shards the weights over the ranks, with --shard."""
         if not self.shard:
             return
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self._device, (self.size,))
-        ignored = {model.ngram_embedding.weight} if model.ngram_embedding else None
         for part in (*model.blocks, model):  # resharded, so that the parameter objects stay
-            fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=ignored)
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
 
     def _join(self, model: GPT) -> nn.Module:
         if self.shard:
             self.spread(model)
             return model
-        if model.ngram_embedding:
-            nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
-                model, ["ngram_embedding.weight"]
-            )
         device_ids = [self.launch.local_rank] if self._device == "cuda" else None
         net = nn.parallel.DistributedDataParallel(model, device_ids=device_ids)
         # It rebuilds its buckets after the first step, and they determine the order of additions: a
@@ -222,36 +216,6 @@ class Ranks:
     def forget(self, model: GPT) -> None:
         """Drops what `prepare` made."""
         self._nets.pop(model, None)
-
-    def exchange_rows(self, model: GPT) -> None:
-        """Averages the n-gram embedding's sparse gradient: each rank sends its rows."""
-        if self.size == 1 or model.ngram_embedding is None:
-            return
-        parameter = model.ngram_embedding.weight
-        assert parameter.grad is not None
-        grad = parameter.grad.coalesce()
-        counts = [torch.zeros(1, dtype=torch.int64, device=grad.device) for _ in range(self.size)]
-        dist.all_gather(counts, counts[0].new_tensor([grad._nnz()]))
-        most = max(int(count) for count in counts)
-        indices = _padded(grad.indices()[0], most)
-        values = _padded(grad.values() / self.size, most)
-        every = [_gathered(part, counts) for part in (indices, values)]
-        parameter.grad = torch.sparse_coo_tensor(
-            every[0][None], every[1], grad.shape, check_invariants=False
-        )
-
-
-def _gathered(part: Tensor, counts: Sequence[Tensor]) -> Tensor:
-    """All ranks' parts in order, without their padding."""
-    parts = [torch.empty_like(part) for _ in counts]
-    dist.all_gather(parts, part)
-    return torch.cat([one[: int(count)] for one, count in zip(parts, counts, strict=True)])
-
-
-def _padded(part: Tensor, rows: int) -> Tensor:
-    padded = part.new_zeros((rows, *part.shape[1:]))
-    padded[: len(part)] = part
-    return padded
 
 
 def _first_line(text: str) -> str:

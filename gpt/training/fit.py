@@ -1,6 +1,6 @@
 """Options fitted to a corpus and a time, for the presets default and best, with reasons.
 
-The limits of a corpus (epochs, n-grams, dropout, context) apply on every device. The shapes are for
+The limits of a corpus (epochs, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
 Every preset gets evaluations, and with --minutes a number of steps, that fit the time: the last
 evaluation reads the whole validation split, those before it a part, so small that they take a few
@@ -12,7 +12,6 @@ Pure functions of the text's length and the machine's speed; the text itself is 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,8 +37,6 @@ LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 char
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
 #: dropout.
 DROPOUT, PRESSURE = 0.1, 4.0
-MOST_NGRAM_DROPOUT = 0.7
-LEAST_GAIN = 0.05  # one more character in an n-gram must lower the loss of counting by this share
 
 EVALUATING = 0.04  # share of the training time for all evaluations but the last
 LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
@@ -150,27 +147,10 @@ def fit_batch(recipe: Recipe) -> Recipe:
     return recipe.changed(why, batch_size=most)
 
 
-def fit_ngrams(recipe: Recipe, counted: Sequence[float]) -> Recipe:
-    """The longest n-grams that help on this text, by the losses of counting for the orders 1, 2, …
-
-    On a short text, or with a large alphabet, longer ones occur too seldom. As Kneser–Ney hardly
-    gets worse with the order, the criterion is how much the next order lowers the loss.
-    """
-    order = 1
-    while order < len(counted) and counted[order] < (1 - LEAST_GAIN) * counted[order - 1]:
-        order += 1
-    if not recipe.fitted or "ngram" in recipe.given or order >= recipe.model.ngram:
-        return recipe
-    what = f"n-grams up to {order}" if order > 1 else "no n-grams"
-    why = f"{what}: longer ones lower the loss of counting by less than {LEAST_GAIN:.0%}"
-    return recipe.changed(why, ngram=order)
-
-
 def fit_to_corpus(recipe: Recipe) -> Recipe:
     """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size.
 
-    The corpus decides whether activations are dropped, and the share of dropped n-grams. The share
-    of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
+    The share of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
     """
     if not recipe.fitted:
         return recipe
@@ -179,23 +159,11 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
         recipe = recipe.changed(why, steps=recipe.most_steps)
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
     pressure = epochs * weights(recipe.model) / recipe.train_characters
-    values: dict[str, Any] = {}
-    values["dropout"] = (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0
-    if recipe.model.ngram > 1:
-        values["ngram_dropout"] = ngram_dropout(epochs)
-    fitted = recipe.changed(**values)
+    share = (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0
+    fitted = recipe.changed(dropout=share)
     if fitted == recipe:
         return recipe
-    what = f"dropout {fitted.model.dropout:g}"
-    if fitted.model.ngram > 1:
-        what += f", of n-grams {fitted.model.ngram_dropout:g}"
-    return fitted.changed(f"{what}, for {epochs:.1f} epochs")
-
-
-def ngram_dropout(epochs: float) -> float:
-    """None up to two fifths of an epoch; then it grows with the number of epochs."""
-    doublings = math.log2(max(epochs, 0.4) / 0.4)
-    return round(min(MOST_NGRAM_DROPOUT, 0.14 * doublings), 2)
+    return fitted.changed(f"dropout {fitted.model.dropout:g}, for {epochs:.1f} epochs")
 
 
 def fit_evaluations(recipe: Recipe, measured: Measurement) -> Recipe:

@@ -1,4 +1,4 @@
-"""How weights change: an optimizer for each kind of parameter, its learning rate, the average."""
+"""How weights change: the optimizer, its learning rate, the average."""
 
 from __future__ import annotations
 
@@ -15,68 +15,55 @@ from gpt.config import TrainConfig, schedule
 from gpt.model import GPT
 from gpt.training.distributed import here
 
-SPARSE = "ngram_embedding.weight"
 ENDS = ("token_embedding.weight", "lm_head.weight")
+#: The moments that the optimizer stores for a parameter; each has its shape.
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
-    """AdamW for the dense parameters, Adagrad for n-gram rows, of which a step reads only few.
+    """AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not.
 
-    AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not; the token embedding
-    and the output may have their own learning rate. Adagrad (Duchi et al. 2011) gives each
-    number the rate that its own gradients so far allow.
+    The token embedding and the output may have their own learning rate.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
         self.config = config  # may change while training: a time budget changes the steps
-        named = dict(model.named_parameters())
-        self.dense = [parameter for name, parameter in named.items() if name != SPARSE]
         groups: dict[tuple[float, float], list[Tensor]] = {}
-        for name, parameter in named.items():
+        for name, parameter in model.named_parameters():
             rate = config.embedding_lr if name in ENDS else 0.0
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
-            if name != SPARSE:
-                groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
-        adamw = torch.optim.AdamW(
+            groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
+        self._adamw = torch.optim.AdamW(
             [
                 {"params": parameters, "lr": rate, "peak": rate, "weight_decay": decay}
                 for (rate, decay), parameters in groups.items()
             ],
             betas=(config.beta1, config.beta2),
-            fused=self.dense[0].device.type in ("cpu", "cuda"),
+            fused=next(model.parameters()).device.type in ("cpu", "cuda"),
         )
-        self._each: list[torch.optim.Optimizer] = [adamw]
-        self._of: dict[Tensor, torch.optim.Optimizer] = dict.fromkeys(self.dense, adamw)
-        if SPARSE in named:
-            rows = {"params": [named[SPARSE]], "lr": config.ngram_lr, "peak": config.ngram_lr}
-            self._each.append(torch.optim.Adagrad([rows]))
-            self._of[named[SPARSE]] = self._each[-1]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all optimizers, as in torch; "peak" is the highest learning rate."""
-        return [group for optimizer in self._each for group in optimizer.param_groups]
+        """The groups, as in torch; "peak" is the highest learning rate."""
+        return self._adamw.param_groups
 
     def state(self, parameter: Tensor) -> dict[str, Any]:
         """The optimizer's state of one parameter, to read or to set: "step" and its moments."""
-        state: dict[str, Any] = self._of[parameter].state[parameter]
+        state: dict[str, Any] = self._adamw.state[parameter]
         return state
 
     def zero_grad(self) -> None:
         """Removes the gradients and frees their memory."""
-        for optimizer in self._each:
-            optimizer.zero_grad(set_to_none=True)
+        self._adamw.zero_grad(set_to_none=True)
 
     def step(self, step: int) -> None:
         """Makes the next update, after `step` updates."""
         share = learning_rate(step, self.config) / self.config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-            for optimizer in self._each:
-                with torch.no_grad():  # as the wrappers of `step` do
-                    inspect.unwrap(type(optimizer).step)(optimizer)
+        with torch.no_grad():  # as the wrappers of `step` do
+            inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 
 
 def _spare_the_compiler() -> None:
@@ -90,11 +77,6 @@ def _spare_the_compiler() -> None:
         function = getattr(method, "__wrapped__", None)
         if function is not None:
             vars(function).setdefault("__dynamo_disable", function)
-
-
-def moments(name: str) -> tuple[str, ...]:
-    """The names of the moments that the optimizer stores for a parameter; each has its shape."""
-    return ("sum",) if name == SPARSE else ("exp_avg", "exp_avg_sq")
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:

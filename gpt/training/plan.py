@@ -15,7 +15,7 @@ import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
-from gpt.config.fields import only_fields, require
+from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
@@ -28,7 +28,6 @@ from gpt.training.fit import (
     Recipe,
     costs,
     fit_evaluations,
-    fit_ngrams,
     fit_size,
     fit_time,
     fit_to_corpus,
@@ -99,8 +98,9 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Every option that repeats this run."""
-        model = {name: v for name, v in vars(self.manifest.model).items() if name != "vocab_size"}
-        return {"preset": self.manifest.preset, **model, **vars(self.manifest.train)}
+        values = {**vars(self.manifest.model), **vars(self.manifest.train)}
+        options = [*field_help(ModelConfig), *field_help(TrainConfig)]
+        return {"preset": self.manifest.preset, **{name: values[name] for name in options}}
 
 
 def make_plan(
@@ -143,7 +143,6 @@ def make_plan(
         longest_context=corpus.longest_context(train.val_fraction),
     )
     baseline = count_baseline(train_ids, val_ids, len(corpus.vocabulary))
-    recipe = fit_ngrams(recipe, baseline.losses)
     recipe, measurement = _fitted(corpus, recipe, device, minutes, ranks)
     recipe, budget = fit_evaluations(recipe, measurement), None
     if minutes is not None:

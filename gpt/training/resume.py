@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpt.config.fields import require
 from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import Manifest
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.plan import Plan, assess, environment, measured
 
@@ -16,6 +18,16 @@ from gpt.training.plan import Plan, assess, environment, measured
 CHANGEABLE = frozenset(
     {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
 )
+
+
+def check_resumable(manifest: Manifest) -> None:
+    """Raises ConfigError for a run of an earlier release that this release cannot train."""
+    require(
+        manifest.model.ngram == 1,
+        "resume",
+        "this run has n-gram embeddings, which gptx does not train any more; leave out `resume` to "
+        "train a new run (sample, eval, attn and heads still read this one)",
+    )
 
 
 def resume_plan(

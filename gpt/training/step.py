@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -69,8 +68,7 @@ def train_step(
                 loss = _mean_loss(logits, targets, held) * share
             (loss * ranks.size).backward()
         value += loss.item()
-    ranks.exchange_rows(model)
-    norm = torch.nn.utils.clip_grad_norm_(optimizer.dense, config.grad_clip or math.inf)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
     value = ranks.total(value)
     finite = math.isfinite(value) and math.isfinite(whole(norm).item())
     if finite:
@@ -194,8 +192,8 @@ def _measured_mixture(model: GPT, ids: Ids, device: str) -> tuple[Mixture | None
 
 def try_step(device: str) -> None:
     """Trains a tiny model for one step with the presets' features. Raises whatever torch raises."""
-    shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, ngram=2)
-    model = GPT(replace(shape, dropout=0.1, ngram_dropout=0.1))
+    shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, dropout=0.1)
+    model = GPT(shape)
     config = TrainConfig(batch_size=2, precision="bfloat16")
     initialise(model, config.seed)
     model.to(device).train()

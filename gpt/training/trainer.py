@@ -291,7 +291,6 @@ class Trainer:
             return
         remedies = ["a lower --learning-rate"]
         remedies += ["--embedding-lr"] * (self.config.embedding_lr > 0)
-        remedies += ["--ngram-lr"] * (self.manifest.model.ngram > 1)
         remedies += ["--grad-clip 1"] * (not 0 < self.config.grad_clip <= 1)
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "

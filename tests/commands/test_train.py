@@ -154,6 +154,7 @@ UNTIMED = "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4".sp
 def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "timed")
     options = ("--eval-part", "100", "--minutes", "0.02", "--run", "first", "--json")
+    options += ("--evaluations", "1")  # more would leave no time for steps
     first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
     assert first.code == 0, first.err
     assert "1 s with evaluations and saves; the number of" in first.err
@@ -207,6 +208,27 @@ def test_help_shows_the_values_of_the_default_preset(gptx: Gptx) -> None:
     text = " ".join(gptx("train", "--help").out.replace("│", "").split())
     assert re.search(r"--norm .*?default: \(layer", text)
     assert re.search(r"--n-layer .*?default: \(fitted", text)
+
+
+def test_run_with_n_gram_embeddings_is_read_but_not_resumed(gptx: Gptx, home: Path) -> None:
+    where = ("--checkpoints", "older", "--run", "old")
+    golden = Path(__file__).parents[1] / "storage" / "golden" / "schema-3"
+    shutil.copytree(golden, home / "older" / "old", dirs_exist_ok=True)
+    step = home / "older" / "old" / "step-00000006"
+    before = saved(step)
+    refused = gptx("train", "--resume", "--steps", "20", *where)
+    assert (refused.code, saved(step)) == (2, before)
+    assert "--resume: this run has n-gram embeddings, which gptx does not train" in refused.err
+    assert "leave out --resume to train a new run" in refused.err
+    refused = gptx("explain", "mine", "--text", "the cat", *where)
+    assert refused.code == 2
+    assert "--run: this run of an earlier release has n-gram embeddings" in refused.err
+    for command in ("sample", "attn", "heads", "next", "eval"):
+        text = ("corpus.txt", "--unknown", "skip") if command == "eval" else ()
+        answer = gptx(command, *text, *where)
+        assert answer.code == 0, answer.err
+    told = gptx("runs", "old", "--checkpoints", "older").out
+    assert "n-gram embeddings up to 3" in " ".join(told.split())
 
 
 def test_resume_with_a_changed_corpus_needs_an_option_and_says_so(gptx: Gptx, home: Path) -> None:

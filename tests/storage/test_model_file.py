@@ -19,18 +19,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import train_tiny
+from conftest import TEXT, TINY, train_tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import ModelConfig
 from gpt.config.model import MOST_LAYERS
 from gpt.errors import CheckpointError
+from gpt.model import GPT, initialise
 from gpt.storage import model_file as stored
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
 from gpt.trained import TrainedGPT
+from gpt.training.checkpoint import model_bytes
+from gpt.vocabulary import Vocabulary
 
 Header = dict[str, Any]
 Edit = Callable[[Header], object]
@@ -152,14 +155,16 @@ def test_flipped_bit_in_a_model_file_alone_is_detected(
 
 
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
-    fresh = train_tiny(tmp_path / "run", {"steps": 1}, ngram=3, ngram_rows=4000)
-    header, body = parts((fresh.path / MODEL).read_bytes())
+    vocabulary = Vocabulary.from_text(TEXT)
+    model = GPT(ModelConfig(vocab_size=len(vocabulary), **TINY, ngram=3, ngram_rows=4000))
+    initialise(model, seed=1)
+    whole = model_bytes(model, vocabulary, TEXT, step=1)
+    header, body = parts(whole)
     place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # in a row outside the probe
     changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
     path = tmp_path / MODEL
     path.write_bytes(joined(header, changed))
     TrainedGPT(read_model(path))  # the probe does not detect it if the digest is corrected
-    whole = (fresh.path / MODEL).read_bytes()
     refused(tmp_path, whole[: -len(body)] + changed, "do not match its digest")
 
 

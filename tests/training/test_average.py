@@ -19,7 +19,7 @@ from gpt.training.trainer import Trainer
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_average_is_an_exponential_moving_average(tied: bool) -> None:
-    model = GPT(ModelConfig(vocab_size=5, **TINY, tied=tied, ngram=2))
+    model = GPT(ModelConfig(vocab_size=5, **TINY, tied=tied))
     initialise(model, seed=1)
     average = Average(model, decay=0.5)
     expected = model.lm_head.weight.detach().clone()

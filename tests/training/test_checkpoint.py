@@ -38,7 +38,6 @@ SHAPES: list[dict[str, Any]] = [
     {"attention": "heads"},
     {"tied": True, "bias": True, "norm": "layer", "position": "learned"},
     {"tied": True, "attention": "heads", "dropout": 0.2},
-    {"ngram": 3, "ngram_rows": 100},
 ]
 TRAIN = TrainConfig(batch_size=2, warmup_steps=0)
 
@@ -172,7 +171,7 @@ def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_probe_uses_no_dropout_and_does_not_change_the_model(training: bool) -> None:
-    model, _ = trained(dropout=0.5, ngram=2, ngram_rows=9)
+    model, _ = trained(dropout=0.5)
     model.train(training)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ids = np.arange(8)[None]

@@ -31,17 +31,16 @@ from gpt.training.launch import Launch, shared_checkpoint
 from gpt.training.trainer import Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {"ngram": 1},
-    "uneven shares, n-grams": {"batch_size": 7, "ngram": 3, "ngram_rows": 200},
-    "micro-batches": {"batch_size": 13, "micro_batch_size": 2, "ngram": 3, "ngram_rows": 50},
+    "plain": {},
+    "uneven shares": {"batch_size": 7},
+    "micro-batches": {"batch_size": 13, "micro_batch_size": 2},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
     "sharded": {"shard": True},
-    "sharded, averaged": {"shard": True, "average": 0.5, "tied": True, "ngram": 2},
-    "sharded, micro-batches, n-grams": {
+    "sharded, averaged": {"shard": True, "average": 0.5, "tied": True},
+    "sharded, micro-batches": {
         "shard": True,
         "batch_size": 7,  # some of a rank's three pieces have no row
         "micro_batch_size": 1,
-        "ngram": 3,
         "tied": True,
     },
 }
@@ -114,9 +113,7 @@ def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, 
         return told([*events, *again.events()])
 
 
-@pytest.mark.parametrize(
-    "options", [{"ngram": 3, "ngram_rows": 200}, {"shard": True, "average": 0.9}]
-)
+@pytest.mark.parametrize("options", [{}, {"shard": True, "average": 0.9}])
 def test_three_ranks_stop_together_and_resume_bit_for_bit(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:

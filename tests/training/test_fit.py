@@ -16,12 +16,10 @@ from gpt.training.fit import (
     DROPOUT,
     LEAST_STEPS,
     MOST_EPOCHS,
-    MOST_NGRAM_DROPOUT,
     SHAPES,
     Measurement,
     Recipe,
     costs,
-    fit_ngrams,
     fit_size,
     fit_to_corpus,
     last_seconds,
@@ -91,7 +89,7 @@ def test_given_options_stay_and_the_rest_is_fitted(
 
 
 def test_fitting_changes_no_given_option() -> None:
-    given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6, "ngram": 5}
+    given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6}
     shaped = fit_size(recipe_of(given=given, **given), "cpu", 1e30)
     recipe = fit_to_corpus(replace(shaped, train_characters=1000))
     values = {**vars(recipe.model), **vars(recipe.train)}
@@ -124,10 +122,9 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
         epochs = fitted.train.steps * fitted.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
         assert bool(fitted.why) == (fitted != recipe)
-        found.append((fitted.model.dropout, fitted.model.ngram_dropout))
+        found.append(fitted.model.dropout)
     assert found == sorted(found)
-    assert found[0] == (0.0, 0.0)
-    assert found[-1] == (DROPOUT, MOST_NGRAM_DROPOUT)
+    assert (found[0], found[-1]) == (0.0, DROPOUT)
 
 
 def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() -> None:
@@ -136,12 +133,11 @@ def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() 
     for characters in (20_000, 1_000_000, 10**9):
         fitted = fit_to_corpus(fit_size(recipe_of(characters, device="cuda"), "cuda"))
         epochs = fitted.train.steps * fitted.step_characters / characters
-        shares = fitted.model.dropout, fitted.model.ngram_dropout
-        found[characters] = fitted.train.batch_size, round(epochs), shares
+        found[characters] = fitted.train.batch_size, round(epochs), fitted.model.dropout
     assert found == {
-        20_000: (4, 15, (0.2, 0.7)),
-        1_000_000: (64, 15, (0.2, 0.7)),
-        10**9: (64, 0, (0.0, 0.0)),
+        20_000: (4, 15, 0.2),
+        1_000_000: (64, 15, 0.2),
+        10**9: (64, 0, 0.0),
     }
 
 
@@ -156,49 +152,12 @@ def test_gpu_batch_leaves_enough_steps(characters: int) -> None:
     assert fit_size(given, "cuda") == given
 
 
-@pytest.mark.parametrize(
-    ("counted", "order"),
-    [
-        # Tiny Shakespeare: all of it, and its first 20,000 characters
-        ([3.3473, 2.4835, 2.0381, 1.7190, 1.5611, 1.5226, 1.5165, 1.5192], 5),
-        ([3.4064, 2.4781, 1.9861, 1.8083, 1.7591, 1.7611, 1.7618, 1.7597], 4),
-        # the embedded Python reference: all of it, and its first 10,000 characters
-        ([3.2376, 2.3166, 1.6941, 1.3439, 1.2051, 1.1592, 1.1397, 1.1213], 5),
-        ([3.1553, 2.5942, 1.9936, 1.8121, 1.7458, 1.7439, 1.7419, 1.7472], 4),
-        # messages in Japanese, 67,000 characters, 731 distinct
-        ([5.4802, 3.4155, 2.8496, 2.7210, 2.7067, 2.7077, 2.7060, 2.7054], 3),
-        ([4.0, 3.81, 3.6, 2.0, 1.0], 1),  # 4 · 0.95 = 3.8 is less
-        ([4.0, 3.79, 3.78, 2.0, 1.0], 2),
-        ([0.0] * 8, 1),
-    ],
-)
-def test_ngram_order_follows_the_counting_baseline(counted: list[float], order: int) -> None:
-    fitted = fit_ngrams(recipe_of(), counted)
-    assert fitted.model.ngram == order
-    assert bool(fitted.why) == (order < 5)
-    assert all(
-        why.endswith("longer ones lower the loss of counting by less than 5%") for why in fitted.why
-    )
-    for given in (1, 2, 5, 7):
-        kept = fit_ngrams(recipe_of(given={"ngram"}, ngram=given), counted)
-        assert (kept.model.ngram, kept.why) == (given, ())
-    assert fit_to_corpus(replace(fitted, train_characters=1000)).model.ngram_dropout == (
-        0 if order == 1 else 0.7
-    )
-
-
-def test_without_ngrams_there_is_no_ngram_dropout() -> None:
-    assert fit_to_corpus(recipe_of(1000, given={"ngram"}, ngram=1)).model.ngram_dropout == 0
-    assert fit_to_corpus(recipe_of(1000)).model.ngram_dropout > 0
-
-
 @pytest.mark.parametrize("shape", KNOWN)
 def test_a_trained_character_takes_about_six_operations_for_each_parameter(
     shape: dict[str, Any],
 ) -> None:
-    model = recipe_of(**shape, ngram=1).model
+    model = recipe_of(**shape).model
     assert model.training_flops == pytest.approx(6 * model.parameters(), rel=0.1)
-    assert recipe_of(**shape, ngram=4).model.training_flops == model.training_flops
 
 
 def test_cost_is_the_sum_of_its_parts() -> None:

@@ -1,4 +1,4 @@
-"""The optimizers: the learning rate at known steps, which parameters decay, and how they change."""
+"""The optimizer: the learning rate at known steps, which parameters decay, and how they change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.optim import Optimizer, learning_rate, moments
+from gpt.training.optim import Optimizer, learning_rate
 
 WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
 
@@ -97,28 +97,3 @@ def test_embedding_and_output_may_have_another_learning_rate_with_the_same_sched
         assert rates[id(model.lm_head.weight)] == pytest.approx(0.4 * share)
         assert rates[id(model.token_embedding.weight)] == pytest.approx(0.4 * share)
         assert rates[id(model.blocks[0].attention.qkv.weight)] == pytest.approx(0.1 * share)
-
-
-def test_adagrad_updates_only_the_ngram_rows_of_the_step() -> None:
-    model = GPT(ModelConfig(vocab_size=9, **TINY, ngram=3, ngram_rows=50))
-    initialise(model, seed=1)
-    assert model.ngram_embedding is not None
-    table = model.ngram_embedding.weight
-    optimizer = Optimizer(model, TrainConfig(ngram_lr=0.25, warmup_steps=0))
-    ids = torch.tensor([[1, 2, 1, 2, 1, 2, 8]])
-    expected, squares = table.detach().clone(), torch.zeros_like(table)
-    touched = model.ngram_embedding.rows(ids).flatten().unique()
-    for _ in range(3):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(ids)[0], ids[0].roll(-1)).backward()
-        assert table.grad is not None
-        gradient = table.grad.to_dense()
-        squares += gradient**2
-        expected -= 0.25 * gradient / (squares.sqrt() + 1e-10)
-        optimizer.step(0)
-        torch.testing.assert_close(table.detach(), expected)
-    moved = (table.detach() != 0).any(dim=1).nonzero().flatten()
-    assert 0 < len(touched) < len(table)
-    assert torch.equal(moved, touched)
-    assert moments("ngram_embedding.weight") == ("sum",)
-    torch.testing.assert_close(optimizer.state(table)["sum"], squares)

@@ -16,7 +16,7 @@ from conftest import TEXT, TINY, corpus_of
 from torch.distributed import HashStore
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import only_fields
+from gpt.config.fields import field_help, only_fields
 from gpt.config.presets import preset
 from gpt.config.schedule import evaluations_left
 from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
@@ -518,7 +518,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
 
 def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
     settings = make_plan(corpus, TINY, "default", "cpu").settings()
-    assert settings.keys() == OPTIONS - {"vocab_size"} | {"preset"}
+    assert settings.keys() == {"preset", *field_help(ModelConfig), *field_help(TrainConfig)}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
 
@@ -528,12 +528,11 @@ def test_default_preset_is_fitted_to_the_corpus_with_a_note(
 ) -> None:
     plan = make_plan(corpus, {}, "default", "cpu", minutes)
     model, train = plan.manifest.model, plan.manifest.train
-    assert (model.n_layer, model.dropout, model.ngram_dropout) == (1, 0.1, 0.7)
+    assert (model.n_layer, model.dropout) == (1, 0.1)
     assert train.steps * train.batch_size * model.block_size <= 15 * plan.train_characters
     assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
-    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0, "ngram": 4}, "default", "cpu", minutes)
+    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0}, "default", "cpu", minutes)
     assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
-    assert free.manifest.model.ngram == 4
     assert free.manifest.train.batch_size == train.batch_size
 
 
@@ -561,16 +560,14 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     """20,000 characters are not trained 4,000 epochs there."""
     corpus = corpus_of((TEXT * 8)[:20_000], tmp_path)
     plan = make_plan(corpus, {}, name, device, minutes)
-    on_cpu = make_plan(corpus, {}, name, "cpu", minutes).manifest
     model, train = plan.manifest.model, plan.manifest.train
     seen = train.steps * train.batch_size * model.block_size
     assert seen <= 15 * plan.train_characters == 15 * 18_000
     assert train.steps >= 250
     assert (model.n_layer, model.n_head, model.n_embd, model.block_size) == (6, 6, 384, 256)
-    assert (model.ngram, model.dropout) == (on_cpu.model.ngram, dropout)
+    assert model.dropout == dropout
     assert "4 sequences per step: with 64, 15 epochs would be only 16 steps" in plan.why
     assert "no more than 15 epochs, or it would learn by heart" in plan.why
-    assert model.ngram_dropout == (0.7 if model.ngram > 1 else 0.0)
 
 
 def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(
@@ -580,7 +577,7 @@ def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(
     plan = make_plan(corpus, {}, "default", "cuda")
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (6, 64)
     assert "a context of 64, as the validation text is no longer" in plan.why
-    given = {"batch_size": 9, "steps": 300, "dropout": 0.5, "ngram": 3, "ngram_dropout": 0.1}
+    given = {"batch_size": 9, "steps": 300, "dropout": 0.5}
     manifest = make_plan(corpus, given, "default", "cuda").manifest
     assert {**vars(manifest.model), **vars(manifest.train)}.items() >= given.items()
     classic = make_plan(corpus_of(TEXT, tmp_path), {}, "classic", "cuda").manifest.train
@@ -650,7 +647,5 @@ def test_a_shape_that_is_slower_than_estimated_is_not_chosen(
         asked = machine(rates, monkeypatch)
         plan = make_plan(corpus, {}, "default", "cpu", 1.5)
         assert plan.manifest.model.n_layer == layers
-        assert replace(asked[-1], ngram_dropout=0, dropout=0) == replace(
-            plan.manifest.model, ngram_dropout=0, dropout=0
-        )
+        assert replace(asked[-1], dropout=0) == replace(plan.manifest.model, dropout=0)
         assert plan.costs.remaining(plan.manifest.train, 0) == pytest.approx(90, rel=0.01)

@@ -47,9 +47,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dropout in heads": {"dropout": 0.2, "attention_dropout": 0.1, "attention": "heads"},
     "dropped weights alone": {"attention_dropout": 0.3},
     "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
-    "n-grams": {"ngram": 3, "ngram_rows": 200, "embedding_lr": 1e-2},
-    "dropped n-grams alone": {"ngram": 4, "ngram_rows": 200, "ngram_dropout": 0.5},
-    "averaged, by epochs": {"average": 0.9, "windows": "epochs", "ngram": 2, "batch_size": 7},
+    "two learning rates": {"embedding_lr": 1e-2},
+    "averaged, by epochs": {"average": 0.9, "windows": "epochs", "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
 }

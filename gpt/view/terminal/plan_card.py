@@ -79,27 +79,13 @@ def model_facts(config: ModelConfig) -> str:
     """Its size, then the kinds of its parts."""
     parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
-    if config.ngram > 1:
-        dropped = f" ({config.ngram_dropout:.0%} dropped)" if config.ngram_dropout else ""
-        parts.append(f"n-grams up to {config.ngram}{dropped}")
+    parts += [f"n-gram embeddings up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
-    rows = sum(config.ngram_tables) * config.n_embd
-    size = millions(config.parameters())
-    size += f" parameters ({millions(rows)} in n-gram embeddings)" if rows else " parameters"
     return (
-        f"{size}: {counted(config.n_layer, 'layer')} × {config.n_head} heads × {config.head_size}, "
+        f"{millions(config.parameters())} parameters: {counted(config.n_layer, 'layer')} × "
+        f"{config.n_head} heads × {config.head_size}, "
         f"context {config.block_size}; {', '.join(parts)}"
-    )
-
-
-def heads_facts(config: ModelConfig) -> str:
-    """For n-gram embeddings: what they take over from heads, and what to train to study heads."""
-    if config.ngram == 1:
-        return ""
-    return (
-        "n-gram embeddings supply the last characters without attention (--ngram 1 turns them "
-        "off); to study heads with clear jobs: gptx train repeats"
     )
 
 

@@ -107,8 +107,8 @@ def config_table(values: Mapping[str, Any]) -> Table:
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for name, value in values.items():
-        table.add_row(name, Text(escape(str(value))), Text(comments.get(name, "")))
+    for name, comment in comments.items():
+        table.add_row(name, Text(escape(str(values[name]))), Text(comment))
     return table
 
 

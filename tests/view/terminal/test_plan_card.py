@@ -19,7 +19,6 @@ from gpt.view.terminal.plan_card import (
     corpus_facts,
     device_facts,
     folded_facts,
-    heads_facts,
     model_facts,
     split_facts,
     time_facts,
@@ -64,15 +63,11 @@ def test_card_shows_the_facts_of_a_plan() -> None:
     )
 
 
-def test_card_of_an_ngram_model_shows_their_share_and_an_alternative() -> None:
-    config = ModelConfig(vocab_size=65, n_layer=1, ngram=3)
-    facts = model_facts(config)
-    assert facts.startswith("2.87 M parameters (2.65 M in n-gram embeddings): 1 layer × 4 heads")
-    assert "n-grams up to 3, " in facts
-    assert "n-grams up to 3 (45% dropped), " in model_facts(replace(config, ngram_dropout=0.45))
-    assert "gptx train repeats" in heads_facts(config)
-    assert "--ngram 1" in heads_facts(config)
-    assert heads_facts(ModelConfig(vocab_size=65)) == ""
+def test_n_gram_embeddings_of_an_earlier_release_are_named() -> None:
+    facts = model_facts(ModelConfig(vocab_size=65, n_layer=1, ngram=3))
+    assert facts.startswith("2.87 M parameters: 1 layer × 4 heads")
+    assert "n-gram embeddings up to 3, " in facts
+    assert "n-gram" not in model_facts(ModelConfig(vocab_size=65))
 
 
 def test_card_names_three_sources_and_warns_about_a_large_vocabulary() -> None:

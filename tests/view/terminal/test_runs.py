@@ -8,6 +8,8 @@ import pytest
 from manifests import METRICS, NASTY, in_part, manifest, shown
 from rich.cells import cell_len
 
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import field_help
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card
@@ -118,7 +120,7 @@ def test_runs_table_fits_the_page_and_escapes_names(width: int) -> None:
         assert "empty" not in text
     told = shown(story(run, named, METRICS, samples), 200)
     assert told.count("\\x1b[31m[red]\\u202eáru[/].txt") == 2
-    assert all(name in told for name in (*vars(named.model), *vars(named.train)))
+    assert all(name in told for name in (*field_help(ModelConfig), *field_help(TrainConfig)))
 
 
 def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
