@@ -34,10 +34,6 @@ from gpt.vocabulary import Vocabulary
 
 #: The choices of the default preset, each one changed alone.
 VARIANTS = {
-    "no n-gram embeddings": "ngram=1",
-    "n-grams up to 3": "ngram=3",
-    "no n-gram dropout": "ngram_dropout=0.0",
-    "twice the n-gram rows": "ngram_rows=32768",
     "QK-norm": "qk_norm=True",
     "learned positions": "position='learned'",
     "RMS norm": "norm='rms'",

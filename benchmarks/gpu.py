@@ -151,7 +151,7 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
 
 def sampling(corpus: str) -> Row:
     """G4, P8: one stream and many streams, with a briefly trained model of 10.7 M parameters."""
-    shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --ngram 1 --steps 50 " + short(5)
+    shape = "--n-layer 6 --n-head 6 --n-embd 384 --block-size 256 --steps 50 " + short(5)
     rows: Row = {}
     with tempfile.TemporaryDirectory() as folder:
         done = gptx(f"train {corpus} --device {DEVICE} --run one {shape}", folder)

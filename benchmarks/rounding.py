@@ -35,13 +35,13 @@ SIZES = [
 ]
 KINDS: list[dict[str, Any]] = [
     {},
-    {"norm": "layer", "qk_norm": False, "ngram": 5},
+    {"norm": "layer", "qk_norm": False},
     {
         **{"position": "learned", "norm": "layer", "activation": "gelu"},
         "qk_norm": False,
         "tied": True,
     },
-    {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True, "ngram": 2},
+    {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
     {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True, "bias": True},
     {"activation": "gelu", "qk_norm": False, "tied": True, "bias": True},
 ]
@@ -73,7 +73,7 @@ def main() -> None:
             for kind, seed in [(kind, seed) for kind in KINDS for seed in range(seeds)]:
                 config = ModelConfig(
                     **{"vocab_size": characters, "block_size": context, "n_layer": layers},
-                    **{"n_head": heads, "n_embd": columns, "ngram_rows": 1000, **kind},
+                    **{"n_head": heads, "n_embd": columns, **kind},
                 )
                 tensors = weights(config, seed, sharper, larger, rounded)
                 model, reader = GPT(config), Reader(config, tensors)

@@ -105,7 +105,7 @@ def milliseconds(steps: Iterator[float], count: int) -> float:
 
 #: Beginning of a name in the profiler -> kind of work; the first match counts.
 KINDS = {
-    "optimizer": ("aten::_fused_adamw", "Optimizer.", "aten::_coalesce", "aten::_sparse"),
+    "optimizer": ("aten::_fused_adamw", "Optimizer."),
     "attention": ("aten::_scaled_dot_product", "aten::bmm", "aten::_softmax"),
     "matrix products": ("aten::mm", "aten::addmm"),
     "dropout": ("aten::random_", "aten::ge"),

@@ -29,6 +29,7 @@ RECIPE: dict[str, Any] = {
     "norm": "layer",
     "qk_norm": False,
     "dropout": 0.0,
+    "previous_heads": 0,
     "counting": 0,
     "batch_size": 32,
     "steps": 800,
