@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from gpt.vocabulary import Ids
 
-MOST_CHARACTERS = 2**21  # that are counted: at most 210 MB while they are
+MOST_CHARACTERS = 2**21  # that are counted
+MOST_GRAMS = 2**22  # that a trie may have: about 20 MB of file
 
 Numbers = npt.NDArray[np.integer[Any]]
 
@@ -133,9 +134,10 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int) -> Trie:
 
 def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
     """The n-grams of (n,) ids up to `orders` characters, counted as modified Kneser–Ney needs them
-    (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text.
+    (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text, and fewer orders if
+    all of them together have more than MOST_GRAMS n-grams.
     """
-    levels = count_levels(ids, vocab_size, orders)
+    levels = count_levels(ids, vocab_size, orders, MOST_GRAMS)
     return joined([replace(level, often=level.counts) for level in levels])  # frees `often`
 
 
@@ -150,16 +152,25 @@ def joined(levels: Sequence[Level]) -> Trie:
     return Trie(symbols, np.concatenate([level.counts for level in levels]), starts, ends)
 
 
-def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
-    """As `count`, one order at a time."""
+def count_levels(
+    ids: Ids, vocab_size: int, orders: int, most: int | None = None
+) -> Iterator[Level]:
+    """As `count`, one order at a time.
+
+    most: n-grams of all orders together; the first order that would exceed it is not counted.
+    """
     text = np.asarray(ids[-MOST_CHARACTERS:])
     context = np.zeros(len(text), np.int32)  # number of the history before each character
     histories = 1
     previous: Level | None = None
     ends: Numbers = text[:0]
+    grams = 0
     for start in range(orders):  # the first characters of the text have no full history
         level, at, first = _sort(context, text, start, vocab_size, histories)
+        grams += len(level.symbols)
         if previous is not None:
+            if most is not None and grams > most:
+                break
             # Each distinct n-gram adds one character before the n-gram that is shorter by one.
             preceding = np.bincount(ends[first], minlength=histories)
             yield replace(previous, counts=preceding.astype(np.int32))

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.counting import cached as caching
+from gpt.counting import tables
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Expert
 from gpt.counting.tables import count, unpacked
@@ -139,6 +140,21 @@ def test_packed_tables_are_the_same_when_they_are_unpacked(
     assert np.array_equal(again.starts, trie.starts)
     assert again.ends == trie.ends
     assert sum(array.nbytes for array in arrays.values()) < 5 * len(trie.symbols)
+
+
+@pytest.mark.parametrize("orders", range(1, 9))
+def test_orders_that_would_exceed_the_limit_are_not_counted(
+    orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = np.random.default_rng(0).integers(0, 12, 3000).astype("u1")
+    whole, fewer = count(ids, 12, 8), count(ids, 12, orders)
+    monkeypatch.setattr(tables, "MOST_GRAMS", whole.ends[orders] - 1)
+    assert count(ids, 12, 8).orders == max(1, orders - 1)
+    monkeypatch.setattr(tables, "MOST_GRAMS", whole.ends[orders])
+    arrays = count(ids, 12, 8).packed()
+    for name, array in fewer.packed().items():
+        assert np.array_equal(arrays[name], array)
+    assert unpacked(arrays, 12).ends == whole.ends[: orders + 1]
 
 
 @pytest.mark.parametrize("damage", ["symbols", "counts", "children", "order", "alphabet", "empty"])

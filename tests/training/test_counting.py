@@ -16,6 +16,7 @@ from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
 from gpt.config import ModelConfig, TrainConfig
+from gpt.counting import tables
 from gpt.counting.expert import Array, Expert
 from gpt.counting.gate import fit_gate
 from gpt.counting.held_out import HeldOut
@@ -237,6 +238,23 @@ def test_a_damaged_table_is_refused(made: tuple[Run, Trainer, list[Evaluated]], 
     damaged = {**stored.counting, name: stored.counting[name][:-1]}
     with pytest.raises(CheckpointError, match="damaged"):
         _ = TrainedGPT(replace(stored, counting=damaged)).mixture
+
+
+def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_GRAMS", 200)
+    run, trainer, events = trained(tmp_path)
+    model = gpt.load(run.path)
+    assert model.mixture is not None
+    trie = model.mixture.expert.trie
+    assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
+    found = model.score(np.asarray(trainer.val_ids))
+    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
+    assert model.generate("the ", length=40, n=2)[0] == model.generate("the ", length=40)
+    greedy = model.generate("the cat", length=1, temperature=0)[-1]
+    likeliest = model.following("the cat").expected.argmax()
+    assert greedy == model.vocabulary.characters[likeliest]
 
 
 def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> None:
