@@ -243,7 +243,7 @@ def test_a_damaged_table_is_refused(made: tuple[Run, Trainer, list[Evaluated]], 
 def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_GRAMS", 200)
+    monkeypatch.setattr(tables, "MOST_GRAMS", 150)
     run, trainer, events = trained(tmp_path)
     model = gpt.load(run.path)
     assert model.mixture is not None
