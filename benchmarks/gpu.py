@@ -127,10 +127,12 @@ def speed(_: str) -> Row:
 def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
     """Seconds of a training step of 10.7 M parameters, and characters a second."""
     import numpy as np
+    import torch
+    from measure import step_seconds
 
     from gpt.config import ModelConfig, TrainConfig
     from gpt.training import device_batches as feeding
-    from gpt.training.step import measure, peak_memory
+    from gpt.training.distributed import ONE
 
     feeding.SHARE = feeding.SHARE if near else 0.0
     shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
@@ -139,13 +141,14 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
     config = ModelConfig(vocab_size=65, **shape)
     train = TrainConfig(batch_size=batch, precision=precision, compile=compile)  # type: ignore[arg-type]
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
-    found = measure(config, train, ids, DEVICE, seconds=0.1 if QUICK else 3.0)
-    rate = batch * config.block_size / found.seconds_per_step
+    seconds = step_seconds(config, train, ids, DEVICE, 0.1 if QUICK else 3.0, ONE)
+    rate = batch * config.block_size / seconds
+    peak = torch.cuda.max_memory_allocated() if DEVICE == "cuda" else 0
     return {
-        "ms": round(1e3 * found.seconds_per_step, 3),
+        "ms": round(1e3 * seconds, 3),
         "characters_per_second": round(rate),
         "teraflops": round(rate * config.training_flops / 1e12, 1),
-        "peak_GB": round(peak_memory(DEVICE) / 2**30, 2),
+        "peak_GB": round(peak / 2**30, 2),
     }
 
 

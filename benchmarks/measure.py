@@ -6,10 +6,18 @@ import json
 import os
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gpt.config import ModelConfig, TrainConfig
+    from gpt.training.distributed import Ranks
 
 GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
@@ -59,6 +67,33 @@ def train(
         "wall": round(done.wall, 2),
         "cpu": round(done.cpu, 2),
     }
+
+
+def step_seconds(
+    model_config: ModelConfig,
+    config: TrainConfig,
+    ids: np.ndarray,
+    device: str,
+    seconds: float,
+    ranks: Ranks,
+) -> float:
+    """Median time of the training steps of a temporary model; of several ranks, the slowest's."""
+    from gpt.model import GPT, initialise
+    from gpt.training.device_batches import kept_near
+    from gpt.training.optim import Optimizer
+    from gpt.training.step import train_step
+
+    model = GPT(model_config)
+    initialise(model, config.seed)
+    model.to(device).train()
+    ranks.prepare(model, config)
+    optimizer, near, steps = Optimizer(model, config), kept_near(ids, device), [0.0]
+    while len(steps) < 4 or sum(steps) < seconds:
+        started = time.perf_counter()
+        train_step(model, optimizer, near, config, len(steps) - 1, ranks)
+        steps.append(ranks.all_reduce_max(time.perf_counter() - started))
+    ranks.forget(model)
+    return statistics.median(steps[2:])  # the first step includes the start
 
 
 def sgemm_rate(

@@ -17,6 +17,7 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
+from measure import step_seconds
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
@@ -24,7 +25,6 @@ from gpt.config.presets import preset
 from gpt.devices import share_cores
 from gpt.training.distributed import Ranks
 from gpt.training.launch import Launch
-from gpt.training.step import measure
 
 PARAMETERS = (800_000, 10_700_000, 85_000_000)
 SHAPES = {
@@ -53,11 +53,11 @@ def main() -> None:
             batch_size=batch_size,
             precision="bfloat16" if options.device == "cuda" else "float32",
         )
-        found = measure(config, train, ids, 1000, options.device, seconds=5.0, ranks=ranks)
+        seconds = step_seconds(config, train, ids, options.device, 5.0, ranks)
         characters = batch_size * config.block_size
         steps[name] = {
-            "ms": round(1e3 * found.seconds_per_step, 2),
-            "characters_per_second": round(characters / found.seconds_per_step),
+            "ms": round(1e3 * seconds, 2),
+            "characters_per_second": round(characters / seconds),
         }
     rounds = {
         f"{count / 1e6:.1f}M": round_trip(count, ranks, options.device) for count in PARAMETERS

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from typing import Literal, get_args
 
 from gpt.errors import ConfigError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
+PRODUCT, RATED = 64, 0.02  # rows and columns of a product; seconds for which products are timed
 
 
 def cuda_devices() -> int:
@@ -89,6 +92,23 @@ def physical_memory() -> int | None:
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def core_rate() -> float:
+    """Floating-point operations per second of one core, in float32 matrix products.
+
+    The products are so small that one thread computes them in microseconds, and the fastest counts:
+    other work on the machine changes the rate by a few per cent.
+    """
+    import numpy as np
+
+    a, b = np.random.default_rng(1).random((2, PRODUCT, PRODUCT), np.float32)
+    product = np.empty_like(a)
+    fastest, began = math.inf, time.perf_counter()
+    while (started := time.perf_counter()) < began + RATED:
+        np.matmul(a, b, out=product)
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * PRODUCT**3 / fastest
 
 
 def share_cores() -> None:

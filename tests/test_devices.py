@@ -47,3 +47,9 @@ def test_cpu_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^device: 'x' is not one of auto, cpu, cuda, mps"):
         devices.choose("x")
+
+
+def test_rate_of_a_core_is_the_same_each_time() -> None:
+    rates = sorted(devices.core_rate() for _ in range(10))
+    assert rates[0] > 1e8
+    assert rates[7] < 2 * rates[2]

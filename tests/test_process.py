@@ -296,7 +296,7 @@ def stopped_by(home: Path, number: signal.Signals, *arguments: str) -> tuple[int
     )
     runs = home / "checkpoints"
     deadline = time.monotonic() + 60
-    while not list(runs.glob("*/samples.jsonl")):  # written after the first checkpoint is saved
+    while not list(runs.glob("*/step-*/manifest.json")):  # the first checkpoint is saved
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
@@ -350,7 +350,7 @@ def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> 
         preexec_fn=listen,
     )
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("checkpoints/*/samples.jsonl")):
+    while not list(tmp_path.glob("checkpoints/*/step-*/manifest.json")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.5)
@@ -426,7 +426,7 @@ def test_two_trainers_cannot_share_a_run(tmp_path: Path) -> None:
     )
     try:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("checkpoints/*/samples.jsonl")):
+        while not list(tmp_path.glob("checkpoints/*/step-*/manifest.json")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         second = gptx(tmp_path, "train", "--resume")
@@ -448,6 +448,23 @@ def test_checkpoints_contain_only_safetensors_and_json(home: Path) -> None:
         "model.safetensors",
         "state.safetensors",
     }
+
+
+def test_reading_the_text_needs_no_torch(tmp_path: Path) -> None:
+    """A text that cannot be read is reported, even if torch cannot be imported."""
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    cases = {"missing.txt": (3, b"cannot read corpus"), "text.txt": (1, b"no torch here")}
+    for name, (code, said) in cases.items():
+        done = subprocess.run(
+            [*MAIN, "train", name],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            timeout=60,
+        )
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert not list(tmp_path.glob("checkpoints/*/*"))
 
 
 def test_training_imports_no_compiler(home: Path) -> None:

@@ -36,7 +36,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
     from gpt.view.terminal import lines, plan_card
 
-    manifest, identity, measured = plan.manifest, plan.corpus.identity, plan.measurement
+    manifest, identity = plan.manifest, plan.corpus.identity
     model, training = manifest.model, manifest.train
     step_characters = training.batch_size * model.block_size
     rows = {
@@ -57,9 +57,9 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             training, step_characters, plan.train_characters, plan.is_timed, manifest.since
         ),
         "fitted": "; ".join(plan.why),
-        "device": plan_card.device_facts(plan.device, plan.environment, measured.memory),
+        "device": plan_card.device_facts(plan.device, plan.environment),
         "time": plan_card.time_facts(
-            measured.seconds_per_step,
+            plan.speed.seconds_per_step,
             step_characters,
             plan.seconds_left,
             plan.last_seconds,
@@ -86,7 +86,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "val_characters": plan.val_characters,
         "vocab_size": plan.manifest.model.vocab_size,
         "parameters": plan.manifest.model.parameters(),
-        "step_seconds": plan.measurement.seconds_per_step,
+        "step_seconds": plan.speed.seconds_per_step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
         "counting": scores.comparison_record(None, 0, plan.baseline),
@@ -146,10 +146,10 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
                 if trainer.config != recorded:
                     recorded = trainer.config
                     _record_plan(run, recorded)
-                text = _short_sample(run, event.checkpoint)
-                _say(
-                    bar, training_lines.sample_line(text, console.width(sys.stderr) or console.WIDE)
-                )
+                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                    text = _short_sample(run, event.checkpoint)
+                    width = console.width(sys.stderr) or console.WIDE
+                    _say(bar, training_lines.sample_line(text, width))
             yield event
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +18,17 @@ from gpt.commands import console, shared
 from gpt.commands.options import Command, options_of
 from gpt.commands.progress import plan_record, run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.devices import share_cores
+from gpt.config.fields import only_fields
+from gpt.devices import choose, share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
 from gpt.storage.config_file import to_toml
 
 if TYPE_CHECKING:
     from gpt.corpus.corpus import Corpus
+    from gpt.counting.ahead import CountedAhead
     from gpt.storage.run import Run
     from gpt.training.distributed import Ranks
+    from gpt.training.launch import Launch, Messages
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
@@ -74,8 +79,7 @@ class Train(Command):
     def execute(self) -> None:
         share_cores()
         from gpt.corpus.sources import recipe_of
-        from gpt.training.distributed import Ranks
-        from gpt.training.launch import Launch
+        from gpt.training.launch import Launch, Messages
 
         typed, in_file = self.typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
@@ -105,15 +109,16 @@ class Train(Command):
                 "--val-fraction: only with --split last",
             ),
         )
-        ranks = Ranks(Launch.here(), self.shard)
-        with _ending_together(ranks):
+        launch, torch = Launch.here(), _begin_import("gpt.training.trainer")
+        with _one_report(launch):
+            ranks = Messages(launch)
             interrupted = self._interrupted(ranks)
             if interrupted is not None or self.resume:
-                self._resume(ranks, interrupted or self._named_run(), typed.get("preset"))
+                self._resume(ranks, interrupted or self._named_run(), typed.get("preset"), torch)
             else:
-                self._begin(ranks, reading, recipe)
+                self._begin(ranks, reading, recipe, torch)
 
-    def _interrupted(self, ranks: Ranks) -> Run | None:
+    def _interrupted(self, ranks: Messages) -> Run | None:
         """The run that this launch created before torchrun restarted it; the same on all ranks."""
         from gpt.storage.run import Run
 
@@ -140,32 +145,43 @@ class Train(Command):
                 f"run in {self.checkpoints}"
             ) from None
 
-    def _begin(self, ranks: Ranks, reading: TrainConfig, recipe: dict[str, Any]) -> None:
+    def _begin(
+        self,
+        messages: Messages,
+        reading: TrainConfig,
+        recipe: dict[str, Any],
+        torch: Future[Any],
+    ) -> None:
         """Trains a new run. reading: options for reading the text; its other fields are not chosen
-        yet.
+        yet. torch: while it is imported, the text is read, and counting begins.
         """
         from gpt.corpus.corpus import read_corpus
         from gpt.corpus.sources import corpus_name, printable
-        from gpt.heads.proof import prove_tensors
         from gpt.storage.run import Run
         from gpt.storage.runs import check_run_name, discard_if_empty, new_run
-        from gpt.training.plan import make_plan, usable_device
-        from gpt.training.trainer import Trainer
 
         if self.run is not None:
             check_run_name(self.run)
-        folder = None
-        if ranks.first and not self.dry_run:
+        folder, device = None, choose(self.device)
+        if messages.first and not self.dry_run:
             folder = new_run(self.checkpoints, corpus_name(self.corpus or ()), self.run)
         with ExitStack() as unlocked, ExitStack() as stack:
             if folder is not None:
                 stack.enter_context(folder.lock())
                 unlocked.callback(discard_if_empty, folder)
-                ranks.launch.mark(folder)
+                messages.launch.mark(folder)
+            read = self._read(messages, reading, partial(read_corpus, config=reading))
+            ahead = self._counted(read, device)
+            torch.result()
+            from gpt.heads.proof import prove_tensors
+            from gpt.training.distributed import Ranks
+            from gpt.training.plan import make_plan, usable_device
+            from gpt.training.trainer import Trainer
+
+            ranks = Ranks(messages.launch, self.shard, messages.store)
             device = usable_device(self.device, ranks)
-            read = self._read(ranks, reading, partial(read_corpus, config=reading))
             ranks.init(device)
-            plan = make_plan(read, self.given, self.preset, device, self.minutes, ranks)
+            plan = make_plan(read, self.given, self.preset, device, self.minutes, ranks, ahead)
             if ranks.first:
                 show_card(plan, recipe)
             if folder is not None:
@@ -173,22 +189,28 @@ class Train(Command):
                 folder.write("config.toml", to_toml({"corpus": corpus, **plan.settings()}))
             run = folder or Run(Path())
             trainer = partial(Trainer, run, read, plan.manifest, device, ranks, prove_tensors)
-            self._train(ranks, plan, trainer)
+            self._train(ranks, plan, partial(trainer, ahead=ahead))
 
-    def _resume(self, ranks: Ranks, run: Run, preset: str | None) -> None:
+    def _counted(self, corpus: Corpus, device: str) -> CountedAhead:
+        """Begins to count. Raises ConfigError, TextError."""
+        from gpt.counting.ahead import CountedAhead
+
+        size = len(corpus.vocabulary)
+        values = presets.changed(presets.preset(self.preset, device), self.given)
+        model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
+        train = TrainConfig(**only_fields(TrainConfig, values))
+        return CountedAhead(*corpus.split(train.val_fraction, 1), size, model.counting)
+
+    def _resume(self, messages: Messages, run: Run, preset: str | None, torch: Future[Any]) -> None:
         """Continues training a run. preset: as given by the user."""
         from gpt.corpus.corpus import find_corpus
-        from gpt.heads.proof import prove_tensors
-        from gpt.training.launch import shared_checkpoint
-        from gpt.training.plan import usable_device
-        from gpt.training.resume import check_resumable, resume_plan
-        from gpt.training.trainer import Trainer
+        from gpt.training.launch import check_resumable, shared_checkpoint
 
         with ExitStack() as stack:
-            if ranks.first:
+            if messages.first:
                 stack.enter_context(run.lock())
-                ranks.launch.mark(run)
-            checkpoint, warnings = shared_checkpoint(ranks, run)
+                messages.launch.mark(run)
+            checkpoint, warnings = shared_checkpoint(messages, run)
             manifest = checkpoint.manifest
             check_resumable(manifest)
             if preset not in (None, manifest.preset):
@@ -197,7 +219,15 @@ class Train(Command):
                     "new run"
                 )
             find = partial(find_corpus, manifest, changed=self.changed_corpus)
-            read = self._read(ranks, manifest.train, find)
+            read = self._read(messages, manifest.train, find)
+            torch.result()
+            from gpt.heads.proof import prove_tensors
+            from gpt.training.distributed import Ranks
+            from gpt.training.plan import usable_device
+            from gpt.training.resume import resume_plan
+            from gpt.training.trainer import Trainer
+
+            ranks = Ranks(messages.launch, self.shard, messages.store)
             device = usable_device(self.device, ranks)
             ranks.init(device)
             plan = resume_plan(checkpoint, read, self.given, device, ranks)
@@ -212,7 +242,7 @@ class Train(Command):
             trainer = partial(Trainer, run, read, plan.manifest, *places)
             self._train(ranks, plan, trainer)
 
-    def _read(self, ranks: Ranks, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
+    def _read(self, ranks: Messages, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
         """Calls `read` for the corpus; every rank gets the result. A bar shows the progress."""
         from gpt.training.launch import shared_corpus
 
@@ -226,17 +256,26 @@ class Train(Command):
             run_training(trainer(), self.as_json)
         elif self.as_json and ranks.first:
             console.write_json(plan_record(plan))
+        ranks.leave()
+
+
+def _begin_import(module: str) -> Future[Any]:
+    """Imports a module in a thread: torch takes seconds, half of them to read files."""
+    thread = ThreadPoolExecutor(1)
+    imported = thread.submit(import_module, module)
+    thread.shutdown(wait=False)
+    return imported
 
 
 @contextmanager
-def _ending_together(ranks: Ranks) -> Iterator[None]:
-    """Ends all ranks together. If several ranks have an error, only the first one reports it."""
+def _one_report(launch: Launch) -> Iterator[None]:
+    """If several ranks have an error, only the first one reports it."""
     try:
         yield
     except OutOfMemory as error:
-        raise OutOfMemory(f"rank {ranks.rank}: {error}" if ranks.size > 1 else str(error)) from None
+        named = f"rank {launch.rank}: {error}" if launch.size > 1 else str(error)
+        raise OutOfMemory(named) from None
     except GptxError as error:
-        if ranks.first:
+        if launch.first:
             raise
         raise typer.Exit(error.exit_code) from None
-    ranks.leave()

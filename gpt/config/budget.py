@@ -24,8 +24,8 @@ class Budget:
     per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
     last: time of the final evaluation of the whole validation split, as a number of steps that
     take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
-    steps, stepping: number of steps since the last check, and the time that they took. Raises
-    ValueError for a negative time.
+    steps, stepping: number of steps since the last check, and the time that they took. estimated:
+    no step has been timed yet. Raises ValueError for a negative time.
     """
 
     seconds: float
@@ -36,6 +36,7 @@ class Budget:
     most_steps: int = 0
     steps: int = 0
     stepping: float = 0.0
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         times = (self.seconds, self.per_step, self.evaluating, self.saving)
@@ -44,13 +45,22 @@ class Budget:
 
     def stepped(self, seconds: float) -> Budget:
         """Returns the budget after one more step. When a check of the plan is due, the speed is
-        updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks.
+        updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks. The
+        first check replaces an estimated speed.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         if stepping < LOOK * self.seconds:
             return replace(self, steps=steps, stepping=stepping)
-        per_step = (1 - NEWEST) * self.per_step + NEWEST * (stepping / steps)
-        return replace(self, per_step=per_step, steps=0, stepping=0.0)
+        weight = 1.0 if self.estimated else NEWEST
+        per_step = (1 - weight) * self.per_step + weight * (stepping / steps)
+        return replace(self, per_step=per_step, steps=0, stepping=0.0, estimated=False)
+
+    def evaluated(self, fitting: float, reading: float, share: float) -> Budget:
+        """Returns the budget after an evaluation. fitting: the time to fit the gate of counting;
+        reading: to read this share of the characters that the last evaluation reads.
+        """
+        last = reading / share / max(self.per_step, 1e-9) if self.last else 0.0
+        return replace(self, evaluating=fitting + reading, last=last)
 
     def remaining(self, config: TrainConfig, step: int) -> float:
         """The time that the rest of the run takes, as planned."""

@@ -122,6 +122,11 @@ class Manifest:
         return self._read(self._most), self.val_characters
 
     @property
+    def share_read(self) -> float:
+        """Of the characters that the last evaluation predicts, the share that the others do."""
+        return self._read(self._most) / self._read(self.train.eval_chars)
+
+    @property
     def shown_loss(self) -> tuple[float | None, int, int]:
         """The loss of best_step's weights on the largest part measured: (nats, its characters, of
         how many).

@@ -8,19 +8,18 @@ counting is better at first, and the GPT would get no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from gpt.config import ModelConfig
+from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.expert import Expert
 from gpt.counting.gate import COUNTING_ALONE, Block, Gate, features, fit_gate
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Mixture
-from gpt.counting.tables import count
 from gpt.model import GPT
 from gpt.vocabulary import Ids
 
@@ -30,22 +29,18 @@ WINDOWS = 16  # that the GPT computes together
 class Counting:
     """Counts (n,) ids of the training split.
 
-    held: the text that the gate is fitted to; None for a model without counting.
+    held: the text that the gate is fitted to; None for a model without counting. ahead: what is
+    counted already.
     """
 
-    def __init__(self, ids: Ids, config: ModelConfig) -> None:
+    def __init__(self, ids: Ids, config: ModelConfig, ahead: CountedAhead | None = None) -> None:
         self.ids, self.config = ids, config
         self.held = HeldOut.of(len(ids), config.vocab_size) if config.counting else None
         self._latest: tuple[int, Mixture] | None = None  # and its step
-        if self.held is not None:
-            thread = ThreadPoolExecutor(1)  # numpy sorts without the interpreter's lock
-            self._expert = thread.submit(self._count, self.held.counted)
-            self._apart = thread.submit(self._count, self.held.apart)
-            thread.shutdown(wait=False)
-
-    def _count(self, part: Callable[[Ids], Ids]) -> Expert:
-        size = self.config.vocab_size
-        return Expert(count(part(self.ids), size, self.config.counting), size)
+        if config.counting:
+            begun = ahead.experts(config.counting) if ahead else None
+            size, orders = config.vocab_size, config.counting
+            self._whole, self._apart = begun or count_experts(ids, size, orders)
 
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
@@ -58,7 +53,7 @@ class Counting:
             return None
         if self._latest is None or self._latest[0] != step:
             gate = self._fitted(model, device, self.held) if step else COUNTING_ALONE
-            self._latest = step, Mixture(self._expert.result(), gate)
+            self._latest = step, Mixture(self._whole.result(), gate)
         return self._latest[1]
 
     def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:

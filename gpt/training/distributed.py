@@ -2,16 +2,14 @@
 
 torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
 fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3). This module adds the rest: which rank reads which rows, a stop of all
-ranks after the same step, and messages before the process group exists. A single process calls the
-same functions, which then exchange nothing.
+2020, ZeRO-3). This module adds the rest: which rank reads which rows, and a stop of all ranks after
+the same step. A single process calls the same functions, which then exchange nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -20,20 +18,18 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed.distributed_c10d import Store
 
 from gpt.config import TrainConfig
 from gpt.errors import ConfigError, RankError
 from gpt.model import GPT
-from gpt.training.launch import ALONE, Launch
+from gpt.training.launch import ALONE, Launch, Messages
 from gpt.training.precision import compiled, settle
 
 PATIENCE = timedelta(minutes=30)  # until a rank that does not answer counts as lost
-POLL = 0.05  # seconds
 
 
-class Ranks:
+class Ranks(Messages):
     """All ranks, from the view of one process. Call `init` before numbers are exchanged.
 
     shard: whether weights, gradients and moments are sharded over the ranks. Raises ConfigError.
@@ -42,31 +38,14 @@ class Ranks:
     def __init__(
         self, launch: Launch = ALONE, shard: bool = False, store: Store | None = None
     ) -> None:
-        self.launch, self.shard = launch, shard
-        self.rank, self.size, self.first = launch.rank, launch.size, launch.first
-        if shard and self.size == 1:
+        if shard and launch.size == 1:
             raise ConfigError("shard", "needs several processes; start them with torchrun")
+        super().__init__(launch, store)
+        self.shard = shard
         self._stop_requested = False  # by this rank
         self._stop_requests, self._device = 0.0, "cpu"  # the sum over all ranks at the last `total`
         # Wrapped for the ranks, and what computes with it: the same, or compiled.
         self._nets: dict[GPT, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {}
-        self._store = store
-        if self.size > 1 and store is None:
-            found, _, _ = next(rendezvous("env://"))
-            # The store outlives an attempt; messages of an earlier attempt must not be read.
-            self._store = PrefixStore(f"attempt {launch.attempt} of {launch.size}", found)
-
-    def publish(self, key: str, text: str) -> None:
-        """Writes a message for all ranks; works before `init`."""
-        if self._store is not None:
-            self._store.set(f"gptx/{key}", text)
-
-    def wait(self, key: str) -> str:
-        """Waits for a message without a time limit; a signal may interrupt it."""
-        assert self._store is not None
-        while not self._store.check([f"gptx/{key}"]):
-            time.sleep(POLL)
-        return str(self._store.get(f"gptx/{key}"), "utf-8")
 
     def init(self, device: str) -> None:
         """Starts the process group of all ranks for a device. Raises ConfigError, RankError."""
@@ -82,7 +61,7 @@ class Ranks:
             with self.errors():
                 dist.init_process_group(
                     "nccl" if device == "cuda" else "gloo",
-                    store=self._store,
+                    store=self.store,
                     rank=self.rank,
                     world_size=self.size,
                     timeout=PATIENCE,

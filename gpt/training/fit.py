@@ -19,6 +19,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.fields import only_fields
 from gpt.config.schedule import characters_read, evaluations_left
+from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 
 #: Shapes for a CPU, from the least work a character to the most, each with the characters to train
@@ -43,6 +44,16 @@ LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
 SAVES = 0.1  # share of the time for the saves after evaluations
 LAST = 0.25  # share of the time for the last evaluation; a longer one comes after the time
 ROUNDS = 12  # iterations until the number of steps converges
+
+#: What a run's time is estimated from before its first step; its own steps then correct it. The
+#: share of the cores' rate that training reaches; threads that speed up steps of these sizes;
+#: seconds that a layer takes in a step, however small it is; operations per second of training on
+#: another device; seconds to mix one probability of counting with the GPT's; bytes per second that
+#: a save hashes and writes.
+REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
+OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}
+MIXING = 1e-7
+SAVED = 10**8
 
 
 @dataclass(frozen=True)
@@ -89,13 +100,36 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """Seconds of a step, of evaluating one character and of a save; the most bytes used."""
+class Speed:
+    """Seconds of a step, of evaluating one character, of a save, and of fitting the gate of
+    counting, which comes with each evaluation.
+    """
 
     seconds_per_step: float
     seconds_per_character: float
-    memory: int
     saving: float = 0.0
+    fitting: float = 0.0
+
+
+def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:
+    """Operations per second of training, estimated. core: those of one core (devices.core_rate)."""
+    one = OTHER_FLOPS.get(device, REACHED * core * min(threads, MOST_THREADS))
+    return one * ranks
+
+
+def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
+    """The speed of a run that trains with `rate` operations per second."""
+    model, step_characters = run.model, run.train.batch_size * run.model.block_size
+    per_step = step_characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
+    forward = per_step / step_characters / 3  # seconds for one character
+    mixed = MIXING * model.vocab_size * (model.counting > 0) / ranks
+    held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
+    return Speed(
+        seconds_per_step=per_step,
+        seconds_per_character=forward + mixed,
+        saving=12 * model.parameters() / SAVED,  # weights and two moments
+        fitting=held * (forward + 2 * MIXING * model.vocab_size) * (model.counting > 0),
+    )
 
 
 def weights(model: ModelConfig) -> int:
@@ -166,65 +200,66 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
     return fitted.changed(f"dropout {fitted.model.dropout:g}, for {epochs:.1f} epochs")
 
 
-def fit_evaluations(recipe: Recipe, measured: Measurement) -> Recipe:
+def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     """Evaluations that read as much of the split as EVALUATING of the training's time allows.
 
     The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
-    of two, so that repeated measurements give the same part.
+    of two, so that slightly different speeds give the same part.
     """
     train = recipe.train
     if "eval_chars" in recipe.given:
         return recipe.changed(eval_part=0)
-    trained = measured.seconds_per_step / recipe.step_characters  # seconds for one character
-    cost = 2.0 ** math.ceil(math.log2(max(measured.seconds_per_character / trained, 1e-3)))
+    trained = speed.seconds_per_step / recipe.step_characters  # seconds for one character
+    cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
     evaluations = max(1, evaluations_left(train))
     allowed = EVALUATING * train.steps * recipe.step_characters / (evaluations * cost)
     part = max(LEAST_READ, recipe.model.block_size, int(allowed))
     return recipe.changed(eval_part=0 if _read(recipe, train.eval_chars) <= part else part)
 
 
-def fit_time(recipe: Recipe, measured: Measurement, seconds: float) -> Recipe:
+def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
     """The number of steps, at least one, that fits the time with their evaluations and saves.
 
     There are ten evaluations, or fewer if their saves would take more than SAVES of the time.
     The corpus's limit may end the run earlier. At least half of the time is for steps.
     """
     if not recipe.train.eval_interval:
-        used = min(seconds, (recipe.most_steps or math.inf) * measured.seconds_per_step)
-        most = SAVES * used / max(measured.saving, 1e-9)
+        used = min(seconds, (recipe.most_steps or math.inf) * speed.seconds_per_step)
+        most = SAVES * used / max(speed.saving + speed.fitting, 1e-9)
         recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
-    least = seconds / 2 / measured.seconds_per_step
+    least = seconds / 2 / speed.seconds_per_step
     steps = 2 * least
     for _ in range(ROUNDS):
-        recipe = fit_evaluations(recipe.changed(steps=max(1, int(steps))), measured)
-        total = costs(recipe, measured, seconds).remaining(recipe.train, 0) + measured.saving
+        recipe = fit_evaluations(recipe.changed(steps=max(1, int(steps))), speed)
+        total = costs(recipe, speed, seconds).remaining(recipe.train, 0) + speed.saving
         steps = max(least, recipe.train.steps * seconds / total)
     return recipe
 
 
 def costs(
-    run: Recipe | Manifest, measured: Measurement, seconds: float = 0.0, most_steps: int = 0
+    run: Recipe | Manifest, speed: Speed, seconds: float = 0.0, most_steps: int = 0
 ) -> Budget:
-    """The measured costs of the run, as a budget of `seconds`.
+    """The estimated costs of the run, as a budget of `seconds`.
 
     The last evaluation is part of it if it takes at most LAST of the time.
     """
-    last = last_seconds(run, measured)
+    last = last_seconds(run, speed)
     each = _read(run, run.train.eval_part or run.train.eval_chars)
     return Budget(
         seconds=seconds,
-        per_step=measured.seconds_per_step,
-        evaluating=measured.seconds_per_character * each,
-        saving=measured.saving,
-        last=last / measured.seconds_per_step if last <= LAST * seconds else 0.0,
+        per_step=speed.seconds_per_step,
+        evaluating=speed.seconds_per_character * each + speed.fitting,
+        saving=speed.saving,
+        last=last / speed.seconds_per_step if last <= LAST * seconds else 0.0,
         most_steps=most_steps,
+        estimated=True,
     )
 
 
-def last_seconds(run: Recipe | Manifest, measured: Measurement) -> float:
+def last_seconds(run: Recipe | Manifest, speed: Speed) -> float:
     """Seconds of the last evaluation, of the whole split; 0 if all evaluations read the whole."""
     whole = _read(run, run.train.eval_chars)
-    return measured.seconds_per_character * whole if run.train.eval_part else 0.0
+    return speed.seconds_per_character * whole if run.train.eval_part else 0.0
 
 
 def _read(run: Recipe | Manifest, most: int) -> int:

@@ -3,7 +3,7 @@
 torchrun starts all processes again after one has died. A run has a file with the launch's name, so
 that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and
 publishes where they are; `--data` and `--checkpoints` must be the same folders on all machines.
-Imports no torch.
+A single process imports no torch here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,19 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpt.config import TrainConfig
+from gpt.config.fields import require
 from gpt.corpus.corpus import Corpus, reopen
 from gpt.errors import CheckpointError, ConfigError, RankError, TextError
 from gpt.storage import files
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.manifest import CorpusId
+from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
 
 if TYPE_CHECKING:
-    from gpt.training.distributed import Ranks
+    from torch.distributed.distributed_c10d import Store
 
 MARK = ".launch"
 MARK_LIMIT = 2**12  # bytes
+POLL = 0.05  # seconds
 Found = TypeVar("Found")
 
 
@@ -104,8 +107,37 @@ def _agent() -> str:
 ALONE = Launch()
 
 
+class Messages:
+    """Texts that ranks leave for each other, before they exchange numbers. Several ranks wait for
+    each other here.
+    """
+
+    def __init__(self, launch: Launch = ALONE, store: Store | None = None) -> None:
+        self.launch, self.store = launch, store
+        self.rank, self.size, self.first = launch.rank, launch.size, launch.first
+        if self.size > 1 and store is None:
+            from torch.distributed.distributed_c10d import PrefixStore
+            from torch.distributed.rendezvous import rendezvous
+
+            found, _, _ = next(rendezvous("env://"))
+            # The store outlives an attempt; messages of an earlier attempt must not be read.
+            self.store = PrefixStore(f"attempt {launch.attempt} of {launch.size}", found)
+
+    def publish(self, key: str, text: str) -> None:
+        """Writes a message for all ranks."""
+        if self.store is not None:
+            self.store.set(f"gptx/{key}", text)
+
+    def wait(self, key: str) -> str:
+        """Waits for a message without a time limit; a signal may interrupt it."""
+        assert self.store is not None
+        while not self.store.check([f"gptx/{key}"]):
+            time.sleep(POLL)
+        return str(self.store.get(f"gptx/{key}"), "utf-8")
+
+
 def shared_corpus(
-    ranks: Ranks, data: Path, config: TrainConfig, read: Callable[[], Corpus]
+    ranks: Messages, data: Path, config: TrainConfig, read: Callable[[], Corpus]
 ) -> Corpus:
     """The corpus that the first rank reads; the others open it in `data`.
 
@@ -124,7 +156,7 @@ def shared_corpus(
     return _shared(ranks, "corpus", read, lambda it: json.dumps(asdict(it.identity)), follow)
 
 
-def shared_checkpoint(ranks: Ranks, run: Run) -> tuple[Checkpoint, list[str]]:
+def shared_checkpoint(ranks: Messages, run: Run) -> tuple[Checkpoint, list[str]]:
     """The newest whole checkpoint of a run, as the first rank finds it, and its warnings.
 
     Raises CheckpointError; RankError on the others if the first has found none.
@@ -143,7 +175,7 @@ def shared_checkpoint(ranks: Ranks, run: Run) -> tuple[Checkpoint, list[str]]:
 
 
 def _shared(
-    ranks: Ranks,
+    ranks: Messages,
     key: str,
     find: Callable[[], Found],
     describe: Callable[[Found], str],
@@ -162,3 +194,13 @@ def _shared(
         return found
     finally:
         ranks.publish(key, message)
+
+
+def check_resumable(manifest: Manifest) -> None:
+    """Raises ConfigError for a run of an earlier release that this release cannot train."""
+    require(
+        manifest.model.ngram == 1,
+        "resume",
+        "this run has n-gram embeddings, which gptx does not train any more; leave out `resume` to "
+        "train a new run (sample, eval, attn and heads still read this one)",
+    )

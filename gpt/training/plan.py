@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,27 +19,29 @@ from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
+from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
-from gpt.devices import usable
+from gpt.devices import core_rate, usable
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.fit import (
-    Measurement,
     Recipe,
+    Speed,
     costs,
+    estimate,
     fit_evaluations,
     fit_size,
     fit_time,
     fit_to_corpus,
     last_seconds,
+    training_rate,
 )
-from gpt.training.step import measure, try_step
+from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 
 RARE = 10  # a character that occurs less often has hardly been learned
 COUNTED = 16_000_000  # most characters that are counted for the card
-TRIAL = 2.0  # seconds for which a shape is timed, at most
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Plan:
     manifest: Manifest
     device: str
     environment: Mapping[str, str | int]  # this process's; the manifest has that of the run's start
-    measurement: Measurement
+    speed: Speed
     baseline: Baseline
     train_characters: int
     val_characters: int
@@ -61,9 +64,9 @@ class Plan:
 
     @property
     def costs(self) -> Budget:
-        """Estimated times of the run, by the measurement."""
+        """Estimated times of the run."""
         budget = self.manifest.budget
-        return costs(self.manifest, self.measurement, budget.seconds if budget else 0.0)
+        return costs(self.manifest, self.speed, budget.seconds if budget else 0.0)
 
     @property
     def is_timed(self) -> bool:
@@ -83,7 +86,7 @@ class Plan:
     @property
     def last_seconds(self) -> float:
         """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
-        return 0.0 if self.costs.last else last_seconds(self.manifest, self.measurement)
+        return 0.0 if self.costs.last else last_seconds(self.manifest, self.speed)
 
     @property
     def counts_all(self) -> bool:
@@ -110,11 +113,12 @@ def make_plan(
     device: str,
     minutes: float | None = None,
     ranks: Ranks = ONE,
+    ahead: CountedAhead | None = None,
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
-    fitted to the corpus. All ranks make the same plan.
+    fitted to the corpus. All ranks make the same plan. ahead: counts that have begun before.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -142,11 +146,16 @@ def make_plan(
         val_characters=len(val_ids) - 1,
         longest_context=corpus.longest_context(train.val_fraction),
     )
-    baseline = count_baseline(train_ids, val_ids, len(corpus.vocabulary))
-    recipe, measurement = _fitted(corpus, recipe, device, minutes, ranks)
-    recipe, budget = fit_evaluations(recipe, measurement), None
+    count = partial(count_baseline, train_ids, val_ids, len(corpus.vocabulary))
+    baseline = ahead.baseline() if ahead else count()
+    rate = _rate(device, ranks)
+    recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
+    speed = estimate(recipe, rate, len(train_ids), ranks.size)
     if minutes is not None:
-        budget = costs(recipe, measurement, 60 * minutes, recipe.most_steps)
+        recipe = fit_time(recipe, speed, 60 * minutes)
+    recipe, budget = fit_evaluations(fit_to_corpus(recipe), speed), None
+    if minutes is not None:
+        budget = costs(recipe, speed, 60 * minutes, recipe.most_steps)
     recipe = recipe.changed(warmup_steps=min(train.warmup_steps, recipe.train.steps // 10))
     manifest = Manifest(
         step=0,
@@ -162,35 +171,22 @@ def make_plan(
         val_characters=recipe.val_characters,
         baseline=baseline,
     )
-    plan = assess(corpus, manifest, device, measurement, ranks)
+    plan = assess(corpus, manifest, device, speed, ranks)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
-def _fitted(
-    corpus: Corpus, preset_recipe: Recipe, device: str, minutes: float | None, ranks: Ranks
-) -> tuple[Recipe, Measurement]:
-    """The recipe with the steps that time and corpus allow, and its measurement."""
-    recipe, flops = fit_size(preset_recipe, device), math.inf
-    if minutes is None:
-        recipe = fit_to_corpus(recipe)
-        return recipe, measured(corpus, recipe, device, 1.0, ranks)
-    seconds, trial = 60 * minutes, min(TRIAL, 2 * minutes)
-    found: dict[Recipe, Measurement] = {}
-    while recipe not in found:
-        # One shape's speed only estimates another's, so the chosen shape is measured, with dropout.
-        now = found[recipe] = measured(corpus, fit_to_corpus(recipe), device, trial, ranks)
-        work = recipe.step_characters * recipe.model.training_flops
-        flops = min(flops, seconds * work / now.seconds_per_step)
-        recipe = fit_size(preset_recipe, device, flops)
-    return fit_to_corpus(fit_time(recipe, found[recipe], seconds)), found[recipe]
+def resumed_speed(manifest: Manifest, device: str, train_characters: int, ranks: Ranks) -> Speed:
+    """The speed of a run so far; before its first step, an estimate."""
+    speed = estimate(manifest, _rate(device, ranks), train_characters, ranks.size)
+    if not manifest.step:
+        return speed
+    return replace(speed, seconds_per_step=manifest.seconds / manifest.step)
 
 
-def measured(
-    corpus: Corpus, run: Recipe | Manifest, device: str, seconds: float, ranks: Ranks
-) -> Measurement:
-    """The times of a step and an evaluation. Raises ConfigError, TextError, OutOfMemory."""
-    train_ids, _ = corpus.split(run.train.val_fraction, run.model.block_size)
-    return measure(run.model, run.train, train_ids, device, seconds, ranks)
+def _rate(device: str, ranks: Ranks) -> float:
+    """Operations per second of training, estimated; the slowest rank's."""
+    rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size)
+    return 1 / ranks.all_reduce_max(1 / rate)
 
 
 def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
@@ -219,12 +215,14 @@ def _try_nothing(device: str) -> None:
 
 
 def assess(
-    corpus: Corpus, manifest: Manifest, device: str, measurement: Measurement, ranks: Ranks = ONE
+    corpus: Corpus, manifest: Manifest, device: str, speed: Speed, ranks: Ranks = ONE
 ) -> Plan:
     """The plan of a run from its manifest's step on. Counts characters, and the baseline if the
-    manifest has none.
+    manifest has none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
+    if device == "cpu":
+        check_memory(model, train, ranks.size)
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     if len(corpus.ids) <= COUNTED:
@@ -237,7 +235,7 @@ def assess(
         manifest=replace(manifest, baseline=baseline),
         device=device,
         environment=environment(device, ranks.size),
-        measurement=measurement,
+        speed=speed,
         baseline=baseline,
         train_characters=len(train_ids),
         val_characters=len(val_ids),

@@ -6,28 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpt.config.fields import require
 from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.manifest import Manifest
 from gpt.training.distributed import ONE, Ranks
-from gpt.training.plan import Plan, assess, environment, measured
+from gpt.training.plan import Plan, assess, environment, resumed_speed
 
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
 CHANGEABLE = frozenset(
     {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
 )
-
-
-def check_resumable(manifest: Manifest) -> None:
-    """Raises ConfigError for a run of an earlier release that this release cannot train."""
-    require(
-        manifest.model.ngram == 1,
-        "resume",
-        "this run has n-gram embeddings, which gptx does not train any more; leave out `resume` to "
-        "train a new run (sample, eval, attn and heads still read this one)",
-    )
 
 
 def resume_plan(
@@ -72,9 +60,8 @@ def resume_plan(
             f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
             f"give `steps=N` above {stored.step}",
         )
-    val_ids = corpus.split(train.val_fraction, stored.model.block_size)[1]
+    train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     manifest = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
-    measurement = measured(corpus, manifest, device, 1.0, ranks)
     if another_text:
         warnings.append(
             "the corpus has changed, so losses before and after it cannot be compared; the run "
@@ -85,5 +72,6 @@ def resume_plan(
             "evaluations read another part of the validation split now: do not compare their "
             "losses with earlier ones"
         )
-    plan = assess(corpus, manifest, device, measurement, ranks)
+    speed = resumed_speed(manifest, device, len(train_ids), ranks)
+    plan = assess(corpus, manifest, device, speed, ranks)
     return replace(plan, warnings=tuple(warnings))

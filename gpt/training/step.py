@@ -1,12 +1,9 @@
-"""One optimizer step, its time and memory on this machine, and its errors with remedies."""
+"""One optimizer step, the memory that it needs, and its errors with remedies."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import statistics
-import sys
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,21 +14,13 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
 from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import Mixture
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.counting import Counting
-from gpt.training.device_batches import IGNORED, Fed, kept_near, windows
+from gpt.training.device_batches import IGNORED, Fed, windows
 from gpt.training.distributed import ONE, Ranks, whole
-from gpt.training.evaluation import at_once, losses_of
-from gpt.training.fit import Measurement
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision, tensor_floats
-from gpt.vocabulary import Ids
-
-COUNTED = 2**16  # characters that are counted to measure what an evaluation takes
-SAVED = 10**8  # bytes per second that a save hashes and writes: a low estimate before the first
 
 
 def train_step(
@@ -136,60 +125,6 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     )
 
 
-def measure(
-    model_config: ModelConfig,
-    config: TrainConfig,
-    ids: Ids,
-    device: str,
-    seconds: float = 1.0,
-    ranks: Ranks = ONE,
-) -> Measurement:
-    """Times steps and short evaluations of a temporary model for about `seconds`.
-
-    Steps and evaluations alternate, and medians are taken, so that other work on the machine
-    changes little. Of several ranks the slowest counts. Raises ConfigError, OutOfMemory.
-    """
-    if device == "cpu":
-        check_memory(model_config, config, ranks.size)
-    with memory_errors(model_config, config):
-        model = GPT(model_config)
-        initialise(model, config.seed)
-        model.to(device).train()
-        ranks.prepare(model, config)
-        optimizer, near = Optimizer(model, config), kept_near(ids, device)
-        mixture, fitting = _measured_mixture(model, ids, device)
-        evaluated = ids[: at_once(model_config, device) * model_config.block_size + 1]
-        steps: list[float] = []
-        evaluations: list[float] = []
-        while len(steps) < 3 or (sum(steps) < seconds and len(steps) < 200):
-            started = time.perf_counter()
-            train_step(model, optimizer, near, config, len(steps), ranks)
-            steps.append(ranks.all_reduce_max(time.perf_counter() - started))
-            if len(steps) % 4 == 2:
-                started = time.perf_counter()
-                losses_of(model, evaluated, device, mixture=mixture)
-                evaluations.append(ranks.all_reduce_max(time.perf_counter() - started))
-        ranks.forget(model)
-    return Measurement(
-        seconds_per_step=statistics.median(steps[1:]),  # the first step includes the start
-        seconds_per_character=statistics.median(evaluations) / (len(evaluated) - 1) / ranks.size,
-        memory=peak_memory(device),
-        saving=12 * model_config.parameters() / SAVED + fitting,  # weights and two moments
-    )
-
-
-def _measured_mixture(model: GPT, ids: Ids, device: str) -> tuple[Mixture | None, float]:
-    """A counting expert of a part of the text, and the seconds that fitting the gate takes."""
-    part = Counting(ids[:COUNTED], model.config)
-    if part.held is None:
-        return None, 0.0
-    started = time.perf_counter()
-    mixture = part.mixture(model, device, 1)
-    seconds = time.perf_counter() - started
-    whole = HeldOut.of(len(ids), model.config.vocab_size)
-    return mixture, seconds * whole.length / max(1, part.held.length)
-
-
 def try_step(device: str) -> None:
     """Trains a tiny model for one step with the presets' features. Raises whatever torch raises."""
     shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, dropout=0.1)
@@ -198,15 +133,3 @@ def try_step(device: str) -> None:
     initialise(model, config.seed)
     model.to(device).train()
     train_step(model, Optimizer(model, config), np.zeros(64, np.uint8), config, 0)
-
-
-def peak_memory(device: str) -> int:
-    """Most bytes used so far: on the GPU if one is used, else by the process; 0 if unknown."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

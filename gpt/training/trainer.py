@@ -17,6 +17,7 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due
 from gpt.corpus.corpus import Corpus
+from gpt.counting.ahead import CountedAhead
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
@@ -55,8 +56,8 @@ class Trainer:
 
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues. If
-    its text is another one, later evaluations form a new series; saved files stay unchanged.
-    Raises ConfigError, CheckpointError.
+    its text is another one, later evaluations form a new series; saved files stay unchanged. ahead:
+    counts that have begun before. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class Trainer:
         ranks: Ranks = ONE,
         prove: Prove | None = None,
         checkpoint: Checkpoint | None = None,
+        ahead: CountedAhead | None = None,
     ) -> None:
         self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
-        self.prove = prove
         options, shape = manifest.train, manifest.model
         train_ids, self.val_ids = corpus.split(options.val_fraction, shape.block_size)
-        self.manifest = manifest
+        self.manifest, self.prove = manifest, prove
         self.fed = kept_near(train_ids, device)
-        self.counting = Counting(train_ids, shape)
+        self.counting = Counting(train_ids, shape, ahead)
         if checkpoint is None:
             self.model = GPT(shape)
             initialise(self.model, options.seed)
@@ -178,7 +179,7 @@ class Trainer:
             running=(total + loss, count + 1),
         )
         took = self._lap()
-        if self.manifest.budget is not None:
+        if self.manifest.budget is not None and step > 1:  # the first step starts the libraries
             budget = self.manifest.budget.stepped(took)
             self._note(budget=budget)
             if budget.steps == 0 and step < self.config.steps:
@@ -205,19 +206,19 @@ class Trainer:
             self.optimizer.config = self.config
 
     def _evaluate(self) -> Evaluated:
-        before = self.manifest
-        most = self.config.eval_part or self.config.eval_chars
+        before, most = self.manifest, self.config.eval_part or self.config.eval_chars
         mixture = self.counting.mixture(self.kept, self.device, before.step)
+        fitting = self._lap()
         losses = losses_of(self.kept, self.val_ids, self.device, self.ranks, most, mixture)
-        took = self._lap()
+        reading = self._lap()
         if before.budget is not None:
-            self._note(budget=replace(before.budget, evaluating=took))
+            self._note(budget=before.budget.evaluated(fitting, reading, before.share_read))
         self._check(math.isfinite(losses.nats), before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
         total, count = before.running
         train_loss, (read, of) = total / max(1, count), now.part
         self._log(
-            took,
+            fitting + reading,
             step=now.step,
             since=now.since,
             train_loss=train_loss,

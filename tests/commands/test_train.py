@@ -18,7 +18,6 @@ from gpt.heads import proof
 from gpt.storage.config_file import from_toml
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.training.fit import Measurement
 
 
 def test_train_prints_to_stderr_and_writes_its_files(gptx: Gptx, home: Path) -> None:
@@ -157,7 +156,7 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     options += ("--evaluations", "1")  # more would leave no time for steps
     first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
     assert first.code == 0, first.err
-    assert "1 s with evaluations and saves; the number of" in first.err
+    assert "1 s with evaluations and saves (estimated: " in first.err
     assert "evaluations read 96 of them, evenly distributed; the last one reads all" in first.err
     assert re.search(r"bits/char, the GPT alone \d\.\d+ \(on 96 of ", first.err)
     assert " of the 1 s asked for, with evaluations and saves" in first.err
@@ -186,9 +185,8 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
 
 
 def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
-    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+    gptx: Gptx, home: Path
 ) -> None:
-    monkeypatch.setattr("gpt.training.plan.TRIAL", 0.1)  # the test replaces two minutes by seconds
     bare = ("train", "corpus.txt", "--dry-run", "--checkpoints", "bare")
     small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
     short = gptx(*bare, *small).err  # the text is too short for two minutes
@@ -196,7 +194,8 @@ def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     assert "to train longer: --minutes" not in short
     (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
     longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err
-    assert "2 min 0 s with evaluations and saves; the number" in longer
+    assert "2 min 0 s with evaluations and saves (estimated: " in longer
+    assert "the number of steps adapts to the measured speed)" in longer
     assert "; to train longer: --minutes 15\n" in longer
     with_steps = gptx(*bare, *TINY).err
     assert "about 0 s with evaluations and saves" in with_steps
@@ -281,12 +280,7 @@ def test_only_the_first_rank_prints_results_and_errors(
         assert (wrong.code, "No such option" in wrong.err) == (2, speaks)
 
 
-def test_options_override_the_recipe_of_repeats(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measurement = Measurement(seconds_per_step=0.01, seconds_per_character=1e-5, memory=10**8)
-    monkeypatch.setattr("gpt.training.plan.measure", lambda *_: measurement)
-
+def test_options_override_the_recipe_of_repeats(gptx: Gptx) -> None:
     def card(*options: str) -> str:
         answer = gptx("train", "repeats", *options, "--dry-run", "--checkpoints", "none")
         assert answer.code == 0, answer.err

@@ -79,6 +79,33 @@ def test_run_ends_in_time_if_the_speed_changes(
     assert seconds == pytest.approx(SECONDS, rel=0.2 if sudden else 0.1)
 
 
+@pytest.mark.parametrize("wrong", [0.1, 0.5, 2.0, 10.0])
+@pytest.mark.parametrize("last", [0.0, 20.0])
+def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
+    wrong: float, last: float
+) -> None:
+    """The run then makes as many steps as with the right estimate."""
+    steps = int(1080 * wrong)
+    config = TrainConfig(steps=steps, step_plan=f"0:{steps}")
+    guess = replace(BUDGET, per_step=0.1 / wrong, last=last * wrong, estimated=True)
+    budget = guess
+    for _ in range(int(LOOK * SECONDS / 0.1) + 1):
+        budget = budget.stepped(0.1)
+    assert budget.per_step == pytest.approx(0.1)
+    assert not budget.estimated
+    assert budget.stepping < LOOK * SECONDS / 2
+    seconds, config = ends(lambda now: 1.0, guess, config)
+    assert seconds == pytest.approx(SECONDS, rel=0.2)
+    assert progress(config, config.steps) == 1
+
+
+def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
+    budget = BUDGET.evaluated(fitting=0.5, reading=0.25, share=0.125)
+    assert (budget.evaluating, budget.last * budget.per_step) == (0.75, pytest.approx(2))
+    after = replace(BUDGET, last=0.0).evaluated(0.5, 0.25, 0.125)
+    assert after.last == 0  # it does not belong to the time
+
+
 def test_constant_speed_keeps_the_planned_steps() -> None:
     assert ends(lambda now: 1.0)[1].horizons == ((0, 1080),)
     assert ends(lambda now: 1.005)[1].horizons == ((0, 1080),)

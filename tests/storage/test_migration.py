@@ -26,7 +26,7 @@ from gpt.storage.model_file import sealed as seal_model
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.training.events import Evaluated
-from gpt.training.resume import check_resumable
+from gpt.training.launch import check_resumable
 
 GOLDEN = Path(__file__).parent / "golden"
 #: Schema -> text of its model. That of schema 3 has n-gram embeddings.

@@ -16,13 +16,17 @@ from gpt.training.fit import (
     DROPOUT,
     LEAST_STEPS,
     MOST_EPOCHS,
+    PER_LAYER,
+    REACHED,
     SHAPES,
-    Measurement,
     Recipe,
+    Speed,
     costs,
+    estimate,
     fit_size,
     fit_to_corpus,
     last_seconds,
+    training_rate,
 )
 
 LONG = 10**9
@@ -161,7 +165,7 @@ def test_a_trained_character_takes_about_six_operations_for_each_parameter(
 
 
 def test_cost_is_the_sum_of_its_parts() -> None:
-    measured = Measurement(0.5, seconds_per_character=0.001, memory=0, saving=1.0)
+    measured = Speed(0.5, seconds_per_character=0.001, saving=0.75, fitting=0.25)
     options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}
     recipe = recipe_of(**options)
     budget = costs(recipe, measured)
@@ -171,4 +175,18 @@ def test_cost_is_the_sum_of_its_parts() -> None:
     assert last_seconds(recipe, measured) == 5
     assert last_seconds(recipe.changed(eval_chars=2000), measured) == 2
     whole = recipe.changed(eval_part=0)
-    assert (costs(whole, measured).evaluating, last_seconds(whole, measured)) == (5, 0)
+    assert (costs(whole, measured).evaluating, last_seconds(whole, measured)) == (5.25, 0)
+
+
+def test_speed_is_estimated_from_the_rate_of_one_core() -> None:
+    assert training_rate("cpu", 5e10, 4, ranks=3) == pytest.approx(12 * REACHED * 5e10)
+    assert training_rate("cpu", 5e10, 64) == training_rate("cpu", 5e10, 8)
+    assert training_rate("cuda", 5e10, 2) > 1e13
+    alone, counting = recipe_of(counting=0), recipe_of(counting=8)
+    speed, mixed = (estimate(recipe, 1e11, 10**6) for recipe in (alone, counting))
+    layers = PER_LAYER * (alone.model.n_layer + 1)
+    assert speed.seconds_per_step == 2048 * alone.model.training_flops / 1e11 + layers
+    assert speed.seconds_per_character == pytest.approx(speed.seconds_per_step / 2048 / 3)
+    assert (speed.fitting, speed.seconds_per_step) == (0, mixed.seconds_per_step)
+    assert mixed.seconds_per_character > speed.seconds_per_character
+    assert mixed.fitting > 2**14 * mixed.seconds_per_character

@@ -18,9 +18,7 @@ from gpt.model import GPT, initialise
 from gpt.training.optim import Optimizer
 from gpt.training.step import (
     check_memory,
-    measure,
     memory_errors,
-    peak_memory,
     train_step,
     try_step,
 )
@@ -162,25 +160,6 @@ def test_an_error_of_missing_memory_says_what_to_try(
 def test_other_errors_do_not_become_out_of_memory(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)), memory_errors(MODEL, TRAIN):
         raise error
-
-
-def test_measuring_gives_times_and_memory() -> None:
-    measured = measure(MODEL, TRAIN, IDS, "cpu", seconds=0.0)
-    assert 0 < measured.seconds_per_step < math.inf
-    assert 0 < measured.seconds_per_character < measured.seconds_per_step
-    assert measured.saving == 12e-8 * MODEL.parameters()
-    assert 0 < measured.memory <= peak_memory("cpu")
-
-
-def test_a_measurement_that_runs_out_of_memory_says_what_to_try(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fails(*_: Any) -> None:
-        raise RuntimeError("CUDA out of memory.")
-
-    monkeypatch.setattr("gpt.training.step.train_step", fails)
-    with pytest.raises(OutOfMemory, match=r"--batch-size 2$"):
-        measure(MODEL, TRAIN, IDS, "cpu")
 
 
 def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,13 +122,12 @@ def training_facts(
     )
 
 
-def device_facts(device: str, environment: Mapping[str, Any], memory: int) -> str:
-    """ "cpu (2 threads, torch 2.13.0), 410 MB used"."""
+def device_facts(device: str, environment: Mapping[str, Any]) -> str:
+    """ "cpu (2 threads, torch 2.13.0)"."""
     name = environment["device"] if device != "cpu" else counted(environment["threads"], "thread")
-    used = f", {memory / 2**20:,.0f} MB used" if memory else ""
     if environment.get("ranks", 1) > 1:
         name = f"{environment['ranks']} ranks of {name}"
-    return f"{device} ({name}, torch {environment['torch']}){used}"
+    return f"{device} ({name}, torch {environment['torch']})"
 
 
 def time_facts(
@@ -138,20 +137,24 @@ def time_facts(
     last: float = 0.0,
     timed: bool = False,
 ) -> str:
-    """ "62 ms/step, 33,000 characters/s: about 2 min 10 s with evaluations and saves".
+    """ "2 min 10 s with evaluations and saves (estimated: 62 ms/step, 33,000 characters/s)".
 
     last: seconds of an evaluation that comes after the `total` seconds. timed: the number of
     steps adapts so that the run ends on time.
     """
     speed = step_characters / seconds_per_step
-    facts = f"{1000 * seconds_per_step:.1f} ms/step, {speed:,.0f} characters/s: "
-    facts += f"{'' if timed else 'about '}{duration(total)} with evaluations and saves"
-    if timed:
-        facts += "; the number of steps adapts to the speed"
+    facts = f"{'' if timed else 'about '}{duration(total)} with evaluations and saves "
+    facts += f"(estimated: {_rough(1000 * seconds_per_step)} ms/step, {_rough(speed)} characters/s"
+    facts += "; the number of steps adapts to the measured speed)" if timed else ")"
     if round(last):
         facts += f"; then about {duration(last)} to evaluate the whole split"
         facts += " (--eval-chars N: less)"
     return facts
+
+
+def _rough(number: float) -> str:
+    """A number with two significant digits."""
+    return f"{float(f'{number:.2g}'):,.10g}"
 
 
 def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) -> str:

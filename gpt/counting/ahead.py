@@ -1,0 +1,55 @@
+"""Counts in a thread what a training needs: meanwhile, torch is imported and the model is made.
+
+numpy sorts without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+from gpt.counting.baseline import count_baseline
+from gpt.counting.expert import Expert
+from gpt.counting.held_out import HeldOut
+from gpt.counting.tables import count
+from gpt.storage.manifest import Baseline
+from gpt.vocabulary import Ids
+
+#: The expert that predicts, and the one that the gate is fitted with (gpt/counting/held_out.py).
+Experts: TypeAlias = tuple[Future[Expert], Future[Expert]]
+
+
+class CountedAhead:
+    """The counts of both splits, which begin now. orders: of the experts; 0: none."""
+
+    def __init__(self, train: Ids, val: Ids, vocab_size: int, orders: int) -> None:
+        self._orders, thread = orders, ThreadPoolExecutor(1)
+        self._baseline = thread.submit(count_baseline, train, val, vocab_size)
+        self._experts = _submit(thread, train, vocab_size, orders) if orders else None
+        thread.shutdown(wait=False)
+
+    def baseline(self) -> Baseline:
+        """Waits for the baseline."""
+        return self._baseline.result()
+
+    def experts(self, orders: int) -> Experts | None:
+        """The experts, if they count so many orders."""
+        return self._experts if orders == self._orders else None
+
+
+def count_experts(train: Ids, vocab_size: int, orders: int) -> Experts:
+    """Begins to count the experts of a training split."""
+    thread = ThreadPoolExecutor(1)
+    experts = _submit(thread, train, vocab_size, orders)
+    thread.shutdown(wait=False)
+    return experts
+
+
+def _submit(thread: ThreadPoolExecutor, train: Ids, vocab_size: int, orders: int) -> Experts:
+    held = HeldOut.of(len(train), vocab_size)
+
+    def expert(part: Callable[[Ids], Ids]) -> Expert:
+        return Expert(count(part(train), vocab_size, orders), vocab_size)
+
+    return thread.submit(expert, held.counted), thread.submit(expert, held.apart)
