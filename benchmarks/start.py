@@ -1,9 +1,10 @@
 """The time that frequent commands take, compared with `import torch`.
 
-Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `import torch`, and
-a Typer program of one command. Needs a trained run (any). The last line is JSON.
+Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `gptx train` until
+it has made its first step, `import torch`, and a Typer program of two commands. Needs a trained run
+(any) and a text. The last line is JSON.
 
-    python benchmarks/start.py [--checkpoints checkpoints] [--rounds 7]
+    python benchmarks/start.py [--checkpoints checkpoints] [--corpus FILE] [--rounds 7]
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
+import tempfile
 
 from measure import timed
 
@@ -28,18 +31,41 @@ def two(name: str = "you"):
 app()
 """
 
+#: `gptx train`, which ends without any cleaning up right after its first step.
+FIRST_STEP = """
+import os
+import sys
+from gpt.commands import main, progress, train
+
+def until_first_step(trainer, as_json):
+    from gpt.training.events import Stepped
+    for event in progress._reported(trainer):
+        if isinstance(event, Stepped):
+            os._exit(0)
+
+train.run_training = until_first_step
+sys.argv[0] = "gptx"
+main()
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoints", default="checkpoints")
+    parser.add_argument("--corpus", default="data/tinyshakespeare.txt", help="a text of 1 MB")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     gptx = os.path.join(os.path.dirname(sys.executable), "gptx")
     where = ["--checkpoints", options.checkpoints]
+    folder = tempfile.mkdtemp()
+    here = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
+    train = [sys.executable, "-c", FIRST_STEP, "train", options.corpus, *here]
     commands = {
         "sample": [gptx, "sample", "--length", "1", *where],
         "attn": [gptx, "attn", *where],
         "help": [gptx, "--help"],
+        "train": train,
+        "train --minutes 15": [*train, "--minutes", "15"],
         "import torch": [sys.executable, "-c", "import torch"],
         "bare typer": [sys.executable, "-c", BARE, "--help"],
     }
@@ -47,6 +73,7 @@ def main() -> None:
     cpus: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(options.rounds + 1):
         for name, command in commands.items():
+            shutil.rmtree(folder, ignore_errors=True)  # each training encodes the text again
             done = timed(command)
             if number:  # the first round only fills the disk's cache
                 walls[name].append(done.wall)
@@ -54,16 +81,22 @@ def main() -> None:
     result: dict[str, object] = {"benchmark": "start", "rounds": options.rounds}
     for name in commands:
         wall, cpu = statistics.median(walls[name]), statistics.median(cpus[name])
-        print(f"{name:13} {wall:6.3f} s wall  {cpu:6.3f} s CPU")
+        print(f"{name:18} {wall:6.3f} s wall  {cpu:6.3f} s CPU")
         result[name] = {"wall": round(wall, 3), "cpu": round(cpu, 3)}
     for name, base in (
         ("sample", "import torch"),
         ("attn", "import torch"),
         ("help", "bare typer"),
+        ("train", "import torch"),
+        ("train --minutes 15", "import torch"),
     ):
-        pairs = [a / b for a, b in zip(walls[name], walls[base], strict=True)]
-        print(f"{name} / {base}: {statistics.median(pairs):.2f}")
-        result[f"{name} / {base}"] = round(statistics.median(pairs), 3)
+        wall, cpu = (
+            statistics.median(a / b for a, b in zip(of[name], of[base], strict=True))
+            for of in (walls, cpus)
+        )
+        print(f"{name} / {base}: {wall:.2f} wall, {cpu:.2f} CPU")
+        result[f"{name} / {base}"] = round(wall, 3)
+        result[f"{name} / {base}, CPU"] = round(cpu, 3)
     print(json.dumps(result))
 
 
