@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config import SampleConfig
+from gpt.config.fields import require
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Array, Counted, Expert
 from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
@@ -154,3 +156,21 @@ class OneStream(Streams):
         found = np.full((trie.orders, 1), trie.unseen)
         found[: len(self._nodes), 0] = self._nodes
         return found
+
+
+def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
+    """What counts beside the GPT after (n,) ids, config.n times; None if the GPT predicts alone.
+
+    Raises ConfigError if `config.only` asks for a counting expert that there is not.
+    """
+    require(
+        mixture is not None or config.only != "counting",
+        "only",
+        "this model was trained without counting",
+    )
+    if mixture is None or config.only == "gpt":
+        return None
+    alone = config.only == "counting"
+    if config.n == 1:
+        return OneStream(mixture, ids, alone)
+    return Streams(mixture, ids, config.n, alone)

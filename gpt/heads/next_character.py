@@ -15,12 +15,12 @@ import numpy.typing as npt
 from gpt.checks import Result
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import Mixture, continued
 from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
-from gpt.reading.sampler import continued, probabilities, window_start
+from gpt.reading.sampler import probabilities, window_start
 from gpt.vocabulary import Ids
 
 

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.fields import require
-from gpt.counting.mixture import Mixture, OneStream, Streams
+from gpt.counting.mixture import Mixture, Streams, continued
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -209,24 +208,6 @@ def sample_ids(
         for _ in range(count):
             held += 1
             yield window[:, held - 1].copy()
-
-
-def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
-    """What counts beside the GPT after (n,) ids, config.n times; None if the GPT predicts alone.
-
-    Raises ConfigError if `config.only` asks for a counting expert that there is not.
-    """
-    require(
-        mixture is not None or config.only != "counting",
-        "only",
-        "this model was trained without counting",
-    )
-    if mixture is None or config.only == "gpt":
-        return None
-    alone = config.only == "counting"
-    if config.n == 1:
-        return OneStream(mixture, ids, alone)
-    return Streams(mixture, ids, config.n, alone)
 
 
 def before_all(vocabulary: Vocabulary) -> str:
