@@ -46,14 +46,16 @@ class Budget:
     def stepped(self, seconds: float) -> Budget:
         """Returns the budget after one more step. When a check of the plan is due, the speed is
         updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks. The
-        first check replaces an estimated speed.
+        first check replaces an estimated speed, and evaluations take longer by the same factor.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         if stepping < LOOK * self.seconds:
             return replace(self, steps=steps, stepping=stepping)
         weight = 1.0 if self.estimated else NEWEST
         per_step = (1 - weight) * self.per_step + weight * (stepping / steps)
-        return replace(self, per_step=per_step, steps=0, stepping=0.0, estimated=False)
+        slower = per_step / max(self.per_step, 1e-9) if self.estimated else 1.0
+        checked = replace(self, per_step=per_step, evaluating=self.evaluating * slower)
+        return replace(checked, steps=0, stepping=0.0, estimated=False)
 
     def evaluated(self, fitting: float, reading: float, share: float) -> Budget:
         """Returns the budget after an evaluation. fitting: the time to fit the gate of counting;

@@ -52,7 +52,7 @@ ROUNDS = 12  # iterations until the number of steps converges
 #: a save hashes and writes.
 REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
 OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}
-MIXING = 1e-7
+MIXING = 2e-7
 SAVED = 10**8
 
 

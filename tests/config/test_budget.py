@@ -87,11 +87,11 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
     """The run then makes as many steps as with the right estimate."""
     steps = int(1080 * wrong)
     config = TrainConfig(steps=steps, step_plan=f"0:{steps}")
-    guess = replace(BUDGET, per_step=0.1 / wrong, last=last * wrong, estimated=True)
+    guess = replace(BUDGET, per_step=0.1 / wrong, evaluating=0.4 / wrong, estimated=True, last=last)
     budget = guess
     for _ in range(int(LOOK * SECONDS / 0.1) + 1):
         budget = budget.stepped(0.1)
-    assert budget.per_step == pytest.approx(0.1)
+    assert (budget.per_step, budget.evaluating) == (pytest.approx(0.1), pytest.approx(0.4))
     assert not budget.estimated
     assert budget.stepping < LOOK * SECONDS / 2
     seconds, config = ends(lambda now: 1.0, guess, config)
