@@ -50,16 +50,16 @@ GOLDENS = (
     Golden(
         "default",
         counting=0,
-        trained=(3.353422, 3.347985, 3.25459),
-        evaluated=(3.360758, 3.383353),
-        text="hve vasdjdgvpnekfqswzqeeaedckfdtkhsqesiwzddcdlkpxdzsgiajefae",
+        trained=(3.363689, 3.298931, 3.151656),
+        evaluated=(3.362229, 3.448648),
+        text="gwf yaugjcgxskdiontxzoeb\ngcakgctjhtqgpjwzbdcgklqxdwshlbhfeae",
     ),
     Golden(
         "default",
         counting=8,
-        trained=(3.529092, 3.521515, 3.40081),
-        evaluated=(3.348879, 3.340688),
-        text="gub x rejdhyxzvejdhyxzvejdhy\nuezmsqhpfiuhcdccmloycxtdjajfdcj",
+        trained=(3.539897, 3.449904, 3.27295),
+        evaluated=(3.330521, 3.327821),
+        text="gvdaw tejdfvroehfqtxzrec gcahidslkpserlwzbbaclmpycxthjakfdbf",
     ),
 )
 
