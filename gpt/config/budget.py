@@ -12,6 +12,7 @@ from gpt.config import TrainConfig
 from gpt.config.schedule import evaluations_left, replanned
 
 LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
+FIRST_STEPS, FIRST_LOOK = 10, 0.1  # the first check: after so many steps, or this share at most
 NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
 TOLERANCE, DRIFT = 0.02, 0.05  # error without replanning: of the whole time, of what remains
 
@@ -46,16 +47,26 @@ class Budget:
     def stepped(self, seconds: float) -> Budget:
         """Returns the budget after one more step. When a check of the plan is due, the speed is
         updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks. The
-        first check replaces an estimated speed, and evaluations take longer by the same factor.
+        first check replaces an estimated speed; it waits for FIRST_STEPS, so that a few slow steps
+        do not end a short run. Until an evaluation is timed, its estimate grows by the root of the
+        factor by which steps are slower: a busy machine slows evaluations less than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
-        if stepping < LOOK * self.seconds:
+        looks = FIRST_LOOK / LOOK if self.estimated and steps < FIRST_STEPS else 1.0
+        if stepping < looks * LOOK * self.seconds:
             return replace(self, steps=steps, stepping=stepping)
         weight = 1.0 if self.estimated else NEWEST
         per_step = (1 - weight) * self.per_step + weight * (stepping / steps)
         slower = per_step / max(self.per_step, 1e-9) if self.estimated else 1.0
-        checked = replace(self, per_step=per_step, evaluating=self.evaluating * slower)
-        return replace(checked, steps=0, stepping=0.0, estimated=False)
+        return replace(
+            self,
+            per_step=per_step,
+            evaluating=self.evaluating * slower**0.5,
+            last=self.last / slower**0.5,  # as a number of steps
+            steps=0,
+            stepping=0.0,
+            estimated=False,
+        )
 
     def evaluated(self, fitting: float, reading: float, share: float) -> Budget:
         """Returns the budget after an evaluation. fitting: the time to fit the gate of counting;

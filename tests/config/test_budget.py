@@ -84,19 +84,29 @@ def test_run_ends_in_time_if_the_speed_changes(
 def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
     wrong: float, last: float
 ) -> None:
-    """The run then makes as many steps as with the right estimate."""
     steps = int(1080 * wrong)
     config = TrainConfig(steps=steps, step_plan=f"0:{steps}")
     guess = replace(BUDGET, per_step=0.1 / wrong, evaluating=0.4 / wrong, estimated=True, last=last)
     budget = guess
     for _ in range(int(LOOK * SECONDS / 0.1) + 1):
         budget = budget.stepped(0.1)
-    assert (budget.per_step, budget.evaluating) == (pytest.approx(0.1), pytest.approx(0.4))
+    assert budget.per_step == pytest.approx(0.1)
+    assert budget.evaluating == pytest.approx(0.4 / wrong**0.5)
+    assert budget.last == pytest.approx(last / wrong**0.5)
     assert not budget.estimated
     assert budget.stepping < LOOK * SECONDS / 2
     seconds, config = ends(lambda now: 1.0, guess, config)
     assert seconds == pytest.approx(SECONDS, rel=0.2)
     assert progress(config, config.steps) == 1
+
+
+def test_two_slow_steps_do_not_replace_the_estimate() -> None:
+    budget = replace(BUDGET, estimated=True).stepped(2.0).stepped(2.0)
+    assert (budget.estimated, budget.per_step, budget.steps) == (True, 0.1, 2)
+    for _ in range(8):
+        budget = budget.stepped(0.1)
+    assert (budget.estimated, budget.per_step) == (False, pytest.approx(0.48))
+    assert not replace(BUDGET, estimated=True).stepped(0.1 * SECONDS).estimated
 
 
 def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
