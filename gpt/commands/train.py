@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
@@ -24,6 +23,8 @@ from gpt.errors import ConfigError, GptxError, OutOfMemory
 from gpt.storage.config_file import to_toml
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from gpt.corpus.corpus import Corpus
     from gpt.counting.ahead import CountedAhead
     from gpt.storage.run import Run
@@ -261,6 +262,8 @@ class Train(Command):
 
 def _begin_import(module: str) -> Future[Any]:
     """Imports a module in a thread: torch takes seconds, half of them to read files."""
+    from concurrent.futures import ThreadPoolExecutor
+
     thread = ThreadPoolExecutor(1)
     imported = thread.submit(import_module, module)
     thread.shutdown(wait=False)
