@@ -11,6 +11,7 @@ import pytest
 from conftest import TEXT
 
 from gpt.config import SampleConfig
+from gpt.counting.gate import FEATURES
 from gpt.counting.mixture import Streams
 from gpt.counting.tables import count
 from gpt.reading.decode import CachedDecoder
@@ -46,7 +47,7 @@ def trained(tiny: Checkpoint, request: pytest.FixtureRequest) -> TrainedGPT:
     counting = None
     if request.param == "counting":
         trie = count(stored.vocabulary.encode(TEXT), len(stored.vocabulary), 5)
-        counting = {**trie.packed(), "gate": 0.5 * np.eye(2, 6) + 0.05}
+        counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
     return TrainedGPT(replace(stored, tensors=tensors, probe=probe, counting=counting))
 
 
