@@ -29,14 +29,9 @@ AHEAD = 64  # most characters drawn before they are copied to the host
 
 
 class TorchDecoder:
-    """Decodes B streams at once on the model's device. `start` fixes B.
-
-    Raises NotImplementedError for a model with n-gram embeddings, which need earlier ids.
-    """
+    """Decodes B streams at once on the model's device. `start` fixes B."""
 
     def __init__(self, model: GPT, device: str) -> None:
-        if model.config.ngram > 1:
-            raise NotImplementedError("it does not compute n-gram embeddings of earlier releases")
         self.config = model.config
         self._model = _fused(model).to(device).eval()
         self._device = torch.device(device)

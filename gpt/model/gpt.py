@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
+from gpt.config.fields import require
 from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import NORMS, Dropout, FeedForward
-from gpt.model.ngram_embedding import NgramEmbedding
 from gpt.model.positions import POSITIONS
 
 
@@ -59,13 +59,17 @@ class Cache:
 
 
 class GPT(nn.Module):
-    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position."""
+    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position.
+
+    Raises ConfigError for n-gram embeddings, which only gpt/reading computes.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        reason = "only numpy computes n-gram embeddings of earlier releases (gpt.load), not torch"
+        require(config.ngram == 1, "ngram", reason)
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        self.ngram_embedding = NgramEmbedding(config) if config.ngram > 1 else None
         self.position = POSITIONS[config.position](config)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -76,15 +80,11 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         """With a cache, the ids are at its positions `at`, and only the logits after the last of
-        them are computed: (B, 1, vocab_size). A cache needs fused attention, and no n-gram
-        embeddings.
+        them are computed: (B, 1, vocab_size). A cache needs fused attention.
         """
         T = ids.shape[1]
         at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
-        x = self.token_embedding(ids)  # (B, T, C)
-        if self.ngram_embedding is not None:
-            x = x + self.ngram_embedding(ids)
-        x = self.dropout(self.position.embed(x, at))
+        x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
         rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
         layers = [{}] * len(self.blocks) if cache is None else cache.layers()
         for block, cached in zip(self.blocks, layers, strict=True):

@@ -33,12 +33,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "6 x 384": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 32},
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "default": {"norm": "layer", "qk_norm": False, "ngram": 3, "ngram_rows": 500},
+    "default": {"norm": "layer", "qk_norm": False},
     "classic": {
         **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
         "tied": True,
     },
-    "rms, normed": {"ngram": 2, "ngram_rows": 99},
+    "rms, normed": {},
     "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
     "biased, gated": {"position": "alibi", "activation": "swiglu", "qk_norm": False},
 }

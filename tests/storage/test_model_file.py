@@ -32,7 +32,7 @@ from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
 from gpt.trained import TrainedGPT
-from gpt.training.checkpoint import model_bytes
+from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
 
 Header = dict[str, Any]
@@ -156,11 +156,12 @@ def test_flipped_bit_in_a_model_file_alone_is_detected(
 
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
     vocabulary = Vocabulary.from_text(TEXT)
-    model = GPT(ModelConfig(vocab_size=len(vocabulary), **TINY, ngram=3, ngram_rows=4000))
+    longer = {**TINY, "block_size": PROBE_POSITIONS + 1, "position": "learned"}
+    model = GPT(ModelConfig(vocab_size=len(vocabulary), **longer))
     initialise(model, seed=1)
     whole = model_bytes(model, vocabulary, TEXT, step=1)
     header, body = parts(whole)
-    place = header["ngram_embedding.weight"]["data_offsets"][1] - 1  # in a row outside the probe
+    place = header["position.weight"]["data_offsets"][1] - 1  # of the last position
     changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
     path = tmp_path / MODEL
     path.write_bytes(joined(header, changed))

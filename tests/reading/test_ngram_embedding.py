@@ -1,4 +1,4 @@
-"""n-gram embeddings: the same rows in torch and numpy, and their sum."""
+"""n-gram embeddings of earlier releases: the rows follow the definition, and are added up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
-from gpt.model.ngram_embedding import NgramEmbedding
+from gpt.reading.gpt import Reader
 from gpt.reading.ngram_embedding import ngram_rows
 
 LARGEST = 0x10FFFF - 1
@@ -23,16 +22,18 @@ def config_of(vocab_size: int, ngram: int, rows: int) -> ModelConfig:
 @pytest.mark.parametrize("vocab_size", [1, 2, 65, 3_000, LARGEST])
 @pytest.mark.parametrize("ngram", [2, 3, 5, 8])
 @pytest.mark.parametrize("rows", [1, 100, 2**14, 2**24])
-def test_numpy_n_gram_rows_equal_torchs(vocab_size: int, ngram: int, rows: int) -> None:
+def test_rows_follow_the_definition(vocab_size: int, ngram: int, rows: int) -> None:
     config = config_of(vocab_size, ngram, rows)
     ids = np.random.default_rng(1).integers(vocab_size, size=(3, 12))
-    module = NgramEmbedding.__new__(NgramEmbedding)  # without its large table
-    torch.nn.Module.__init__(module)
-    module.kinds, module.tables = vocab_size + 1, config.ngram_tables
-    expected = module.rows(torch.from_numpy(ids)).numpy()
     found = ngram_rows(config, ids)
-    assert np.array_equal(found, expected)
     firsts = np.cumsum([0, *config.ngram_tables])
+    for (text, end), of_orders in zip(np.ndindex(3, 12), found.reshape(-1, ngram - 1), strict=True):
+        codes = [0] * ngram + [id + 1 for id in ids[text, : end + 1].tolist()]
+        for order, row in enumerate(of_orders.tolist(), start=2):
+            table, kinds = config.ngram_tables[order - 2], vocab_size + 1
+            base = kinds if kinds**order <= table else 1_000_003
+            number = sum(codes[-1 - n] * base ** (order - 1 - n) for n in range(order))
+            assert row == number % (2**31 - 1) % table + firsts[order - 2]
     assert (found >= firsts[:-1]).all()
     assert (found < firsts[1:]).all()
 
@@ -61,11 +62,14 @@ def test_hash_of_n_grams_is_uniform() -> None:
         assert ((counts - expected) ** 2 / expected).sum() < 1_300 * (20 if order == 0 else 1)
 
 
-def test_ngram_embedding_sums_its_rows() -> None:
-    module = NgramEmbedding(config_of(5, 3, 300))
-    torch.nn.init.normal_(module.weight)
-    ids = torch.tensor([[0, 1, 2, 3], [4, 4, 4, 4]])
-    torch.testing.assert_close(module(ids), module.weight[module.rows(ids)].sum(dim=2))
+def test_the_rows_of_all_orders_are_added_to_the_characters_own() -> None:
+    config, random = config_of(5, 3, 300), np.random.default_rng(3)
+    tensors = {name: random.normal(size=shape) for name, shape in config.shapes().items()}
+    ids = np.array([[0, 1, 2, 3], [4, 4, 4, 4]])
+    found = Reader(config, tensors).embed(ids)
+    rows, table = ngram_rows(config, ids), tensors["ngram_embedding.weight"]
+    expected = tensors["token_embedding.weight"][ids] + table[rows[..., 0]] + table[rows[..., 1]]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [{"ngram": 0}, {"ngram": 9}, {"ngram_rows": 0}])
