@@ -123,6 +123,7 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
     run, recorded = trainer.run, trainer.config
     step_characters = recorded.batch_size * trainer.manifest.model.block_size
     val = best = ""
+    first_save = True
     layout = "{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {desc}ETA {remaining}"
     with _bar(layout, total=recorded.steps, initial=trainer.manifest.step) as bar:
         for event in trainer.events():
@@ -143,6 +144,9 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
             elif isinstance(event, EvaluatedWhole):
                 _say(bar, training_lines.whole_line(**vars(event)))
             elif isinstance(event, Saved):
+                if first_save and trainer.counting.note:
+                    _say(bar, f"note: {trainer.counting.note}")
+                first_save = False
                 if trainer.config != recorded:
                     recorded = trainer.config
                     _record_plan(run, recorded)

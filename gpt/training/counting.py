@@ -42,6 +42,17 @@ class Counting:
             size, orders = config.vocab_size, config.counting
             self._whole, self._apart = begun or count_experts(ids, size, orders)
 
+    @property
+    def note(self) -> str:
+        """A line for the user if MOST_GRAMS allows fewer orders than asked; else "". Waits for the
+        counts.
+        """
+        asked = self.config.counting
+        orders = self._whole.result().trie.orders if asked else 0
+        if orders == min(asked, len(self.ids)):
+            return ""
+        return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
+
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
         model; None without counting. At step 0, and for a model whose logits are not finite, the

@@ -12,6 +12,9 @@ import pytest
 from pages import payload_of
 from program import TINY, Gptx
 
+import gpt
+from gpt.counting import tables
+
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
 
 
@@ -37,6 +40,23 @@ def test_eval_says_three_losses(counted: Gptx) -> None:
     names = ("nats", "gpt_nats", "counting_nats")
     assert [record[name] for name in names] == pytest.approx([both, gpt, counting], abs=5e-5)
     assert counted("runs", "counted").out.count("the GPT alone") == 1
+
+
+def test_train_says_once_that_it_counts_fewer_orders(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = r"note: counts n-grams up to (\d), not 6: this text has too many different ones"
+    assert not re.search(fewer, gptx("train", "corpus.txt", "--run", "all-orders", *COUNTED).err)
+    monkeypatch.setattr(tables, "MOST_GRAMS", 200)
+    answer = gptx("train", "corpus.txt", "--run", "fewer", *COUNTED)
+    assert answer.code == 0, answer.err
+    (orders,) = re.findall(fewer, answer.err)
+    assert 1 <= int(orders) < 6
+    mixture = gpt.load("checkpoints/fewer").mixture
+    assert mixture is not None
+    assert mixture.expert.trie.orders == int(orders)
+    last = gptx("train", "--resume", "--run", "fewer", "--steps", "12").err
+    assert len(re.findall(fewer, last)) == 1
 
 
 def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:

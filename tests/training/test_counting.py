@@ -26,6 +26,7 @@ from gpt.model import GPT, initialise
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
+from gpt.training.counting import Counting
 from gpt.training.device_batches import IGNORED, windows
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
@@ -257,11 +258,20 @@ def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     assert greedy == model.vocabulary.characters[likeliest]
 
 
+def test_a_text_shorter_than_its_n_grams_has_not_too_many() -> None:
+    shape = {"vocab_size": 7, "block_size": 4, "n_layer": 1, "n_head": 1, "n_embd": 8}
+    ids = np.arange(5, dtype=np.uint8)
+    assert Counting(ids, ModelConfig(**shape, counting=9)).note == ""
+    assert Counting(ids, ModelConfig(**shape, counting=0)).note == ""
+
+
 def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> None:
     corpus = corpus_of("the cat sat on the mat. " * 5, tmp_path)
     run = new_run(tmp_path / "checkpoints", "short")
     options = manifest_of(corpus, counting=8, block_size=8)
-    list(Trainer(run, corpus, options, "cpu").events())
+    trainer = Trainer(run, corpus, options, "cpu")
+    list(trainer.events())
+    assert trainer.counting.note == ""
     found = gpt.load(run.path).score("the mat sat on the cat. ")
     assert found.gpt is not None
     assert found.nats < found.gpt
