@@ -38,8 +38,12 @@ class ModelConfig:
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
-    previous_heads: Annotated[int, "Most heads of layer 0 that start on the last characters."] = 0
-    counting: Annotated[int, "Predicts together with counts of 1- … N-grams; 0 = GPT alone."] = 0
+    previous_heads: Annotated[
+        int, "Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."
+    ] = 0
+    counting: Annotated[
+        int, "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone."
+    ] = 0
     # No options: only runs of earlier releases have n-gram embeddings, the others have ngram = 1.
     ngram: int = 1
     ngram_rows: int = 16384

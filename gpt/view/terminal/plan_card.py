@@ -78,6 +78,10 @@ def split_facts(
 def model_facts(config: ModelConfig) -> str:
     """Its size, then the kinds of its parts."""
     parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
+    if config.previous_heads:
+        heads = min(config.previous_heads, config.n_head)
+        starts = "start on the last characters" if heads > 1 else "starts on the last character"
+        parts.insert(1, f"{counted(heads, 'head')} {starts}")
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias + ["tied"] * config.tied
     parts += [f"n-gram embeddings up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)

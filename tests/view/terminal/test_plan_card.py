@@ -71,6 +71,16 @@ def test_n_gram_embeddings_of_an_earlier_release_are_named() -> None:
     assert "n-gram" not in model_facts(ModelConfig(vocab_size=65))
 
 
+def test_card_counts_the_heads_that_start_on_the_last_characters() -> None:
+    def facts(heads: int) -> str:
+        return model_facts(ModelConfig(vocab_size=65, n_head=4, previous_heads=heads))
+
+    assert "rotary positions, 1 head starts on the last character, rms norm" in facts(1)
+    assert "rotary positions, 3 heads start on the last characters, rms norm" in facts(3)
+    assert "rotary positions, 4 heads start on the last characters, rms norm" in facts(9)
+    assert "rotary positions, rms norm" in facts(0)
+
+
 def test_card_names_three_sources_and_warns_about_a_large_vocabulary() -> None:
     small = ModelConfig(vocab_size=65)
     assert corpus_facts(["a", "b", "c"], 1_115_394, small) == (
