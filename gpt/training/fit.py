@@ -26,10 +26,10 @@ from gpt.storage.manifest import Manifest
 #: on from which it does better than the one before it in the same time.
 SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (0, {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
-    (1_000_000, {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (2_200_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (3_000_000, {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (10_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
+    (380_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
+    (2_500_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
+    (8_000_000, {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
+    (12_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
 MOST_EPOCHS = 15  # with more epochs, the model memorises the text

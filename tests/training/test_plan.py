@@ -603,7 +603,7 @@ def test_a_longer_time_allows_a_larger_model(
 ) -> None:
     corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
     machine(1e11, monkeypatch)
-    minutes = (0.1, 1.5, 4, 50, 150)
+    minutes = (0.1, 1.5, 8, 50, 150)
     plans = [make_plan(corpus, {}, "default", "cpu", each).manifest for each in minutes]
     assert [plan.model.n_layer for plan in plans] == [1, 2, 4, 4, 6]
     assert [plan.model.n_embd for plan in plans] == [128, 128, 128, 192, 256]
@@ -611,7 +611,14 @@ def test_a_longer_time_allows_a_larger_model(
 
 @pytest.mark.parametrize(
     ("repeats", "layers", "width", "epochs"),
-    [(1, 1, 128, 15), (25, 1, 128, 15), (60, 2, 128, 15), (300, 4, 192, 15), (5000, 6, 256, 3)],
+    [
+        (1, 1, 128, 15),
+        (25, 2, 128, 15),
+        (60, 2, 128, 15),
+        (300, 4, 128, 15),
+        (400, 4, 192, 15),
+        (5000, 6, 256, 3),
+    ],
 )
 def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
     repeats: int,
