@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +22,6 @@ from gpt.errors import ConfigError, GptxError, OutOfMemory
 from gpt.storage.config_file import to_toml
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from gpt.corpus.corpus import Corpus
     from gpt.counting.ahead import CountedAhead
     from gpt.storage.run import Run
@@ -110,14 +107,14 @@ class Train(Command):
                 "--val-fraction: only with --split last",
             ),
         )
-        launch, torch = Launch.here(), _begin_import("gpt.training.trainer")
+        launch = Launch.here()
         with _one_report(launch):
             ranks = Messages(launch)
             interrupted = self._interrupted(ranks)
             if interrupted is not None or self.resume:
-                self._resume(ranks, interrupted or self._named_run(), typed.get("preset"), torch)
+                self._resume(ranks, interrupted or self._named_run(), typed.get("preset"))
             else:
-                self._begin(ranks, reading, recipe, torch)
+                self._begin(ranks, reading, recipe)
 
     def _interrupted(self, ranks: Messages) -> Run | None:
         """The run that this launch created before torchrun restarted it; the same on all ranks."""
@@ -146,15 +143,9 @@ class Train(Command):
                 f"run in {self.checkpoints}"
             ) from None
 
-    def _begin(
-        self,
-        messages: Messages,
-        reading: TrainConfig,
-        recipe: dict[str, Any],
-        torch: Future[Any],
-    ) -> None:
+    def _begin(self, messages: Messages, reading: TrainConfig, recipe: dict[str, Any]) -> None:
         """Trains a new run. reading: options for reading the text; its other fields are not chosen
-        yet. torch: while it is imported, the text is read, and counting begins.
+        yet.
         """
         from gpt.corpus.corpus import read_corpus
         from gpt.corpus.sources import corpus_name, printable
@@ -172,8 +163,7 @@ class Train(Command):
                 unlocked.callback(discard_if_empty, folder)
                 messages.launch.mark(folder)
             read = self._read(messages, reading, partial(read_corpus, config=reading))
-            ahead = self._counted(read, device)
-            torch.result()
+            ahead = self._counted(read, device)  # meanwhile, torch is imported
             from gpt.heads.proof import prove_tensors
             from gpt.training.distributed import Ranks
             from gpt.training.plan import make_plan, usable_device
@@ -202,7 +192,7 @@ class Train(Command):
         train = TrainConfig(**only_fields(TrainConfig, values))
         return CountedAhead(*corpus.split(train.val_fraction, 1), size, model.counting)
 
-    def _resume(self, messages: Messages, run: Run, preset: str | None, torch: Future[Any]) -> None:
+    def _resume(self, messages: Messages, run: Run, preset: str | None) -> None:
         """Continues training a run. preset: as given by the user."""
         from gpt.corpus.corpus import find_corpus
         from gpt.training.launch import check_resumable, shared_checkpoint
@@ -221,7 +211,6 @@ class Train(Command):
                 )
             find = partial(find_corpus, manifest, changed=self.changed_corpus)
             read = self._read(messages, manifest.train, find)
-            torch.result()
             from gpt.heads.proof import prove_tensors
             from gpt.training.distributed import Ranks
             from gpt.training.plan import usable_device
@@ -258,16 +247,6 @@ class Train(Command):
         elif self.as_json and ranks.first:
             console.write_json(plan_record(plan))
         ranks.leave()
-
-
-def _begin_import(module: str) -> Future[Any]:
-    """Imports a module in a thread: torch takes seconds, half of them to read files."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    thread = ThreadPoolExecutor(1)
-    imported = thread.submit(import_module, module)
-    thread.shutdown(wait=False)
-    return imported
 
 
 @contextmanager
