@@ -334,17 +334,11 @@ def prepare(folder: Path) -> Path:
 
 
 def warm_up() -> None:
-    """Imports what a child may need, and shortens the planning of a training."""
+    """Imports what a child may need."""
     for module in pkgutil.walk_packages(gpt.__path__, "gpt."):
         importlib.import_module(module.name)
     importlib.import_module("typer._adapters")
     typer.main.get_command = lambda _: COMMAND  # built once for all children
-    from gpt.training import plan
-
-    whole = plan.measure
-    plan.measure = lambda model, train, ids, device, _, ranks: whole(  # type: ignore[assignment]
-        model, train, ids, device, 0.01, ranks
-    )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
