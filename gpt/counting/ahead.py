@@ -16,7 +16,8 @@ from gpt.counting.tables import count
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
-#: The expert that predicts, and the one that the gate is fitted with (gpt/counting/held_out.py).
+#: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted
+#: (gpt/counting/held_out.py).
 Experts: TypeAlias = tuple[Future[Expert], Future[Expert]]
 
 

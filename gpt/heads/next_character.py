@@ -101,7 +101,7 @@ def following(
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
     """What the GPT, counting and both expect after each character of the map's text.
 
-    Counting knows no character before the text.
+    Counting uses only characters of this text.
     """
     logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
     return _experts(mixture, logits, mixture.expert.trie.histories(attention.ids)[:, 1:])

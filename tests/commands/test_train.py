@@ -21,7 +21,7 @@ from gpt.storage.run import Run
 
 
 def test_train_prints_to_stderr_and_writes_its_files(gptx: Gptx, home: Path) -> None:
-    answer = gptx("train", "corpus.txt", *TINY, "--run", "told", "--checkpoints", "told")
+    answer = gptx("train", "corpus.txt", *TINY, "--run", "output", "--checkpoints", "output")
     assert (answer.code, answer.out) == (0, "")
     for word in ("characters", "split", "parameters", "epochs", "ms/step", "to beat", "uniform"):
         assert word in answer.err
@@ -32,7 +32,7 @@ def test_train_prints_to_stderr_and_writes_its_files(gptx: Gptx, home: Path) -> 
     assert "gptx sample" in answer.err
     assert answer.err.count("−ln of the probability") == 1, "nats are explained, once"
     assert "bits = nats / ln 2" in answer.err
-    kept = {path.name for path in (home / "told/told").iterdir()}
+    kept = {path.name for path in (home / "output/output").iterdir()}
     assert {"config.toml", "metrics.jsonl", "samples.jsonl", "step-00000008"} <= kept
 
 
@@ -55,14 +55,14 @@ def test_train_json_is_one_object(gptx: Gptx) -> None:
     assert result["step"] == 8
     assert result["reason"] == "finished"
     assert 0 < result["val_nats"] < 4
-    told = result["counting"]
-    assert (len(told["losses"]), told["same_characters"]) == (8, True)
-    assert told["difference"] == result["val_nats"] - told["nats"] > 0
+    output = result["counting"]
+    assert (len(output["losses"]), output["same_characters"]) == (8, True)
+    assert output["difference"] == result["val_nats"] - output["nats"] > 0
     shown = " ".join(answer.err.split())
-    assert f"to beat {told['nats']:.4f} nats/char by counting {told['order']}-grams · " in shown
+    assert f"to beat {output['nats']:.4f} nats/char by counting {output['order']}-grams · " in shown
     assert (
-        f"to beat counting {told['order']}-grams: {told['nats']:.4f} nats; this model is "
-        f"{told['difference']:.4f} worse: train longer, or on more text"
+        f"to beat counting {output['order']}-grams: {output['nats']:.4f} nats; this model is "
+        f"{output['difference']:.4f} worse: train longer, or on more text"
     ) in shown
 
 
@@ -226,8 +226,8 @@ def test_run_with_n_gram_embeddings_is_read_but_not_resumed(gptx: Gptx, home: Pa
         text = ("corpus.txt", "--unknown", "skip") if command == "eval" else ()
         answer = gptx(command, *text, *where)
         assert answer.code == 0, answer.err
-    told = gptx("runs", "old", "--checkpoints", "older").out
-    assert "n-gram embeddings up to 3" in " ".join(told.split())
+    output = gptx("runs", "old", "--checkpoints", "older").out
+    assert "n-gram embeddings up to 3" in " ".join(output.split())
 
 
 def test_resume_with_a_changed_corpus_needs_an_option_and_says_so(gptx: Gptx, home: Path) -> None:
@@ -247,11 +247,11 @@ def test_resume_with_a_changed_corpus_needs_an_option_and_says_so(gptx: Gptx, ho
     assert "train 0.0000" not in further.err
     after = saved(home / "changed")
     assert all(after[name].startswith(data) for name, data in before.items())
-    told = json.loads(gptx("runs", "mine-1", "--json", *where).out)
-    assert [(record["step"], record["since"]) for record in told["metrics"]] == [
+    output = json.loads(gptx("runs", "mine-1", "--json", *where).out)
+    assert [(record["step"], record["since"]) for record in output["metrics"]] == [
         *((4, 0), (8, 0), (12, 8))
     ]
-    assert told["val_nats"] == told["metrics"][-1]["val_loss"]
+    assert output["val_nats"] == output["metrics"][-1]["val_loss"]
     assert "after step 8, where the corpus was changed: loss" in gptx("runs", "mine-1", *where).out
     assert gptx("eval", "mine.txt", *where).code == 0
 
@@ -263,8 +263,8 @@ def saved(checkpoints: Path) -> dict[str, bytes]:
 
 def test_train_reports_texts_given_twice(gptx: Gptx) -> None:
     quick = ("--dry-run", "--checkpoints", "twice", *TINY)
-    told = gptx("train", "corpus.txt", "--split", "corpus.txt", *quick).err
-    assert "note: corpus.txt trains and validates: its loss says nothing of new texts" in told
+    output = gptx("train", "corpus.txt", "--split", "corpus.txt", *quick).err
+    assert "note: corpus.txt trains and validates: its loss says nothing of new texts" in output
     assert "note: corpus.txt is read twice" in gptx("train", "corpus.txt", "corpus.txt", *quick).err
     assert "twice" not in gptx("train", "corpus.txt", "--split", "held-out.txt", *quick).err
 

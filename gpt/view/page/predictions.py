@@ -51,7 +51,7 @@ def likeliest(
 ) -> npt.NDArray[np.int64]:
     """(3, T, V) probabilities and the (T − 1,) ids that come after all positions but the last ->
     (T, K) ids, in the order of the third's probabilities: those with the best rank in one of the
-    three, and the one that comes.
+    three, and the next character of the text.
     """
     order = np.argsort(-chances, axis=-1, kind="stable")
     ranks = np.argsort(order, axis=-1).min(axis=0)  # (T, V)

@@ -116,9 +116,7 @@ def test_page_contains_what_the_gpt_counting_and_both_expect() -> None:
         history = [at.lengths, at.totals, at.kinds, at.pairs]
         assert array("history", "<u4")[position].tolist() == history
         if position + 1 < T:
-            assert (
-                one.characters.index(TEXT[position + 1]) in ids[position]
-            )  # and the one that came
+            assert one.characters.index(TEXT[position + 1]) in ids[position]
     assert np.array_equal(array("weights"), experts.weights.astype("<f4"))
 
 

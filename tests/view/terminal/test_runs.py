@@ -39,8 +39,8 @@ def test_runs_table_and_details_compare_with_the_baseline_if_there_is_one() -> N
         assert "than counting" in header
         assert cell in row
         assert "shakespeare.txt" in row  # no name is broken in 80 columns
-        told = " ".join(shown(story(run, manifest(**changes), [], [])).split())
-        assert f"{fact} options" in told[told.index(" to beat ") :]
+        output = " ".join(shown(story(run, manifest(**changes), [], [])).split())
+        assert f"{fact} options" in output[output.index(" to beat ") :]
 
 
 def test_losses_on_a_part_of_the_split_are_marked() -> None:
@@ -60,9 +60,9 @@ def test_losses_on_a_part_of_the_split_are_marked() -> None:
     ):
         assert f" {cell}" in shown(runs_table([(run, found)])).splitlines()[1]
     records = [*METRICS, {"step": 1800, "best_step": 12, "whole_loss": 2.375}]
-    told = shown(story(run, in_part(), records, []))
-    assert "loss (on 19,968 of 111,539)" in told
-    assert "at step 12 (on 19,968 of 111,539)" in told
+    output = shown(story(run, in_part(), records, []))
+    assert "loss (on 19,968 of 111,539)" in output
+    assert "at step 12 (on 19,968 of 111,539)" in output
     assert "loss (on" not in shown(story(run, manifest(), METRICS, []))
 
 
@@ -118,9 +118,9 @@ def test_runs_table_fits_the_page_and_escapes_names(width: int) -> None:
         assert all(cell_len(line) <= width for line in text.splitlines())
         assert not set(text) & set("\x1b\u202e")
         assert "empty" not in text
-    told = shown(story(run, named, METRICS, samples), 200)
-    assert told.count("\\x1b[31m[red]\\u202eáru[/].txt") == 2
-    assert all(name in told for name in (*field_help(ModelConfig), *field_help(TrainConfig)))
+    output = shown(story(run, named, METRICS, samples), 200)
+    assert output.count("\\x1b[31m[red]\\u202eáru[/].txt") == 2
+    assert all(name in output for name in (*field_help(ModelConfig), *field_help(TrainConfig)))
 
 
 def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
