@@ -1,8 +1,8 @@
 """How the GPT and the counting expert predict together: a product of experts with a gate.
 
-ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The weights a and b are linear in features of
-the counts, so fitting them is a convex problem (a log-linear model), solved by Newton's method.
-Fitted on text that neither was trained on (gpt/counting/held_out.py).
+ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The weights a and b are linear in features that
+do not depend on w, so fitting them is a convex problem (a log-linear model), solved by Newton's
+method. Fitted on text that neither was trained on (gpt/counting/held_out.py).
 Tensor names: T positions, V vocab_size, F features.
 """
 
@@ -18,9 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.expert import Counted
+from gpt.counting.tables import Numbers
 from gpt.vocabulary import Ids
 
-FEATURES = ("1", "ln count", "ln kinds")  # of the longest history that something followed
+#: count and kinds are those of the longest history that something followed; likeliest is the GPT's
+#: largest probability; read is how many characters the GPT has read.
+FEATURES = ("1", "ln count", "ln kinds", "ln likeliest", "1 / read")
 PRIOR = 1.0  # curvature, in nats, of the penalty for weights other than ½ and ½
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
@@ -38,11 +41,17 @@ def log_softmax(logits: Logits) -> Array:
     return scores
 
 
-def features(counted: Counted) -> Array:
-    """What counting says about T characters -> (T, F), see FEATURES; each number plus 1."""
+def features(counted: Counted, gpt: Logits, read: Numbers | int) -> Array:
+    """What counting says about T characters, (T, V) logits of the GPT and how many characters the
+    GPT has read -> (T, F), see FEATURES; count and kinds plus 1.
+    """
     found = np.ones((len(counted.total), len(FEATURES)))
     np.log1p(counted.total, out=found[:, 1])
     np.log1p(counted.kinds, out=found[:, 2])
+    with np.errstate(invalid="ignore"):
+        below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
+    np.negative(np.log(np.exp(below).sum(axis=-1)), out=found[:, 3])
+    np.divide(1.0, read, out=found[:, 4])
     return found
 
 
@@ -51,6 +60,10 @@ class Gate:
     """weights: (2, F), so that a and b of a position are its features times the two rows."""
 
     weights: Array
+
+    def with_less(self, share: float) -> Gate:
+        """The gate that gives the GPT this share of its weight."""
+        return Gate(self.weights * [[share], [1.0]])
 
     def shares(self, features: Array) -> Array:
         """(T, F) -> (2, T): a and b."""

@@ -45,24 +45,25 @@ class Mixture:
     expert: Expert
     gate: Gate
 
-    def predict(self, logits: Logits, histories: Numbers) -> Together:
-        """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
+    def predict(self, logits: Logits, histories: Numbers, read: Numbers | int) -> Together:
+        """(T, V) logits of the GPT, (N, T) histories and the number of characters that the GPT has
+        read at each position -> what each predicts, and both.
+        """
         counted = self.expert.predict(histories)
-        counting, seen = np.log(counted.chances), features(counted)
+        counting, seen = np.log(counted.chances), features(counted, logits, read)
         both = log_softmax(self.gate.scores(logits, counting, seen))
         return Together(log_softmax(logits), counting, both, self.gate.shares(seen), counted)
 
-    def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
-        """(T, V) logits of the GPT, (N, T) histories and (T,) what came -> the summed loss of both
-        together, in nats.
-        """
-        both = log_softmax(self.scores(logits, histories))
+    def loss(self, logits: Logits, histories: Numbers, read: Numbers, ids: Ids) -> float:
+        """As `predict`, and (T,) what came -> the summed loss of both together, in nats."""
+        both = log_softmax(self.scores(logits, histories, read))
         return -float(both[np.arange(len(ids)), ids].sum())
 
-    def scores(self, logits: Logits, histories: Numbers) -> Array:
-        """(T, V) logits of the GPT and (N, T) histories -> (T, V) the logits of both together."""
+    def scores(self, logits: Logits, histories: Numbers, read: Numbers | int) -> Array:
+        """As `predict` -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
-        return self.gate.scores(logits, np.log(counted.chances), features(counted))
+        seen = features(counted, logits, read)
+        return self.gate.scores(logits, np.log(counted.chances), seen)
 
     @cached_property
     def cached(self) -> CachedExpert:
@@ -88,11 +89,15 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
 
 
 class Streams:
-    """B texts that continue, and the (N, B) histories of each. alone: without the GPT."""
+    """B texts that continue, and the (N, B) histories of each. alone: without the GPT.
+
+    read: how many characters of each the GPT has read; who moves its window must set it.
+    """
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
         """All begin with the same (n,) prompt ids."""
         self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
+        self.read = len(prompt)
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
         self._histories = np.repeat(last, count, axis=1)
 
@@ -100,12 +105,13 @@ class Streams:
         """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
         if self.alone:
             return np.log(self.mixture.expert.predict(self._histories).chances)
-        return self.mixture.scores(logits, self._histories)
+        return self.mixture.scores(logits, self._histories, self.read)
 
     def append(self, ids: Ids) -> None:
         """(B,) or (n, B) the characters that were drawn, one after the other."""
-        trie = self.mixture.expert.trie
-        for row in np.atleast_2d(ids)[1 - trie.orders :]:  # earlier ones are in no history
+        trie, rows = self.mixture.expert.trie, np.atleast_2d(ids)
+        self.read += len(rows)
+        for row in rows[1 - trie.orders :]:  # earlier ones are in no history
             self._histories = trie.advanced(self._histories, row)
 
     def first(self, count: int) -> Streams:
@@ -125,7 +131,7 @@ class OneStream(Streams):
 
     def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
         self.mixture, self.alone, self._nodes = mixture, alone, [0]
-        self._orders = mixture.expert.trie.orders
+        self._orders, self.read = mixture.expert.trie.orders, 0
         self.append(prompt[:, None])
 
     def scores(self, logits: Logits) -> Array:
@@ -134,14 +140,19 @@ class OneStream(Streams):
         counting: Array = np.log(chances)
         if self.alone:
             return counting[None]
-        seen = 1.0, math.log1p(total), math.log1p(kinds)
+        gpt = logits[0].astype(np.float64)
+        gpt -= gpt.max()
+        likeliest = -math.log(np.exp(gpt).sum())
+        seen = 1.0, math.log1p(total), math.log1p(kinds), likeliest, 1 / self.read
         a, b = self.mixture.gate.shares_of_one(seen)
+        gpt *= a
         counting *= b
-        counting += a * logits[0].astype(np.float64)
+        counting += gpt
         return counting[None]
 
     def append(self, ids: Ids) -> None:
         """(1,) or (n, 1) the characters that were drawn, one after the other."""
+        self.read += len(ids)
         for symbol in ids[1 - self._orders :].ravel().tolist():
             self._nodes = self.mixture.cached.followed(self._nodes, symbol)
 

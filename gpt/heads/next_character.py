@@ -86,8 +86,9 @@ def following(
     counting = continued(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:
+        counting.read = len(seen)
         if config.only is None:
-            experts = _experts(mixture, logits, counting.histories).at(0)
+            experts = _experts(mixture, logits, counting.histories, len(seen)).at(0)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for number in range(len(SHAPING)):
@@ -104,12 +105,13 @@ def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Ex
     Counting uses only characters of this text.
     """
     logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
-    return _experts(mixture, logits, mixture.expert.trie.histories(attention.ids)[:, 1:])
+    histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
+    return _experts(mixture, logits, histories, np.arange(1, len(logits) + 1))
 
 
-def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
-    """(T, V) logits of the GPT and (N, T) histories -> T positions."""
-    found = mixture.predict(logits, histories)
+def _experts(mixture: Mixture, logits: Array, histories: Numbers, read: Numbers | int) -> Experts:
+    """(T, V) logits of the GPT, (N, T) histories, and how much the GPT has read -> T positions."""
+    found = mixture.predict(logits, histories, read)
     gpt, counting, both = (np.exp(each) for each in (found.gpt, found.counting, found.both))
     depth, total, kinds = found.counted.depth, found.counted.total, found.counted.kinds
     pairs = depth < mixture.expert.trie.orders

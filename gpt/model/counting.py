@@ -39,17 +39,21 @@ class TorchMixture:
         self._orders = torch.arange(1, trie.orders + 1, device=device)[:, None]  # (N, 1)
         self._places = torch.arange(self._vocab_size, device=device)
 
-    def scores(self, logits: Tensor, histories: Tensor, alone: bool = False) -> Tensor:
-        """(B, V) logits of the GPT and (N, B) histories -> (B, V) the logits of both together.
+    def scores(
+        self, logits: Tensor, histories: Tensor, read: Tensor, alone: bool = False
+    ) -> Tensor:
+        """(B, V) logits of the GPT, (N, B) histories, and (B,) or (1,) how many characters the GPT
+        has read -> (B, V) the logits of both together.
 
         alone: counting, without the GPT.
         """
         chances, counted = self._predict(histories)
         if alone:
             return chances.log()
-        features = torch.stack([torch.ones_like(counted[0]), *counted], dim=-1)  # (B, F)
+        gpt, one = logits.double().log_softmax(dim=-1), torch.ones_like(counted[0])
+        features = torch.stack([one, *counted, gpt.amax(dim=-1), one / read], dim=-1)  # (B, F)
         shares = (self._gate[:, None] * features).sum(dim=-1).clamp(0.0, MOST_WEIGHT)  # (2, B)
-        return shares[0, :, None] * logits.double() + shares[1, :, None] * chances.log()
+        return shares[0, :, None] * gpt + shares[1, :, None] * chances.log()
 
     def advanced(self, histories: Tensor, ids: Tensor) -> Tensor:
         """(N, B) histories and (B,) next characters -> (N, B) the histories after them."""
@@ -67,7 +71,7 @@ class TorchMixture:
         return torch.where(present, grams, 0), present
 
     def _predict(self, histories: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """(N, B) histories -> (B, V) probabilities, and the gate's features but 1, (B,) each."""
+        """(N, B) histories -> (B, V) probabilities, and two features of the gate, (B,) each."""
         grams, present = self._children(histories)  # (N, B, V)
         counts = torch.where(present, self._counts[grams], 0)
         taken = self._discounts[self._orders[..., None] - 1, counts.clamp(max=3)]

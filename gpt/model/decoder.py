@@ -97,7 +97,7 @@ class TorchDecoder:
         config, device = self.config, self._device
         self._cache = Cache(config, batch, device)
         self._ids = torch.zeros(batch, dtype=torch.int64, device=device)
-        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # position of the new ids
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # characters read
         self._logits = torch.zeros(batch, config.vocab_size, device=device)
         self._count = torch.zeros(1, dtype=torch.int64, device=device)  # number of characters drawn
         self._drawn = torch.zeros(AHEAD, batch, dtype=torch.int64, device=device)
@@ -137,7 +137,8 @@ class TorchDecoder:
         """The logits -> the next ids, stored in a row of the drawn ids."""
         uniforms, logits = self._uniforms.index_select(0, self._count)[0], self._logits
         if mixture is not None:
-            logits = mixture.scores(logits, self._histories, alone=config.only == "counting")
+            alone = config.only == "counting"
+            logits = mixture.scores(logits, self._histories, self._at, alone)
         self._ids.copy_(draw(logits, uniforms, config))
         if mixture is not None:
             self._histories.copy_(mixture.advanced(self._histories, self._ids))

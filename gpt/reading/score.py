@@ -70,12 +70,12 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
     The first character is context only; the last window may be shorter. Raises TextError if n < 2.
     """
     totals, count = np.zeros(3), len(ids) - 1
-    for logits, starts in _windows(reader, ids):
+    for logits, starts, before in _windows(reader, ids):
         expected = _after(ids, starts, logits)
         if mixture is None:
             totals += surprises(logits, expected).sum(dtype=np.float64)
         else:
-            found = mixture.predict(*_flat(mixture, ids, logits, starts))
+            found = mixture.predict(*_flat(mixture, ids, logits, starts, before))
             came = np.arange(expected.size), expected.ravel()
             totals -= [each[came].sum() for each in (found.both, found.gpt, found.counting)]
     both, gpt, counting = (totals / count).tolist()
@@ -90,10 +90,10 @@ def surprise_of_each(
     overlapping: each character with at least half of block_size before it, where the text has it.
     """
     nats, likeliest, chances = [], [], []
-    for logits, starts in _windows(reader, ids, overlapping):
+    for logits, starts, before in _windows(reader, ids, overlapping):
         expected = _after(ids, starts, logits)
         if mixture is not None:
-            scores = mixture.scores(*_flat(mixture, ids, logits, starts))
+            scores = mixture.scores(*_flat(mixture, ids, logits, starts, before))
             logits = scores.reshape(logits.shape)
         most = logits.argmax(axis=-1)
         nats.append(surprises(logits, expected).ravel())
@@ -102,9 +102,11 @@ def surprise_of_each(
     return Surprises(np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances))
 
 
-def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tuple[Array, Ids]]:
-    """(B, T, vocab_size) logits and (B,) the places of the first characters that they predict, in
-    the text's order.
+def _windows(
+    reader: Reader, ids: Ids, overlapping: bool = False
+) -> Iterator[tuple[Array, Ids, int]]:
+    """(B, T, vocab_size) logits, (B,) the places of the first characters that they predict, and
+    how many characters of the window come before these; in the text's order.
 
     overlapping: windows begin half of one apart, and only the second half of each counts.
     """
@@ -114,14 +116,14 @@ def _windows(reader: Reader, ids: Ids, overlapping: bool = False) -> Iterator[tu
     scored = max(1, block // 2) if overlapping else block  # last characters of a window that count
     before = min(block - scored, targets)
     if before:
-        yield reader.logits(reader.forward(ids[None, :before])), np.ones(1, np.int64)
+        yield reader.logits(reader.forward(ids[None, :before])), np.ones(1, np.int64), 1
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(reader.config), (targets - before) // scored
     for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
         if len(group):
             places = group[:, None] + np.arange(-before, min(scored, targets - group[0]))
             x = reader.forward(ids[places])[:, before:]
-            yield reader.logits(x), group + 1
+            yield reader.logits(x), group + 1, before + 1
 
 
 def _after(ids: Ids, starts: Ids, logits: Array) -> Ids:
@@ -130,10 +132,15 @@ def _after(ids: Ids, starts: Ids, logits: Array) -> Ids:
     return expected
 
 
-def _flat(mixture: Mixture, ids: Ids, logits: Array, starts: Ids) -> tuple[Array, Ids]:
-    """(B · T, vocab_size) logits, and the histories of the characters that they predict."""
-    histories = mixture.expert.trie.histories_at(ids, starts, logits.shape[1])
-    return logits.reshape(-1, logits.shape[-1]), histories
+def _flat(
+    mixture: Mixture, ids: Ids, logits: Array, starts: Ids, before: int
+) -> tuple[Array, Ids, Ids]:
+    """(B · T, vocab_size) logits; of the characters that they predict, the histories, and how many
+    characters of the window come before.
+    """
+    B, T, size = logits.shape
+    histories = mixture.expert.trie.histories_at(ids, starts, T)
+    return logits.reshape(-1, size), histories, np.tile(np.arange(before, before + T), B)
 
 
 def windows_at_once(config: ModelConfig) -> int:

@@ -94,7 +94,8 @@ def evaluating(
             if mixture is not None:
                 rows_of = logits.flatten(0, 1).cpu().numpy()
                 histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
-                together += mixture.loss(rows_of, histories, ids[places[:, 1:].ravel()])
+                before = np.tile(np.arange(1, length + 1), len(starts))
+                together += mixture.loss(rows_of, histories, before, ids[places[:, 1:].ravel()])
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)

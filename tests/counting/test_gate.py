@@ -16,6 +16,7 @@ from gpt.vocabulary import Vocabulary
 VOCABULARY = Vocabulary.from_text(TEXT)
 IDS = VOCABULARY.encode(TEXT)
 SIZE = len(VOCABULARY)
+READ = np.arange(1, 402)  # characters that the GPT has read
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def logits() -> Array:
 def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
     histories = expert.trie.histories(IDS[-400:])
     counted = expert.predict(histories)
-    counting, seen = np.log(counted.chances), features(counted)
+    counting, seen = np.log(counted.chances), features(counted, logits, READ)
     return logits[:-1], counting[:-1], seen[:-1]
 
 
@@ -90,7 +91,7 @@ def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Arr
 
 def test_without_text_the_gate_gives_a_half_to_each() -> None:
     fitted = fit_gate([])
-    a, b = fitted.shares(np.array([[1, 3.0, 1], [1, 9.0, 2]]))
+    a, b = fitted.shares(np.array([[1, 3.0, 1, -2, 0.1], [1, 9.0, 2, -1, 0.2]]))
     assert a == pytest.approx(0.5)
     assert b == pytest.approx(0.5)
 
@@ -103,17 +104,17 @@ def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
 
 def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:
     mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
-    together = mixture.predict(logits, expert.trie.histories(IDS[-400:]))
+    together = mixture.predict(logits, expert.trie.histories(IDS[-400:]), READ)
     for each in (together.gpt, together.counting, together.both):
         assert np.abs(np.exp(each).sum(axis=1) - 1).max() < 1e-12
-    scores = mixture.scores(logits, expert.trie.histories(IDS[-400:]))
+    scores = mixture.scores(logits, expert.trie.histories(IDS[-400:]), READ)
     assert log_softmax(scores) == pytest.approx(together.both, abs=1e-12)
 
 
 def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
     mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
     text = IDS[-400:]
-    expected = mixture.scores(logits, expert.trie.histories(text))
+    expected = mixture.scores(logits, expert.trie.histories(text), np.maximum(1, np.arange(401)))
     whole = expert.trie.histories(text)
     alone = np.log(expert.predict(whole).chances)
     two, two_alone = Streams(mixture, text[:10], 2), Streams(mixture, text[:10], 2, alone=True)

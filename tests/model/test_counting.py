@@ -27,7 +27,7 @@ from gpt.vocabulary import Vocabulary
 VOCABULARY = Vocabulary.from_text(TEXT)
 IDS = VOCABULARY.encode(TEXT)
 SIZE = len(VOCABULARY)
-GATE = np.random.default_rng(2).normal(0.1, 0.1, (2, 3))
+GATE = np.random.default_rng(2).normal(0.1, 0.1, (2, 5))
 
 
 def mixture(orders: int = 6, gate: Any = GATE) -> Mixture:
@@ -46,16 +46,18 @@ def decoder(tiny: Checkpoint) -> TorchDecoder:
 
 
 @pytest.mark.parametrize("orders", [1, 2, 6, 8])
-@pytest.mark.parametrize("gate", [GATE, 0 * GATE, 9 * np.eye(2, 3), -GATE], ids=str)
+@pytest.mark.parametrize("gate", [GATE, 0 * GATE, 9 * np.eye(2, 5), -GATE], ids=str)
 def test_scores_equal_those_of_numpy(orders: int, gate: Any) -> None:
     expected = mixture(orders, gate)
     found = TorchMixture(expected, torch.device("cpu"))
     histories = expected.expert.trie.histories(IDS[-300:])  # (N, 301), some not in the text
     logits = np.random.default_rng(1).normal(0, 3, (301, SIZE)).astype("f4")
-    both = found.scores(torch.from_numpy(logits), torch.from_numpy(histories)).numpy()
-    together = expected.predict(logits, histories)
+    read = np.random.default_rng(2).integers(1, 17, 301)
+    given = [torch.from_numpy(each) for each in (logits, histories, read)]
+    both = found.scores(*given).numpy()
+    together = expected.predict(logits, histories, read)
     assert np.abs(log_softmax(both) - together.both).max() < 1e-12
-    alone = found.scores(torch.from_numpy(logits), torch.from_numpy(histories), alone=True).numpy()
+    alone = found.scores(*given, alone=True).numpy()
     assert np.abs(alone - together.counting).max() < 1e-12
     assert both.dtype == alone.dtype == np.float64
 
@@ -115,7 +117,8 @@ def test_drawing_ahead_does_not_depend_on_earlier_texts_and_options(
             assert np.array_equal(streams.histories, before)
         numpys, last = CachedDecoder(counted.reader), np.array([1, 2, 3])
         numpys.start(ids)
-        following = streams and streams.first(3)
+        if following := streams and streams.first(3):
+            following.read = 3  # after the first step
         for row, chances in zip(found, uniforms, strict=True):
             last = next_ids(numpys.step(last), chances, config, following)
             assert np.array_equal(row, last)

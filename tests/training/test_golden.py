@@ -58,8 +58,8 @@ GOLDENS = (
         "default",
         counting=8,
         trained=(3.539897, 3.449904, 3.27295),
-        evaluated=(3.330521, 3.327821),
-        text="gvdaw tejdfvroehfqtxzrec gcahidslkpserlwzbbaclmpycxthjakfdbf",
+        evaluated=(3.330778, 3.325643),
+        text="gvd xatekcfvsoeihrtxzrec gcahidslkpserlwzbbaclmpycxthjakfdbf",
     ),
 )
 
