@@ -1,10 +1,10 @@
 """What each ingredient of the default brings, on several corpora, for equally many minutes.
 
 Each variant trains alone, one after another, as a user runs it. Losses are nats per character over
-the whole validation split, final weights: both together, the GPT alone, and counting alone (the
-best order of Kneser–Ney; the order is chosen on the split that it is scored on). If `pyppmd` is
-installed, also PPMd of order 6, which reads the training text, and starts again from there for
-every 4,000 characters. The last line is JSON.
+the whole validation split, final weights: both together, the GPT alone (which trains as it does
+without counting), and counting alone (the best order of Kneser–Ney; the order is chosen on the
+split that it is scored on). If `pyppmd` is installed, also PPMd of order 6, which reads the
+training text, and starts again from there for every 4,000 characters. The last line is JSON.
 
     python benchmarks/ingredients.py CORPUS … [--minutes 2] [--seeds 1 2 3]
         [--variant "GPT alone: --counting 0" …] [--characters 20000]
@@ -28,9 +28,7 @@ from gpt.vocabulary import Vocabulary
 VARIANTS = {
     "default": "",
     "no heads on the last characters": "--previous-heads 0",
-    "no counting": "--counting 0",
-    "neither": "--counting 0 --previous-heads 0",
-    "classic": "--preset classic --counting 0",
+    "classic": "--preset classic",
 }
 PIECE = 4_000  # characters after which PPMd starts again
 ORDER, MEMORY = 6, 2**28  # of PPMd; the memory in bytes
