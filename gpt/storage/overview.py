@@ -1,0 +1,64 @@
+"""Runs as data for notebooks: the losses of one run over its training, and a list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Run
+
+
+@dataclass(frozen=True, repr=False)
+class Curve(Result):
+    """A run's losses at its N evaluations, in nats per character, all (N,).
+
+    steps: the step of each evaluation. train: the mean loss of the training steps since the
+    evaluation before. val: on the validation split. gpt: of a run with counting, the validation
+    loss of the GPT alone, NaN where it was not recorded. name: the run's.
+    """
+
+    steps: npt.NDArray[np.int64]
+    train: npt.NDArray[np.float64]
+    val: npt.NDArray[np.float64]
+    gpt: npt.NDArray[np.float64] | None = None
+    name: str = ""
+
+    def __repr__(self) -> str:
+        of = f" of {self.name}" if self.name else ""
+        if not len(self):
+            return f"<Curve{of}: no evaluations>"
+        return f"<Curve{of}: {len(self)} evaluations, lowest {self.lowest}>"
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def lowest(self) -> str:
+        """The lowest validation loss and its step. Raises ValueError for no evaluations."""
+        best = int(np.argmin(np.nan_to_num(self.val, nan=np.inf)))
+        return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}"
+
+
+@dataclass(frozen=True, repr=False)
+class RunTable(Result):
+    """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""
+
+    rows: tuple[tuple[Run, Manifest], ...]
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "<no runs>"
+        names = ", ".join(run.name for run in [*self][-5:])
+        many = f"{len(self)} run{'s' * (len(self) != 1)}"
+        return f"<{many}: {'… ' * (len(self) > 5)}{names}>"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (run for run, _ in self.rows)
