@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from gpt.config import SampleConfig
+from gpt.config.keywords import SampleOptions, ShapingOptions, takes
 from gpt.counting.mixture import Mixture, mixture_of
 from gpt.errors import CheckpointError
 from gpt.heads.attention_map import AttentionMap, inspect
@@ -108,7 +109,7 @@ class TrainedGPT:
         n: Literal[1] = 1,
         stop: Sequence[str] = (),
         unknown: str = "error",
-        **options: Any,
+        **options: Unpack[SampleOptions],
     ) -> str: ...
 
     @overload
@@ -119,9 +120,10 @@ class TrainedGPT:
         n: int,
         stop: Sequence[str] = (),
         unknown: str = "error",
-        **options: Any,
+        **options: Unpack[SampleOptions],
     ) -> str | list[str]: ...
 
+    @takes(SampleOptions.__annotations__, SampleConfig)
     def generate(
         self,
         prompt: str = "",
@@ -129,12 +131,13 @@ class TrainedGPT:
         n: int = 1,
         stop: Sequence[str] = (),
         unknown: str = "error",
-        **options: Any,
+        **options: Unpack[SampleOptions],
     ) -> str | list[str]:
         """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
 
-        Options are SampleConfig's. Raises TextError for a character that the model does not know,
-        ConfigError for an option.
+        The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
+        prompt without the characters that the model does not know. Raises TextError for such a
+        character, ConfigError for an option out of range, TypeError for an unknown option.
         """
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
         texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
@@ -176,10 +179,14 @@ class TrainedGPT:
             ids = ids[-self.config.block_size :]
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
 
-    def following(self, text: str, *, unknown: str = "error", **options: Any) -> Following:
-        """The distribution of the next character, before and after SampleConfig's filters.
+    @takes(ShapingOptions.__annotations__, SampleConfig)
+    def following(
+        self, text: str, *, unknown: str = "error", **options: Unpack[ShapingOptions]
+    ) -> Following:
+        """The distribution of the next character, before and after temperature and filters.
 
-        Raises TextError for a character that the model does not know, ConfigError for an option.
+        Raises TextError for a character that the model does not know, ConfigError for an option out
+        of range, TypeError for an unknown option.
         """
         from gpt.heads.next_character import following
 
