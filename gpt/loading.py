@@ -25,19 +25,24 @@ from gpt.vocabulary import Ids
 class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
-    name: the run's name. For a model file without its run, name is its path and manifest is None.
+    name: the run's name. For a model file without its run, name is its path and checkpoint is None.
     device: where `model` generates text.
     """
 
     name: str
     stored: StoredModel
-    manifest: Manifest | None
+    checkpoint: Checkpoint | None
     device: str = "cpu"
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The checkpoint's; None for a model file without its run."""
+        return self.checkpoint.manifest if self.checkpoint else None
 
     @cached_property
     def model(self) -> TrainedGPT:
         """The model, opened and checked with its probe when first used. Raises as `open_model`."""
-        return open_model(self.stored, self.device)
+        return open_model(self.stored, self.device, self.checkpoint)
 
     @property
     def title(self) -> str:
@@ -127,13 +132,17 @@ def load(
     return replace(read(path, step), device=device).model
 
 
-def open_model(stored: StoredModel, device: str = "cpu") -> TrainedGPT:
+def open_model(
+    stored: StoredModel, device: str = "cpu", checkpoint: Checkpoint | None = None
+) -> TrainedGPT:
     """The model of a verified file; it generates text on the device, or with numpy if that fails.
+    checkpoint: the one that it belongs to, if any.
 
     Raises CheckpointError, and ConfigError for an unusable device; "auto" becomes "cpu" instead.
     """
     device = usable(device, _try_torch)
-    return TrainedGPT(stored, None if device == "cpu" else partial(_torch_decoder, stored, device))
+    open_device = None if device == "cpu" else partial(_torch_decoder, device=device)
+    return TrainedGPT(stored, open_device, checkpoint)
 
 
 def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best") -> Saved:
@@ -161,7 +170,7 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
         return Saved(str(place), read_model(path), None)
     if is_step:
         checkpoint = Checkpoint.open(path)
-        return Saved(path.parent.name, checkpoint.model(), checkpoint.manifest)
+        return Saved(path.parent.name, checkpoint.model(), checkpoint)
     if not os.path.isdir(path):
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
@@ -169,7 +178,7 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
 
 def _read_run(run: Run, step: str | SupportsIndex) -> Saved:
     checkpoint, stored = run.read(step)
-    return Saved(run.name, stored, checkpoint.manifest)
+    return Saved(run.name, stored, checkpoint)
 
 
 def _is_model(place: str) -> bool:

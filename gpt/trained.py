@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 from gpt.config import SampleConfig
-from gpt.config.keywords import SampleOptions, ShapingOptions, takes
-from gpt.counting.mixture import Mixture, mixture_of
+from gpt.config.keywords import ShapingOptions, takes
 from gpt.errors import CheckpointError
+from gpt.generation import Generation, OpenDevice
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import prove
-from gpt.reading.decode import require_memory
+from gpt.origin import Origin
 from gpt.reading.gpt import Reader
-from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sampler import Decoder, DrawingDecoder, Samples, before_all
-from gpt.storage.checkpoint import step_folder
+from gpt.reading.sampler import before_all
+from gpt.storage.checkpoint import Checkpoint, step_folder
 from gpt.storage.model_file import StoredModel
+from gpt.storage.run import Run
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
@@ -32,20 +30,24 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT:
+class TrainedGPT(Generation, Origin):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
-    open_device makes the decoder of a device; called when the first text is generated.
+    open_device makes the decoder of a device; called when the first text is generated. checkpoint:
+    the one that the model belongs to; None for a model file without its run.
     proof: the largest difference from torch's logits at saving, and its bound.
     """
 
     def __init__(
-        self, stored: StoredModel, open_device: Callable[[], DrawingDecoder] | None = None
+        self,
+        stored: StoredModel,
+        open_device: OpenDevice | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.stored = stored
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.reader = Reader(stored.config, stored.tensors)
-        self._open_device = open_device
+        self._open_device, self._checkpoint = open_device, checkpoint
         self._decoder_free = threading.Lock()
         self.proof = prove(self.reader, stored.probe)
         if not self.proof.passed:
@@ -64,106 +66,9 @@ class TrainedGPT:
             f"{'' if self.stored.vouched else ', without a digest'}>"
         )
 
-    @cached_property
-    def mixture(self) -> Mixture | None:
-        """The counting expert and its gate, if the model has them. Raises CheckpointError."""
-        return mixture_of(self.stored)
-
-    @cached_property
-    def decoder(self) -> Decoder:
-        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
-        if self._open_device is None:
-            return self._numpys
-        from gpt.heads.proof import promised
-        from gpt.reading.fallback import FallbackDecoder
-
-        ids = self.stored.probe.ids[:1]
-        logits = self.reader.logits(self.reader.forward(ids))
-        allowed = partial(promised, self.reader, ids, logits)
-        return FallbackDecoder(self._open_device, self._numpys.twin(), ids[0], logits[0], allowed)
-
-    @cached_property
-    def _numpys(self) -> ParallelDecoder:
-        return ParallelDecoder(self.reader)
-
-    @contextmanager
-    def _decoding(self) -> Iterator[Decoder]:
-        """A decoder that no other stream uses: the first one, or a second one with numpy."""
-        if self._decoder_free.acquire(blocking=False):
-            try:
-                yield self.decoder
-            finally:
-                self._decoder_free.release()
-        else:
-            yield self._numpys.twin()
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies open the same verified content again: they share no decoder."""
-        return TrainedGPT, (self.stored, self._open_device)
-
-    @overload
-    def generate(
-        self,
-        prompt: str = "",
-        *,
-        n: Literal[1] = 1,
-        stop: Sequence[str] = (),
-        unknown: str = "error",
-        **options: Unpack[SampleOptions],
-    ) -> str: ...
-
-    @overload
-    def generate(
-        self,
-        prompt: str = "",
-        *,
-        n: int,
-        stop: Sequence[str] = (),
-        unknown: str = "error",
-        **options: Unpack[SampleOptions],
-    ) -> str | list[str]: ...
-
-    @takes(SampleOptions.__annotations__, SampleConfig)
-    def generate(
-        self,
-        prompt: str = "",
-        *,
-        n: int = 1,
-        stop: Sequence[str] = (),
-        unknown: str = "error",
-        **options: Unpack[SampleOptions],
-    ) -> str | list[str]:
-        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
-
-        The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
-        prompt without the characters that the model does not know. Raises TextError for such a
-        character, ConfigError for an option out of range, TypeError for an unknown option.
-        """
-        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
-        texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
-        return texts if n > 1 else texts[0]
-
-    def stream(
-        self,
-        prompt: str,
-        config: SampleConfig,
-        stop: Sequence[str] = (),
-        unknown: str = "error",
-        past: str | None = None,
-    ) -> Samples:
-        """The new text of each of config.n samples, step by step; see sampler.Samples.
-
-        Raises TextError, OutOfMemory for more samples than this machine has room for, and for
-        `stop` TypeError if it is one text and ValueError if one of its texts is empty.
-        """
-        if isinstance(stop, str):
-            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
-        if not all(stop):
-            raise ValueError("stop: an empty text would stop before anything is written")
-        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
-        require_memory(self.config, config.n, len(prompt) + config.length)
-        samples = (self._decoding(), self.vocabulary, known, config, stop, past)
-        return Samples(*samples, self.mixture)
+        return TrainedGPT, (self.stored, self._open_device, self._checkpoint)
 
     def attention(
         self, text: str, *, unknown: str = "error", truncate: bool = False
@@ -291,6 +196,14 @@ class TrainedGPT:
 
         ids = self._ids(text, unknown)
         return surprise_of_each(self.reader, ids, overlapping=overlapping, mixture=self.mixture)
+
+    def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
+        """The same run at "best", "last" or another of its `steps`, on the same device.
+
+        Raises CheckpointError, and ConfigError if `step` is none of these.
+        """
+        checkpoint, stored = Run(self.path).read(step)
+        return TrainedGPT(stored, self._open_device, checkpoint)
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:
         """How both models predict the same text, character by character. Raises TextError."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import TEXT, corpus_of, resume
 
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.storage.checkpoint import MODEL, Checkpoint
+from gpt.storage.run import Run
 
 
 def python(code: str, *arguments: object) -> str:
@@ -86,6 +90,42 @@ def test_a_damaged_place_is_refused_not_replaced_by_another(fresh: Checkpoint) -
             gpt.load(place)
     with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
         gpt.load(fresh.path.parent, step="last")
+
+
+def test_loaded_run_knows_its_steps_losses_and_options(fresh: Checkpoint) -> None:
+    model = gpt.load(fresh.path.parent)
+    assert (model.path, model.steps) == (fresh.path.parent.resolve(), [6, 12])
+    assert model.manifest.step == model.stored.step == 12
+    assert model.training == fresh.manifest.train
+    records = Run(model.path).records("metrics")
+    assert len(records) == 2
+    for name, values in (("step", model.curve.steps), ("val_loss", model.curve.val)):
+        assert values.tolist() == [record[name] for record in records]
+    assert model.curve.train.tolist() == [record["train_loss"] for record in records]
+    earlier = model.at(6)
+    assert (earlier.stored.step, earlier.manifest.step) == (6, 6)
+    assert earlier.at("last").stored.sha256 == model.stored.sha256
+    assert copy.copy(earlier).steps == [6, 12]
+    with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
+        model.at(7)
+
+
+def test_curve_of_a_changed_corpus_begins_with_the_change(fresh_run: Run, tmp_path: Path) -> None:
+    other = corpus_of(TEXT + "no rat\n", tmp_path / "other")
+    for _ in resume(fresh_run, other, fresh_run.last(), steps=24).events():
+        pass
+    assert gpt.load(fresh_run.path).curve.steps.tolist() == [18, 24]
+
+
+def test_model_file_without_its_run_says_that_it_has_no_steps(
+    fresh: Checkpoint, tmp_path: Path
+) -> None:
+    model = gpt.load(shutil.copy(fresh.path / MODEL, tmp_path / "alone.safetensors"))
+    calls: list[Callable[[], object]] = [lambda: model.steps, lambda: model.curve]
+    calls += [lambda: model.manifest, lambda: model.training, lambda: model.at(6)]
+    for call in calls:
+        with pytest.raises(CheckpointError, match=r"alone.safetensors is a model file without its"):
+            call()
 
 
 def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:

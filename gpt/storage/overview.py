@@ -44,6 +44,27 @@ class Curve(Result):
         return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}"
 
 
+def curve_of(run: Run) -> Curve:
+    """The losses of a run so far; if its text was changed, those on its present text.
+
+    Raises CheckpointError.
+    """
+    since = run.last().manifest.since
+    records = [
+        record
+        for record in run.records("metrics")
+        if "val_loss" in record and (record["step"] > since or not since)
+    ]
+    gpt = [record.get("gpt_loss") for record in records]
+    return Curve(
+        steps=np.array([record["step"] for record in records], np.int64),
+        train=np.array([record["train_loss"] for record in records], np.float64),
+        val=np.array([record["val_loss"] for record in records], np.float64),
+        gpt=np.array(gpt, np.float64) if any(value is not None for value in gpt) else None,
+        name=run.name,
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class RunTable(Result):
     """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""

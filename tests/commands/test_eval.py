@@ -129,8 +129,8 @@ def test_other_digest_algorithm_means_the_text_may_have_been_seen(tiny: Checkpoi
     mine = tiny.manifest
     old = replace(mine, corpus=replace(mine.corpus, digest="sha256:00"))
     why = "old has another release's name for its corpus, so it may have seen this text"
-    same = Saved("same", tiny.model(), mine)
-    assert Saved("old", tiny.model(), old).exposure_to_split(same) == why
+    same = Saved("same", tiny.model(), tiny)
+    assert Saved("old", tiny.model(), replace(tiny, manifest=old)).exposure_to_split(same) == why
     assert same.exposure_to_split(same) is None
 
 

@@ -92,7 +92,7 @@ def test_text_equals_numpys_also_beyond_the_context(
         return found
 
     monkeypatch.setattr(TorchDecoder, "ahead", ahead)
-    model = TrainedGPT(counted.stored, lambda: decoder)
+    model = TrainedGPT(counted.stored, lambda stored: decoder)
     for n in (1, 3):
         asked: dict[str, Any] = {"length": 60, "seed": 3, "n": n, "only": only, **options}
         assert model.generate("the cat", **asked) == counted.generate("the cat", **asked)
@@ -131,6 +131,6 @@ def test_cuda_writes_the_same_text(
     decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"only": "counting"}, {"n": 3}):
         expected = counted.generate("the cat", length=60, **options)
-        model = TrainedGPT(counted.stored, lambda: decoder)
+        model = TrainedGPT(counted.stored, lambda stored: decoder)
         assert model.generate("the cat", length=60, **options) == expected
     assert caplog.messages == []

@@ -58,7 +58,7 @@ def test_text_equals_numpys_also_beyond_the_context(
     tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, drawn: dict[str, float]
 ) -> None:
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
-    model = TrainedGPT(tiny.model(), lambda: decoder)
+    model = TrainedGPT(tiny.model(), lambda stored: decoder)
     assert model.generate("the cat", **options) == trained.generate("the cat", **options)
 
 
@@ -103,7 +103,7 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
 
 def test_numpy_writes_for_a_model_with_n_gram_embeddings(caplog: pytest.LogCaptureFixture) -> None:
     stored = Checkpoint.open(NGRAMS).model()
-    model = TrainedGPT(stored, lambda: TorchDecoder(load_gpt(stored, "cpu"), "cpu"))
+    model = TrainedGPT(stored, lambda stored: TorchDecoder(load_gpt(stored, "cpu"), "cpu"))
     assert model.generate("the ", length=30) == TrainedGPT(stored).generate("the ", length=30)
     assert "only numpy computes n-gram embeddings of earlier releases" in caplog.text
     assert "numpy writes the same text instead" in caplog.text
@@ -179,7 +179,9 @@ def test_a_failed_capture_prints_one_line_and_numpy_writes(
         return work
 
     monkeypatch.setattr(TorchDecoder, "_repeated", capture)
-    model = TrainedGPT(tiny.model(), lambda: TorchDecoder(load_gpt(tiny.model(), "cpu"), "cpu"))
+    model = TrainedGPT(
+        tiny.model(), lambda stored: TorchDecoder(load_gpt(tiny.model(), "cpu"), "cpu")
+    )
     assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
     (line,) = caplog.messages
     assert "the GPU failed (RuntimeError: CUDA error: operation not permitted" in line
@@ -197,7 +199,7 @@ def test_a_device_with_wrong_logits_writes_nothing(
                 parameter.copy_(parameter.bfloat16())
         else:
             net.lm_head.weight[2] = float("inf")
-    model = TrainedGPT(tiny.model(), lambda: TorchDecoder(net, "cpu"))
+    model = TrainedGPT(tiny.model(), lambda stored: TorchDecoder(net, "cpu"))
     assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
     (line,) = caplog.messages
     assert ("logits differ" if change == "rounded" else "logits are not finite") in line
@@ -218,6 +220,6 @@ def test_cuda_writes_the_same_text(
     decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
         expected = trained.generate("the cat", length=40, **options)
-        model = TrainedGPT(tiny.model(), lambda: decoder)
+        model = TrainedGPT(tiny.model(), lambda stored: decoder)
         assert model.generate("the cat", length=40, **options) == expected
     assert caplog.messages == []

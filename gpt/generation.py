@@ -1,0 +1,134 @@
+"""A trained GPT writes: text drawn from the model with numpy or on a device.
+
+`Generation` is a base class of TrainedGPT.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Literal, TypeAlias, Unpack, overload
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.config.keywords import SampleOptions, takes
+from gpt.counting.mixture import Mixture, mixture_of
+from gpt.reading.decode import require_memory
+from gpt.reading.gpt import Reader
+from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.sampler import Decoder, DrawingDecoder, Samples
+from gpt.storage.model_file import StoredModel
+from gpt.vocabulary import Vocabulary
+
+#: Makes the decoder of a device for a model.
+OpenDevice: TypeAlias = Callable[[StoredModel], DrawingDecoder]
+
+
+class Generation:
+    """Generates text with the model that TrainedGPT has opened."""
+
+    stored: StoredModel
+    config: ModelConfig
+    vocabulary: Vocabulary
+    reader: Reader
+    _open_device: OpenDevice | None
+    _decoder_free: threading.Lock
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """The counting expert and its gate, if the model has them. Raises CheckpointError."""
+        return mixture_of(self.stored)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        if self._open_device is None:
+            return self._numpys
+        from gpt.heads.proof import promised
+        from gpt.reading.fallback import FallbackDecoder
+
+        ids = self.stored.probe.ids[:1]
+        logits = self.reader.logits(self.reader.forward(ids))
+        allowed = partial(promised, self.reader, ids, logits)
+        opened = partial(self._open_device, self.stored)
+        return FallbackDecoder(opened, self._numpys.twin(), ids[0], logits[0], allowed)
+
+    @cached_property
+    def _numpys(self) -> ParallelDecoder:
+        return ParallelDecoder(self.reader)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[Decoder]:
+        """A decoder that no other stream uses: the first one, or a second one with numpy."""
+        if self._decoder_free.acquire(blocking=False):
+            try:
+                yield self.decoder
+            finally:
+                self._decoder_free.release()
+        else:
+            yield self._numpys.twin()
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: Literal[1] = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str | list[str]: ...
+
+    @takes(SampleOptions.__annotations__, SampleConfig)
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str | list[str]:
+        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
+
+        The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
+        prompt without the characters that the model does not know. Raises TextError for such a
+        character, ConfigError for an option out of range, TypeError for an unknown option.
+        """
+        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
+        texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
+        return texts if n > 1 else texts[0]
+
+    def stream(
+        self,
+        prompt: str,
+        config: SampleConfig,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        past: str | None = None,
+    ) -> Samples:
+        """The new text of each of config.n samples, step by step; see sampler.Samples.
+
+        Raises TextError, OutOfMemory for more samples than this machine has room for, and for
+        `stop` TypeError if it is one text and ValueError if one of its texts is empty.
+        """
+        if isinstance(stop, str):
+            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
+        if not all(stop):
+            raise ValueError("stop: an empty text would stop before anything is written")
+        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+        require_memory(self.config, config.n, len(prompt) + config.length)
+        samples = (self._decoding(), self.vocabulary, known, config, stop, past)
+        return Samples(*samples, self.mixture)

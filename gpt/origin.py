@@ -1,0 +1,57 @@
+"""The run that a trained GPT comes from: its other steps, its losses and its options.
+
+`Origin` is a base class of TrainedGPT.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpt.config import TrainConfig
+from gpt.errors import CheckpointError
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import Manifest
+from gpt.storage.model_file import StoredModel
+from gpt.storage.overview import Curve, curve_of
+from gpt.storage.run import Run
+
+
+class Origin:
+    """The run of a model. All raise CheckpointError for a model file without its run."""
+
+    stored: StoredModel
+    _checkpoint: Checkpoint | None
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._saved.path.parent
+
+    @property
+    def manifest(self) -> Manifest:
+        """Everything that the checkpoint records beside its tensors: losses, corpus, versions."""
+        return self._saved.manifest
+
+    @property
+    def training(self) -> TrainConfig:
+        """The options of the training; `config` has those of the model."""
+        return self._saved.manifest.train
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that are on the disk now, oldest first. `at` opens one."""
+        return Run(self.path).steps()
+
+    @property
+    def curve(self) -> Curve:
+        """The losses at each evaluation so far, in nats per character."""
+        return curve_of(Run(self.path))
+
+    @property
+    def _saved(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise CheckpointError(
+                f"{self.stored.source} is a model file without its run, so its other steps, its "
+                "losses and the options of its training are unknown; open the run's folder instead"
+            )
+        return self._checkpoint
