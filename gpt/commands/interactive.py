@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpt.commands import console, shared
-from gpt.commands.program import explained, graceful
+from gpt.commands.program import explained
 from gpt.commands.shared import refuse
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
+from gpt.signals import graceful
 from gpt.storage.files import storage_errors
 
 if TYPE_CHECKING:

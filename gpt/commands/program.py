@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -133,29 +131,3 @@ def _new_name(spelling: str, command: Any) -> str:
     """The command's option that formerly had this name, or ""."""
     new = flag_of(RENAMED.get(plain(spelling), ""))
     return new if any(new in each.opts for each in command.params) else ""
-
-
-@contextmanager
-def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
-    """Inside, the first of these signals calls `stop` with its name; a second one ends the program.
-
-    signals: their names; skips those that the system lacks and those that are ignored (nohup).
-    """
-    numbers = [getattr(signal, name) for name in signals if hasattr(signal, name)]
-    previous = {number: signal.getsignal(number) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-    def on_signal(number: int, _: object) -> None:
-        restore()
-        stop(signal.Signals(number).name)
-
-    for number, handler in previous.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, on_signal)
-    try:
-        yield
-    finally:
-        restore()

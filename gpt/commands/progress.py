@@ -5,7 +5,6 @@ For a training: its plan as a card, a line for each evaluation, and the result a
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,22 +13,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from gpt.commands import console, program
+from gpt.commands import console
 from gpt.config.schedule import characters_read
-from gpt.storage import files
+from gpt.signals import graceful
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from gpt.config import TrainConfig
-    from gpt.storage.checkpoint import Checkpoint
-    from gpt.storage.run import Run
     from gpt.training.events import Event
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
-
-CONFIG_LIMIT = 2**20  # bytes of config.toml
-SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
 
 def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
@@ -98,7 +91,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training.events import Stopped
 
     reason = ""
-    with program.graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
+    with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
         for event in _reported(trainer) if trainer.ranks.first else trainer.events():
             if isinstance(event, Stopped):
                 reason = event.reason
@@ -117,43 +110,25 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
-    from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Saved, Stepped
+    from gpt.notebook import LAYOUT, followed
+    from gpt.training.events import Evaluated, EvaluatedWhole, Sampled, Saved
     from gpt.view.terminal import training_lines
 
-    run, recorded = trainer.run, trainer.config
-    step_characters = recorded.batch_size * trainer.manifest.model.block_size
-    val = best = ""
     first_save = True
-    layout = "{percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} {desc}ETA {remaining}"
-    with _bar(layout, total=recorded.steps, initial=trainer.manifest.step) as bar:
-        for event in trainer.events():
-            if isinstance(event, Stepped) and not bar.disable:
-                rate = bar.format_dict["rate"]
-                speed = f" {rate * step_characters / 1000:.1f}k char/s" if rate else ""
-                shown = f"loss {event.loss:.3f}{val}{best}{speed} "
-                bar.set_description_str(shown, refresh=False)
-                bar.total = trainer.config.steps
-                bar.update(event.step - bar.n)
-            elif isinstance(event, Evaluated):
-                share = event.characters / event.of
-                val = f" val{f'({share:.0%})' if share < 1 else ''} {event.val_loss:.3f}"
-                best = best if event.since_best else f" best {event.val_loss:.3f}"
+    done = trainer.manifest.step / trainer.config.steps
+    with _bar(LAYOUT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
+        for event in followed(trainer, bar):
+            if isinstance(event, Evaluated):
                 _say(bar, training_lines.evaluation_line(**vars(event)))
-            elif isinstance(event, Evaluating):
-                bar.set_description_str(f"evaluating the whole split: {event.share:.0%} ")
             elif isinstance(event, EvaluatedWhole):
                 _say(bar, training_lines.whole_line(**vars(event)))
             elif isinstance(event, Saved):
                 if first_save and trainer.counting.note:
                     _say(bar, f"note: {trainer.counting.note}")
                 first_save = False
-                if trainer.config != recorded:
-                    recorded = trainer.config
-                    _record_plan(run, recorded)
-                if event.checkpoint.manifest.step:  # before the first step, no model has learned
-                    text = _short_sample(run, event.checkpoint)
-                    width = console.width(sys.stderr) or console.WIDE
-                    _say(bar, training_lines.sample_line(text, width))
+            elif isinstance(event, Sampled):
+                width = console.width(sys.stderr) or console.WIDE
+                _say(bar, training_lines.sample_line(event.text, width))
             yield event
 
 
@@ -163,27 +138,6 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
         console.say(line)
     else:
         bar.write(console.one_line(line), file=sys.stderr)
-
-
-def _record_plan(run: Run, config: TrainConfig) -> None:
-    """Writes the changed number of steps to config.toml, so that it repeats the run."""
-    from gpt.storage.config_file import from_toml, to_toml
-
-    path = run.path / "config.toml"
-    if os.path.isfile(path):
-        text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
-        values = from_toml(text, str(path))
-        plan = {"steps": config.steps, "step_plan": config.step_plan}
-        run.write(path.name, to_toml({**values, **plan}))
-
-
-def _short_sample(run: Run, checkpoint: Checkpoint) -> str:
-    """A text that the model generates now. Opening the checkpoint checks the file just saved."""
-    from gpt.trained import TrainedGPT
-
-    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
-    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
-    return text
 
 
 @contextmanager

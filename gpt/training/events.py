@@ -1,4 +1,4 @@
-"""The events of a training: the trainer yields them and the commands show them."""
+"""The events of a training: the trainer yields them, the commands and `gpt.train` show them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,14 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """A text that the model of the checkpoint just saved has written."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Training has ended. reason: "finished", "patience", or the reason given to `stop`."""
 
@@ -66,4 +74,4 @@ class Stopped:
     reason: str
 
 
-Event = Stepped | Evaluated | Evaluating | EvaluatedWhole | Saved | Stopped
+Event = Stepped | Evaluated | Evaluating | EvaluatedWhole | Saved | Sampled | Stopped

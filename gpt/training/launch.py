@@ -136,6 +136,18 @@ class Messages:
         return str(self.store.get(f"gptx/{key}"), "utf-8")
 
 
+def shared_interrupted(ranks: Messages, root: Path) -> Run | None:
+    """The run that this launch created before torchrun restarted it; the same on all ranks."""
+    if ranks.size == 1 and not ranks.launch.name:
+        return None
+    if ranks.first:
+        found = ranks.launch.interrupted(root)
+        ranks.publish("interrupted", str(found.path) if found else "")
+        return found
+    path = ranks.wait("interrupted")
+    return Run(Path(path)) if path else None
+
+
 def shared_corpus(
     ranks: Messages, data: Path, config: TrainConfig, read: Callable[[], Corpus]
 ) -> Corpus:

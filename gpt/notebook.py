@@ -1,0 +1,287 @@
+"""Training from Python: `gpt.train`, `gpt.train_events` and `gpt.resume`, with a progress bar.
+
+They train as `gptx train` does. Imports torch only once the corpus is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
+
+from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config.fields import check_fields, only_fields, require
+from gpt.config.keywords import ResumeOptions, TrainOptions, takes
+from gpt.devices import Device, share_cores
+from gpt.errors import ConfigError, TextError
+from gpt.signals import graceful
+from gpt.trained import TrainedGPT
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from gpt.preparing import Order, Start
+    from gpt.training.events import Event
+    from gpt.training.trainer import Trainer
+
+PathLike: TypeAlias = str | os.PathLike[str]
+#: A file, a folder, a known name, or several of these; None: the Python language reference.
+Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
+
+LAYOUT = "{percentage:3.0f}%|{bar}| {desc}ETA {remaining}"
+SHOWN = 60  # most characters of a wrong name that an error shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Keywords that say where a training computes and saves."""
+
+    device: Annotated[Device, "Where to train; auto: a GPU if there is one."] = "auto"
+    data: Annotated[PathLike, "Folder of the encoded corpora."] = "data"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for field in fields(self):
+            if "PathLike" in str(field.type):
+                value = getattr(self, field.name)
+                is_path = isinstance(value, str | os.PathLike)
+                require(is_path, field.name, f"{value!r} is not a path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun(Place):
+    """Keywords of a new run."""
+
+    text: Annotated[str | None, "The text itself, in place of a corpus."] = None
+    minutes: Annotated[
+        float | None, "Time for the run, to which its shape and steps are fitted; see `preset`."
+    ] = None
+    preset: Annotated[
+        presets.Preset | None,
+        "default (2 minutes unless minutes or steps are given), best, classic; None: default, or "
+        "for the known name repeats its own options.",
+    ] = None
+    run: Annotated[str | None, "The run's name; None: the corpus's name and a number."] = None
+    checkpoints: Annotated[PathLike, "Folder of the runs."] = "checkpoints"
+
+
+class PlaceOptions(ResumeOptions, total=False):
+    """The keywords of a resumed run."""
+
+    device: Device
+    data: PathLike
+
+
+class NewRunOptions(TrainOptions, total=False):
+    """The keywords of a new run."""
+
+    device: Device
+    data: PathLike
+    text: str | None
+    minutes: float | None
+    preset: presets.Preset | None
+    run: str | None
+    checkpoints: PathLike
+
+
+#: What help() shows as the defaults of options that a preset sets, and those that depend on corpus
+#: and time.
+DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, "fitted")
+
+
+@takes(NewRunOptions.__annotations__, NewRun, ModelConfig, TrainConfig, defaults=DEFAULTS)
+def train(
+    corpus: Corpus = None, *, progress: bool = True, **options: Unpack[NewRunOptions]
+) -> TrainedGPT:
+    """Trains a new run and returns it, opened at its best step.
+
+    corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these; without
+    corpus and text, the Python language reference. progress: shows a bar in a terminal or notebook.
+
+    Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
+    `gpt.resume` continues it. Raises ConfigError and TypeError for an option, TextError for a
+    corpus that cannot be used, OutOfMemory, NumericsError, StorageError.
+    """
+    from gpt.preparing import begun
+
+    return _trained(begun(replace(_new(corpus, options), working=_working(progress))), progress)
+
+
+@takes(NewRunOptions.__annotations__, NewRun, ModelConfig, TrainConfig, defaults=DEFAULTS)
+def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Iterator[Event]:
+    """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
+    described in gpt/training/events.py.
+
+    The arguments and errors are those of `train`. A loop that is left early leaves the run as it
+    was last saved.
+    """
+    from gpt.preparing import begun
+
+    return _events(begun(_new(corpus, options)))
+
+
+@takes(
+    PlaceOptions.__annotations__,
+    Place,
+    TrainConfig,
+    defaults=dict.fromkeys(ResumeOptions.__annotations__, "unchanged"),
+)
+def resume(
+    run: TrainedGPT | PathLike,
+    corpus: Corpus = None,
+    *,
+    progress: bool = True,
+    **options: Unpack[PlaceOptions],
+) -> TrainedGPT:
+    """Trains a run further from its last step on, and returns it, opened at its best step.
+
+    run: what `load` or `train` returned, or the run's folder. steps: the number of steps in all,
+    from step 0 on. corpus: another text to go on with, of the same characters; None: the same text.
+    Stops and errors are those of `train`; raises CheckpointError if there is no such run.
+    """
+    from gpt.preparing import Order, resumed
+    from gpt.storage.run import Run
+    from gpt.storage.runs import find_run
+
+    share_cores()
+    place = Place(**only_fields(Place, options))
+    path = run.path if isinstance(run, TrainedGPT) else Path(run)
+    order = Order(
+        checkpoints=path.parent,
+        data=Path(place.data),
+        corpus=_names(corpus),
+        changed_corpus=corpus is not None,
+        given=only_fields(TrainConfig, options),
+        device=place.device,
+        working=_working(progress),
+    )
+    found = Run(path) if Run(path).steps() else find_run(path)
+    return _trained(resumed(order, found), progress)
+
+
+def _new(corpus: Corpus, options: NewRunOptions) -> Order:
+    """The order for a new run. Raises ConfigError, TextError."""
+    from gpt.preparing import Order
+    from gpt.training.launch import Launch
+
+    share_cores()
+    new = NewRun(**only_fields(NewRun, options))
+    given = {name: value for name, value in options.items() if not hasattr(new, name)}
+    require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
+    at_end = options.get("split", "last") == "last"
+    require(at_end or "val_fraction" not in given, "val_fraction", "only with `split='last'`")
+    if Launch.here().size > 1:
+        raise ConfigError("gpt.train trains in one process; use torchrun with gptx train")
+    order = Order(
+        corpus=_names(corpus),
+        given=given,
+        preset=new.preset,
+        minutes=new.minutes,
+        run=new.run,
+        device=new.device,
+        checkpoints=Path(new.checkpoints),
+        data=Path(new.data),
+    )
+    if new.text is None:
+        return order
+    pipe = BytesIO(new.text.encode("utf-8", "surrogatepass"))
+    return replace(order, corpus=("-",), pipe=pipe, stem="text")
+
+
+def _names(corpus: Corpus) -> tuple[str, ...]:
+    """The names of the texts. Raises TextError if one of them does not exist."""
+    from gpt.corpus.sources import KNOWN
+
+    several = () if corpus is None else corpus
+    several = [several] if isinstance(several, str | os.PathLike) else several
+    names = tuple(os.fspath(each) for each in several)
+    for name in names:
+        if not os.path.exists(name) and name not in KNOWN:
+            shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
+            raise TextError(
+                f"corpus: there is no file or folder {shown!r}; give an existing path, one of the "
+                f"known names {', '.join(KNOWN)}, or a text itself as text='…'"
+            )
+    return names
+
+
+def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:
+    """Trains to the end, or until an interrupt. Returns the run."""
+    from gpt.loading import load
+
+    with preparing as start:
+        _note(start)
+        trainer = start.trainer()
+        done = trainer.manifest.step / trainer.config.steps
+        with graceful(trainer.stop, "SIGINT"), _bar(progress, initial=done) as bar:
+            for _ in followed(trainer, bar):
+                pass
+    return load(start.run.path)
+
+
+def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
+    from gpt.preparing import recorded
+
+    with preparing as start:
+        _note(start)
+        yield from recorded(start.trainer())
+
+
+def _note(start: Start) -> None:
+    """Logs notes on the text and warnings about the plan, which Python writes to stderr."""
+    for note in (*start.plan.corpus.notes, *start.plan.warnings):
+        logging.getLogger("gpt").warning("note: %s", note)
+
+
+def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
+    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed."""
+    from gpt.preparing import recorded
+    from gpt.training.events import Evaluated, Evaluating, Stepped
+
+    step_characters = trainer.config.batch_size * trainer.manifest.model.block_size
+    val = best = ""
+    for event in recorded(trainer):
+        steps = trainer.config.steps
+        if isinstance(event, Stepped) and not bar.disable:
+            rate = bar.format_dict["rate"]  # share of the run in a second
+            speed = f" {rate * steps * step_characters / 1000:.1f}k char/s" if rate else ""
+            shown = f"{event.step}/{steps} loss {event.loss:.3f}{val}{best}{speed} "
+            bar.set_description_str(shown, refresh=False)
+            bar.update(event.step / steps - bar.n)
+        elif isinstance(event, Evaluated):
+            share = event.characters / event.of
+            val = f" val{f'({share:.0%})' if share < 1 else ''} {event.val_loss:.3f}"
+            best = best if event.since_best else f" best {event.val_loss:.3f}"
+        elif isinstance(event, Evaluating):
+            shown = f"{steps}/{steps} evaluating the whole split: {event.share:.0%} "
+            bar.set_description_str(shown)
+        yield event
+
+
+@contextmanager
+def _bar(progress: bool, **options: Any) -> Iterator[tqdm[Any]]:
+    """A bar in a terminal or notebook, where it is a widget if ipywidgets is there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "IProgress not found"
+        from tqdm.auto import tqdm
+    shown = progress and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    with tqdm(disable=not shown, total=1.0, bar_format=LAYOUT, **options) as bar:
+        yield bar
+
+
+def _working(progress: bool) -> Any:
+    """Shows the progress of reading the corpus, if it takes more than half a second."""
+
+    @contextmanager
+    def working(what: str) -> Iterator[Any]:
+        with _bar(progress, desc=f"{what} ", delay=0.5, leave=False) as bar:
+            yield lambda share: bar.update(share - bar.n)
+
+    return working

@@ -1,0 +1,237 @@
+"""A training from its options to its first step: reads the corpus, fits the options, locks the run.
+
+`gptx train` and `gpt.train` begin and resume runs here. Prints nothing: the caller shows the plan
+and the events. Imports torch only when the corpus is read and its n-grams are being counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config.fields import only_fields
+from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
+from gpt.corpus.sources import corpus_name, printable, recipe_of
+from gpt.corpus.text import Progress, no_progress
+from gpt.counting.ahead import CountedAhead
+from gpt.devices import choose
+from gpt.errors import ConfigError
+from gpt.storage import files
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.config_file import from_toml, to_toml
+from gpt.storage.run import Run
+from gpt.storage.runs import check_run_name, discard_if_empty, new_run
+from gpt.training.events import Event, Sampled, Saved
+from gpt.training.launch import Messages, check_resumable, shared_checkpoint, shared_corpus
+
+if TYPE_CHECKING:
+    from gpt.training.distributed import Ranks
+    from gpt.training.plan import Plan
+    from gpt.training.trainer import Trainer
+
+READING = ("separator", "split", "min_count", "replacement")  # options for reading a text
+CONFIG_LIMIT = 2**20  # bytes of config.toml
+SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+
+#: Shows the progress of work with this name.
+Working = Callable[[str], AbstractContextManager[Progress]]
+
+
+def silently(what: str) -> AbstractContextManager[Progress]:
+    """A Working that shows nothing."""
+    return nullcontext(no_progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What the user asks for.
+
+    corpus: names of texts; "-" is `pipe`; none: the default text. given: fields of ModelConfig and
+    TrainConfig. preset: None where the user gives none: then a known corpus sets its own options.
+    minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
+    name. changed_corpus: a resumed run may get another text. shard: weights are spread over the
+    ranks.
+    """
+
+    checkpoints: Path
+    data: Path
+    corpus: Sequence[str] = ()
+    pipe: BinaryIO = field(default_factory=BytesIO)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    preset: presets.Preset | None = None
+    minutes: float | None = None
+    run: str | None = None
+    stem: str = ""
+    device: str = "auto"
+    changed_corpus: bool = False
+    shard: bool = False
+    working: Working = silently
+
+
+@dataclass(frozen=True)
+class Start:
+    """A planned training before its first step. trainer: makes the model and the optimizer.
+
+    recipe: options that a known corpus has set.
+    """
+
+    plan: Plan
+    ranks: Ranks
+    run: Run
+    trainer: Callable[[], Trainer]
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) -> Iterator[Start]:
+    """Plans a new run and locks its folder; the folder is removed if nothing was saved in it.
+
+    messages: between ranks, if there are several. dry: makes no folder. Raises ConfigError,
+    TextError, StorageError, OutOfMemory.
+    """
+    messages = messages or Messages()
+    recipe = {} if order.preset else {**recipe_of(order.corpus)}
+    if order.minutes is not None:
+        recipe.pop("steps", None)
+    recipe = {name: value for name, value in recipe.items() if name not in order.given}
+    given, preset = {**order.given, **recipe}, order.preset or "default"
+    reading = TrainConfig(**{name: given[name] for name in READING if name in given})
+    if order.run is not None:
+        check_run_name(order.run)
+    folder, device = None, choose(order.device)
+    if messages.first and not dry:
+        folder = new_run(order.checkpoints, order.stem or corpus_name(order.corpus), order.run)
+    with ExitStack() as unlocked, ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(folder.lock())
+            unlocked.callback(discard_if_empty, folder)
+            messages.launch.mark(folder)
+        corpus = _read(order, messages, reading, partial(read_corpus, config=reading))
+        ahead = _counted(corpus, preset, device, given)  # meanwhile, torch is imported
+        from gpt.training.plan import make_plan
+
+        ranks, device = _ranks(order, messages)
+        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead)
+        if folder is not None:
+            names = [printable(name) for name in order.corpus] or None
+            folder.write("config.toml", to_toml({"corpus": names, **plan.settings()}))
+        run = folder or Run(Path())
+        trainer = partial(_trainer, run, plan, ranks, ahead=ahead)
+        yield Start(plan, ranks, run, trainer, recipe)
+        ranks.leave()
+
+
+@contextmanager
+def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterator[Start]:
+    """Plans the rest of a run from its newest whole checkpoint on, and locks it.
+
+    Raises CheckpointError, ConfigError, TextError, RunInUseError, OutOfMemory.
+    """
+    messages = messages or Messages()
+    with ExitStack() as stack:
+        if messages.first:
+            stack.enter_context(run.lock())
+            messages.launch.mark(run)
+        checkpoint, warnings = shared_checkpoint(messages, run)
+        manifest = checkpoint.manifest
+        check_resumable(manifest)
+        if order.preset not in (None, manifest.preset):
+            raise ConfigError(
+                "preset",
+                f"this run has {manifest.preset}; leave the option out, or train a new run",
+            )
+        find = partial(find_corpus, manifest, changed=order.changed_corpus)
+        corpus = _read(order, messages, manifest.train, find)
+        from gpt.training.resume import resume_plan
+
+        ranks, device = _ranks(order, messages)
+        plan = resume_plan(checkpoint, corpus, order.given, device, ranks)
+        plan = replace(plan, warnings=(*warnings, *plan.warnings))
+        yield Start(plan, ranks, run, partial(_trainer, run, plan, ranks, checkpoint))
+        ranks.leave()
+
+
+def recorded(trainer: Trainer) -> Iterator[Event]:
+    """Trains, and records with each checkpoint a changed plan and a text of the model in the run.
+
+    Raises as Trainer.events.
+    """
+    planned = trainer.config
+    for event in trainer.events():
+        yield event
+        if isinstance(event, Saved):
+            if trainer.config != planned:
+                planned = trainer.config
+                _record_plan(trainer.run, planned)
+            if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                yield _sampled(trainer.run, event.checkpoint)
+
+
+def _read(
+    order: Order, messages: Messages, config: TrainConfig, read: Callable[..., Corpus]
+) -> Corpus:
+    """Calls `read` for the corpus; every rank gets the result."""
+    with order.working("encoding") as done:
+        sources = {"names": order.corpus, "data": order.data, "stdin": order.pipe}
+        reading = partial(read, **sources, progress=done)
+        return shared_corpus(messages, order.data, config, reading)
+
+
+def _counted(corpus: Corpus, preset: str, device: str, given: Mapping[str, Any]) -> CountedAhead:
+    """Begins to count. Raises ConfigError, TextError."""
+    size = len(corpus.vocabulary)
+    values = presets.changed(presets.preset(preset, device), given)
+    model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    return CountedAhead(*corpus.split(train.val_fraction, 1), size, model.counting)
+
+
+def _ranks(order: Order, messages: Messages) -> tuple[Ranks, str]:
+    """The ranks, ready to exchange numbers, and the device that they compute on."""
+    from gpt.training.distributed import Ranks
+    from gpt.training.plan import usable_device
+
+    ranks = Ranks(messages.launch, order.shard, messages.store)
+    device = usable_device(order.device, ranks)
+    ranks.init(device)
+    return ranks, device
+
+
+def _trainer(
+    run: Run,
+    plan: Plan,
+    ranks: Ranks,
+    checkpoint: Checkpoint | None = None,
+    ahead: CountedAhead | None = None,
+) -> Trainer:
+    from gpt.heads.proof import prove_tensors
+    from gpt.training.trainer import Trainer
+
+    parts = (run, plan.corpus, plan.manifest, plan.device, ranks, prove_tensors)
+    return Trainer(*parts, checkpoint, ahead)
+
+
+def _record_plan(run: Run, config: TrainConfig) -> None:
+    """Writes the changed number of steps to config.toml, so that it repeats the run."""
+    path = run.path / "config.toml"
+    if os.path.isfile(path):
+        text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
+        values = from_toml(text, str(path))
+        plan = {"steps": config.steps, "step_plan": config.step_plan}
+        run.write(path.name, to_toml({**values, **plan}))
+
+
+def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
+    """A text that the model generates now. Opening the checkpoint checks the file just saved."""
+    from gpt.trained import TrainedGPT
+
+    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
+    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
+    return Sampled(checkpoint.manifest.step, text)
