@@ -1,29 +1,76 @@
-"""gptx as a library: `import gpt; run = gpt.load("checkpoints/…"); run.generate("To be")`.
+"""gptx as a library: train a character-level GPT, sample from it, look at its attention heads.
 
-Names are imported when first used, so that `import gpt` alone imports neither numpy nor torch.
+    import gpt
+
+    run = gpt.train("corpus.txt", minutes=2)    # or: run = gpt.load("checkpoints")
+    run.generate("Once", length=200)            # a text that the model writes
+    run.curve                                   # the losses of the training
+    run.at(500)                                 # the same run at an earlier step
+    seen = run.attention("Once upon a time")    # what every head does with a text
+    seen.stage("weights", layer=0, head=0)      # (T, T): how much each character attends to each
+    run.heads()                                 # every head's measures, and what kind it is
+    run.following("Once upon")                  # the distribution of the next character
+    run.lens(seen)                              # the prediction after each layer
+    run.score("A text.")                        # the loss on a text: nats and bits per character
+
+Functions:
+
+    train          trains a new run with a progress bar and returns it
+    train_events   the same, as an iterator of events: every step, evaluation and checkpoint
+    resume         trains a run further
+    load           opens a run, one of its steps, or a model file
+    runs           the runs of a folder
+
+Classes:
+
+    TrainedGPT     what train, resume and load return: help(gpt.TrainedGPT) lists what it can do
+    ModelConfig    the shape of a model: run.config
+    TrainConfig    the options of a training: run.training
+    SampleConfig   the options of sampling
+    GptxError      the base of all errors; ConfigError (an option) and TextError (a text) are also
+                   ValueErrors; CheckpointError: a file that is missing or damaged
+
+Losses are in nats per character. Arrays are numpy's and read-only; `T` is the length of a text.
+Only training and generating on a GPU import torch. `import gpt` imports neither numpy nor torch:
+names are imported when they are first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from gpt.version import __version__
 
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, whose import would take most of the time
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpt.config import ModelConfig as ModelConfig
     from gpt.config import SampleConfig as SampleConfig
     from gpt.config import TrainConfig as TrainConfig
+    from gpt.errors import CheckpointError as CheckpointError
+    from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
+    from gpt.errors import TextError as TextError
+    from gpt.listing import runs as runs
     from gpt.loading import load as load
+    from gpt.notebook import resume as resume
+    from gpt.notebook import train as train
+    from gpt.notebook import train_events as train_events
     from gpt.trained import TrainedGPT as TrainedGPT
 
 _HOMES = {
-    "GptxError": "gpt.errors",
-    "ModelConfig": "gpt.config",
-    "SampleConfig": "gpt.config",
-    "TrainConfig": "gpt.config",
-    "TrainedGPT": "gpt.trained",
+    "train": "gpt.notebook",
+    "train_events": "gpt.notebook",
+    "resume": "gpt.notebook",
     "load": "gpt.loading",
+    "runs": "gpt.listing",
+    "TrainedGPT": "gpt.trained",
+    "ModelConfig": "gpt.config",
+    "TrainConfig": "gpt.config",
+    "SampleConfig": "gpt.config",
+    "GptxError": "gpt.errors",
+    "ConfigError": "gpt.errors",
+    "TextError": "gpt.errors",
+    "CheckpointError": "gpt.errors",
 }
 __all__ = [*_HOMES, "__version__"]
 

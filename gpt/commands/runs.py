@@ -22,7 +22,7 @@ class Runs(Command):
     verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
 
     def execute(self) -> None:
-        from gpt.storage.runs import all_runs, find_run
+        from gpt.storage.runs import all_runs, find_run, readable
         from gpt.view.terminal import runs as view
         from gpt.view.terminal.training_lines import result
         from gpt.view.words import counted
@@ -35,7 +35,7 @@ class Runs(Command):
             self._verify(found)
             return
         if self.name is None:
-            rows, broken = view.readable(found)
+            rows, broken = readable(found)
             for problem in broken:
                 console.say(f"warning: {problem}")
             if self.as_json:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
+from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
@@ -39,6 +41,17 @@ def all_runs(root: Path) -> list[Run]:
             with suppress(OSError):
                 saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
     return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
+
+
+def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
+    """The runs whose newest manifest can be read, and the errors of the others."""
+    rows, problems = [], []
+    for run in runs:
+        try:
+            rows.append((run, run.last().manifest))
+        except CheckpointError as error:
+            problems.append(str(error))
+    return rows, problems
 
 
 def find_run(root: Path, name: str | None = None) -> Run:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
-from gpt.errors import CheckpointError
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.view.characters import escape
@@ -27,17 +26,6 @@ from gpt.view.words import millions
 COLUMNS = {"run": 0, "step": 60, "of": 60, "best nats": 0, "than counting": 0}
 COLUMNS |= {"parameters": 80, "corpus": 60}
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
-
-
-def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
-    """The runs whose newest manifest can be read, and the errors of the others."""
-    rows, problems = [], []
-    for run in runs:
-        try:
-            rows.append((run, run.last().manifest))
-        except CheckpointError as error:
-            problems.append(str(error))
-    return rows, problems
 
 
 def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -> Table:

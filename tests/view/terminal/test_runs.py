@@ -12,8 +12,9 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
+from gpt.storage.runs import readable
 from gpt.view.terminal.lines import card
-from gpt.view.terminal.runs import loss_curve, readable, runs_table, story
+from gpt.view.terminal.runs import loss_curve, runs_table, story
 from gpt.view.terminal.training_lines import farewell
 
 
