@@ -11,14 +11,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
 
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import check_fields, only_fields, require
-from gpt.config.keywords import ResumeOptions, TrainOptions, takes
+from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, TextError
 from gpt.signals import graceful
@@ -40,36 +40,39 @@ SHOWN = 60  # most characters of a wrong name that an error shows
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """Keywords of a new run."""
+
+    text: Annotated[str | None, "The text itself, in place of a corpus."] = None
+    minutes: Annotated[
+        float | None, "Time for the run, to which the model's shape and the steps are fitted."
+    ] = None
+    preset: Annotated[
+        presets.Preset | None,
+        "default (takes 2 minutes, unless minutes or steps are given), best or classic.",
+    ] = None
+    run: Annotated[str | None, "The run's name; None: the corpus's name and a number."] = None
+    checkpoints: Annotated[PathLike, "Folder of the runs."] = "checkpoints"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_path("checkpoints", self.checkpoints)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Place:
-    """Keywords that say where a training computes and saves."""
+    """Keywords of new and resumed runs."""
 
     device: Annotated[Device, "Where to train; auto: a GPU if there is one."] = "auto"
     data: Annotated[PathLike, "Folder of the encoded corpora."] = "data"
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for field in fields(self):
-            if "PathLike" in str(field.type):
-                value = getattr(self, field.name)
-                is_path = isinstance(value, str | os.PathLike)
-                require(is_path, field.name, f"{value!r} is not a path")
+        _check_path("data", self.data)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewRun(Place):
-    """Keywords of a new run."""
-
-    text: Annotated[str | None, "The text itself, in place of a corpus."] = None
-    minutes: Annotated[
-        float | None, "Time for the run, to which its shape and steps are fitted; see `preset`."
-    ] = None
-    preset: Annotated[
-        presets.Preset | None,
-        "default (2 minutes unless minutes or steps are given), best, classic; None: default, or "
-        "for the known name repeats its own options.",
-    ] = None
-    run: Annotated[str | None, "The run's name; None: the corpus's name and a number."] = None
-    checkpoints: Annotated[PathLike, "Folder of the runs."] = "checkpoints"
+def _check_path(name: str, value: object) -> None:
+    require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
 
 
 class PlaceOptions(ResumeOptions, total=False):
@@ -93,17 +96,18 @@ class NewRunOptions(TrainOptions, total=False):
 
 #: What help() shows as the defaults of options that a preset sets, and those that depend on corpus
 #: and time.
-DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, "fitted")
+DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, Unquoted("fitted"))
 
 
-@takes(NewRunOptions.__annotations__, NewRun, ModelConfig, TrainConfig, defaults=DEFAULTS)
+@takes(NewRunOptions.__annotations__, NewRun, Place, ModelConfig, TrainConfig, defaults=DEFAULTS)
 def train(
     corpus: Corpus = None, *, progress: bool = True, **options: Unpack[NewRunOptions]
 ) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
-    corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these; without
-    corpus and text, the Python language reference. progress: shows a bar in a terminal or notebook.
+    corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
+    is downloaded, and "repeats", which sets its own options. Without corpus and text, it trains on
+    the Python language reference. progress: shows a bar in a terminal or notebook.
 
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
     `gpt.resume` continues it. Raises ConfigError and TypeError for an option, TextError for a
@@ -114,7 +118,7 @@ def train(
     return _trained(begun(replace(_new(corpus, options), working=_working(progress))), progress)
 
 
-@takes(NewRunOptions.__annotations__, NewRun, ModelConfig, TrainConfig, defaults=DEFAULTS)
+@takes(NewRunOptions.__annotations__, NewRun, Place, ModelConfig, TrainConfig, defaults=DEFAULTS)
 def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Iterator[Event]:
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
@@ -131,20 +135,22 @@ def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Ite
     PlaceOptions.__annotations__,
     Place,
     TrainConfig,
-    defaults=dict.fromkeys(ResumeOptions.__annotations__, "unchanged"),
+    defaults=dict.fromkeys(ResumeOptions.__annotations__, Unquoted("unchanged")),
 )
 def resume(
     run: TrainedGPT | PathLike,
     corpus: Corpus = None,
     *,
+    changed_corpus: bool = False,
     progress: bool = True,
     **options: Unpack[PlaceOptions],
 ) -> TrainedGPT:
     """Trains a run further from its last step on, and returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. steps: the number of steps in all,
-    from step 0 on. corpus: another text to go on with, of the same characters; None: the same text.
-    Stops and errors are those of `train`; raises CheckpointError if there is no such run.
+    from step 0 on. corpus: where the text is now, if it has moved. changed_corpus: it may be
+    another text with the same characters. Stops and errors are those of `train`; raises
+    CheckpointError if there is no such run.
     """
     from gpt.preparing import Order, resumed
     from gpt.storage.run import Run
@@ -157,7 +163,7 @@ def resume(
         checkpoints=path.parent,
         data=Path(place.data),
         corpus=_names(corpus),
-        changed_corpus=corpus is not None,
+        changed_corpus=changed_corpus,
         given=only_fields(TrainConfig, options),
         device=place.device,
         working=_working(progress),
@@ -172,8 +178,8 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
     from gpt.training.launch import Launch
 
     share_cores()
-    new = NewRun(**only_fields(NewRun, options))
-    given = {name: value for name, value in options.items() if not hasattr(new, name)}
+    new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
+    given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
     at_end = options.get("split", "last") == "last"
     require(at_end or "val_fraction" not in given, "val_fraction", "only with `split='last'`")
@@ -185,9 +191,9 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
         preset=new.preset,
         minutes=new.minutes,
         run=new.run,
-        device=new.device,
+        device=place.device,
         checkpoints=Path(new.checkpoints),
-        data=Path(new.data),
+        data=Path(place.data),
     )
     if new.text is None:
         return order

@@ -105,5 +105,5 @@ def unknown_message(character: str, position: int) -> str:
     shown = repr(character) if character.isprintable() else ascii(character)
     return (
         f"{shown} (U+{ord(character):04X} {name}) at position {position} is not in this model's "
-        "vocabulary; leave it out or pass --unknown skip"
+        "vocabulary; leave it out or pass `unknown='skip'`"
     )

@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import field_help, field_types, only_fields, spelled
 from gpt.config.presets import PRESETS, preset
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml, to_toml
 
 CONFIGS: tuple[type, ...] = (ModelConfig, TrainConfig, SampleConfig)
@@ -238,6 +238,9 @@ def test_errors_name_keywords_in_python_and_flags_on_the_command_line() -> None:
     assert spelled(ConfigError("device", "use `device='cpu'`")) == "--device: use --device cpu"
     assert spelled(ConfigError("config a_b.toml", "no `step`")) == "--config a_b.toml: no --step"
     assert spelled(ConfigError("n", "0")) == "-n: 0"
+    assert spelled(TextError("use `block_size=5`")) == "use --block-size 5"
+    assert field_help(TrainConfig)["eval_interval"].endswith("0 = use --evaluations.")
+    assert field_help(TrainConfig, flags=False)["eval_interval"].endswith("0 = use `evaluations`.")
     alone = ConfigError("RANK: use torchrun")
     assert str(alone) == spelled(alone) == "RANK: use torchrun"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

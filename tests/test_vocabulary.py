@@ -65,7 +65,7 @@ def test_error_names_an_unknown_character_and_its_position(character: str, name:
         Vocabulary(" abcf").encode(f"caf {character} {character}")
     assert str(caught.value) == (
         f"{name} at position 4 is not in this model's vocabulary; "
-        "leave it out or pass --unknown skip"
+        "leave it out or pass `unknown='skip'`"
     )
     assert caught.value.exit_code == 3
 

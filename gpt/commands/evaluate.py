@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console, shared
+from gpt.config.fields import spelled
 from gpt.errors import TextError
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _reported(name: str, failed: list[int]) -> Iterator[None]:
     try:
         yield
     except TextError as error:
-        problem, label = str(error), _label(name)
+        problem, label = spelled(error), _label(name)
         console.say_error(problem if label in problem else f"{label}: {problem}")
         failed.append(error.exit_code)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from gpt.commands import console, shared
+from gpt.config.fields import spelled
 from gpt.errors import TextError
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows
@@ -63,8 +64,8 @@ class Heads(shared.DrawingCommand):
                 source = model.excerpt_name
                 ids = model.vocabulary.encode(model.stored.excerpt)
                 console.say(
-                    f"note: {error}; measuring on the start of the validation split, stored in the "
-                    "model file"
+                    f"note: {spelled(error)}; measuring on the start of the validation split, "
+                    "stored in the model file"
                 )
         how = None if self.ablate == "no" else self.ablate
         with working() as done:

@@ -16,7 +16,7 @@ import typer
 from gpt.commands.console import ReaderLeft, say_error, writing
 from gpt.commands.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
-from gpt.errors import ConfigError, GptxError
+from gpt.errors import GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 
@@ -103,10 +103,8 @@ def _reopen_closed_streams() -> None:
 
 def explained(error: Exception) -> tuple[int, str]:
     """The exit code and the line for an error."""
-    if isinstance(error, ConfigError):
-        return error.exit_code, spelled(error)
     if isinstance(error, GptxError):
-        return error.exit_code, str(error)
+        return error.exit_code, spelled(error)
     if isinstance(error, typer.Abort):
         return 128 + signal.SIGINT, ""
     if isinstance(error, ClickException):

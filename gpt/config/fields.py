@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, GptxError
 
 LARGEST = 1e300  # largest number allowed: beyond it, a float overflows
 
@@ -27,11 +27,18 @@ def flag_of(field: str) -> str:
     return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
 
 
-def spelled(error: ConfigError) -> str:
+def spelled(error: GptxError) -> str:
     """The error's text for the command line: "--n-layer: …", other options as flags, too."""
+    if not isinstance(error, ConfigError):
+        return with_flags(str(error))
     field, space, value = error.field.partition(" ")
     begin = f"{flag_of(field)}{space}{value}: " if field else ""
-    return begin + _OPTION.sub(_as_flag, error.reason)
+    return begin + with_flags(error.reason)
+
+
+def with_flags(text: str) -> str:
+    """A text with options as flags: "`steps=5`" becomes "--steps 5"."""
+    return _OPTION.sub(_as_flag, text)
 
 
 #: Stored fields whose flag has another name: `--windows` of `gptx heads` is a number.
@@ -74,11 +81,12 @@ def field_types(config: type) -> Mapping[str, Any]:
     return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
 
 
-def field_help(config: type) -> dict[str, str]:
-    """Field -> help text, for the fields that are options."""
+def field_help(config: type, flags: bool = True) -> dict[str, str]:
+    """Field -> help text, for the fields that are options. flags: for the command line."""
     hints = get_type_hints(config, include_extras=True)
+    spell = with_flags if flags else str
     return {
-        field.name: hints[field.name].__metadata__[0]
+        field.name: spell(hints[field.name].__metadata__[0])
         for field in fields(config)
         if get_origin(hints[field.name]) is Annotated
     }

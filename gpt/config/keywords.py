@@ -101,15 +101,15 @@ def takes(
     """Decorates a function that takes fields of dataclasses as `**options`.
 
     Its signature and docstring then name them, in the order of the dataclasses. defaults:
-    name -> default to show in place of the dataclass's; a text is shown without quotes. The
-    function raises TypeError for any other keyword and names those that it takes.
+    name -> default to show in place of the dataclass's. The function raises TypeError for any other
+    keyword and names those that it takes.
     """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind != KEYWORDS]
         options = list(_parameters(names, configs, defaults or {}))
-        shown = [each.replace(annotation=_Shown(each.annotation)) for each in (*own, *options)]
+        shown = [each.replace(annotation=Unquoted(each.annotation)) for each in (*own, *options)]
         known = [each.name for each in shown if each.name != "self"]
 
         @wraps(function)
@@ -119,11 +119,15 @@ def takes(
                     raise TypeError(_unexpected(function.__name__, name, known))
             return function(*args, **keywords)
 
-        result = _Shown(signature.return_annotation)
+        result = Unquoted(signature.return_annotation)
         checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=shown, return_annotation=result
         )
-        helps = {name: text for config in configs for name, text in field_help(config).items()}
+        helps = {
+            name: text
+            for config in configs
+            for name, text in field_help(config, flags=False).items()
+        }
         lines = (f"    {each.name}: {helps[each.name]}" for each in options)
         checked.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
         return checked  # type: ignore[return-value]
@@ -131,7 +135,7 @@ def takes(
     return decorate
 
 
-class _Shown(str):
+class Unquoted(str):
     """A text that help() shows without quotes."""
 
     __repr__ = str.__str__
@@ -146,8 +150,6 @@ def _parameters(
             if field.name in names:
                 kind = inspect.formatannotation(kinds[field.name]).replace("typing.", "")
                 default = defaults.get(field.name, field.default)
-                if isinstance(default, str) and field.name in defaults:
-                    default = _Shown(default)
                 yield inspect.Parameter(field.name, KEYWORD, default=default, annotation=kind)
 
 

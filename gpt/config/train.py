@@ -22,7 +22,7 @@ class TrainConfig:
 
     steps: Annotated[int, "Optimizer steps."] = 2000
     step_plan: Annotated[
-        str, "Numbers of steps that --minutes planned: FROM:STEPS, each from step FROM on."
+        str, "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on."
     ] = ""
     batch_size: Annotated[int, "Sequences in a step, on all ranks together."] = 32
     micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
@@ -30,7 +30,7 @@ class TrainConfig:
     embedding_lr: Annotated[float, "Learning rate of embedding and output; 0 = the same."] = 0.0
     min_lr: Annotated[float, "Learning rate at the end."] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
-    schedule: Annotated[Schedule, "How the learning rate falls to --min-lr."] = "linear"
+    schedule: Annotated[Schedule, "How the learning rate falls to `min_lr`."] = "linear"
     weight_decay: Annotated[float, "AdamW's decay of matrices (Loshchilov & Hutter 2019)."] = 0.1
     beta1: Annotated[float, "AdamW's decay of the mean gradient."] = 0.9
     beta2: Annotated[float, "AdamW's decay of the mean squared gradient."] = 0.99
@@ -46,16 +46,18 @@ class TrainConfig:
     split: Annotated[
         str, "Validation text: last, every:N (texts, or blocks of a single text), or a file."
     ] = "last"
-    val_fraction: Annotated[float, "Share of the text, at its end, held out by --split last."] = 0.1
+    val_fraction: Annotated[float, "Share of the text, at its end, held out by `split='last'`."] = (
+        0.1
+    )
     min_count: Annotated[int, "Characters that occur less often are replaced; 0 = none."] = 0
     replacement: Annotated[str, "The character that replaces rare ones."] = "\ufffd"
-    eval_interval: Annotated[int, "Steps between evaluations; 0 = use --evaluations."] = 0
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`."] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
     eval_chars: Annotated[
         int, "Most validation characters of an evaluation, evenly distributed; 0 = all."
     ] = 0
     eval_part: Annotated[
-        int, "Most validation characters of all evaluations but the last; 0 = --eval-chars."
+        int, "Most validation characters of all evaluations but the last; 0 = `eval_chars`."
     ] = 0
     patience: Annotated[int, "Stop after this many evaluations without a new best; 0 = never."] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False

@@ -80,9 +80,9 @@ class Corpus:
         train, val = self.parts(val_fraction)
         fits = self.longest_context(val_fraction)
         remedy = (
-            f"use --block-size {fits}"
+            f"use `block_size={fits}`"
             if fits >= 1
-            else "even --block-size 1 needs two characters in each split; use more text"
+            else "even `block_size=1` needs two characters in each split; use more text"
         )
         for name, part in (("training", train), ("validation", val)):
             if len(part) < block_size + 1:
@@ -91,8 +91,8 @@ class Corpus:
                 )
         if block_size > fits:
             raise TextError(
-                f"--split every:N: blocks of {self.block} characters are too short beside a "
-                f"context of {block_size}; {remedy}, or --split last"
+                f"`split='every:N'`: blocks of {self.block} characters are too short beside a "
+                f"context of {block_size}; {remedy}, or `split='last'`"
             )
         return train, val
 
@@ -235,7 +235,7 @@ def read_corpus(
             try:
                 validation = find_sources([config.validation], data, stdin)
             except TextError as error:
-                raise TextError(f"--split takes last, every:N or a file; {error}") from None
+                raise TextError(f"`split` takes last, every:N or a file; {error}") from None
         corpus = encode(sources, data, known, config, validation, progress, algorithm)
         return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
     finally:
@@ -261,7 +261,7 @@ def find_corpus(
     stdin: BinaryIO,
     changed: bool = False,
     progress: Progress = no_progress,
-    remedy: str = "; restore it, train a new run, or continue with it: --changed-corpus",
+    remedy: str = "; restore it, train a new run, or continue with it: `changed_corpus`",
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or read again from its sources.
 

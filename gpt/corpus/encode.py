@@ -63,7 +63,7 @@ def build_vocabulary(
             raise TextError(
                 f"{missing!a} (U+{ord(missing):04X}) is only in the text that validates, so "
                 "training cannot teach it; leave it out there, or fold such characters: "
-                "--min-count 2"
+                "`min_count=2`"
             )
         folds |= (times < min_count) & (min_count > 1)
     else:
@@ -73,7 +73,7 @@ def build_vocabulary(
         count = int(times[characters.index(replacement)])
         raise TextError(
             f"{replacement!a} (U+{ord(replacement):04X}) was to stand for rare characters, but the "
-            f"text has it itself ({count:,} ×); choose another one: --replacement"
+            f"text has it itself ({count:,} ×); choose another `replacement`"
         )
     shown = "".join(replacement if each in folded else each for each in characters)
     vocabulary = Vocabulary.from_text(shown)

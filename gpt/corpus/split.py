@@ -55,8 +55,8 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
     if texts < every:
         what = "blocks" if block else "texts"
         raise TextError(
-            f"--split every:{every}: there are {texts:,} {what}, so none would validate; use "
-            f"every:{texts} or less, or --split last"
+            f"`split='every:{every}'`: there are {texts:,} {what}, so none would validate; use "
+            f"every:{texts} or less, or `split='last'`"
         )
     val = [*pairwise(starts)][every - 1 :: every]
     train = [  # each piece: all texts between two that validate

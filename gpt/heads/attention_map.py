@@ -98,7 +98,7 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
     if len(ids) > reader.config.block_size:
         raise TextError(
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
-            "shorten it, or use --truncate"
+            "shorten it, or use `truncate`"
         )
     layers = reader.stages(ids)
     sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]

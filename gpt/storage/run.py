@@ -134,7 +134,7 @@ class Run(Logs):
             with suppress(CheckpointError):
                 self._open(step).verify()
                 whole.append(str(step))
-        return f"; whole: --step {' or '.join(whole)}" if 0 < len(whole) < len(steps) else ""
+        return f"; whole: `step` {' or '.join(whole)}" if 0 < len(whole) < len(steps) else ""
 
     def _at(self, which: str) -> Checkpoint:
         steps = self.steps()

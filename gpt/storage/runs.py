@@ -102,8 +102,8 @@ def _check_free(run: Run) -> None:
     if run.steps():
         raise ConfigError(
             "run",
-            f"{run.name!r} exists already; choose another name, or continue it with --resume "
-            f"--run {run.name}",
+            f"{run.name!r} exists already; choose another name, or continue it: `resume` "
+            f"`run={run.name!r}`",
         )
     if not run.is_begun():
         raise ConfigError("run", f"{run.path} exists already and is not a run; choose another name")

@@ -59,7 +59,7 @@ def compiled(net: nn.Module, config: TrainConfig) -> Callable[[Tensor], Tensor]:
         try:
             return called(inputs)
         except torch._dynamo.exc.TorchDynamoException as error:
-            report_failure("--compile", error, "training continues uncompiled")
+            report_failure("torch.compile", error, "training continues uncompiled")
             called = net
             return cast(Tensor, net(inputs))
 

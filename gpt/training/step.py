@@ -92,9 +92,9 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
             raise
         half = (config.micro_batch_size or config.batch_size) // 2
         smaller = (
-            f"--micro-batch-size {half}, which learns the same, or --batch-size {half}"
+            f"`micro_batch_size={half}`, which learns the same, or `batch_size={half}`"
             if half
-            else f"--block-size {max(1, model.block_size // 2)}"
+            else f"`block_size={max(1, model.block_size // 2)}`"
         )
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
@@ -117,8 +117,8 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     if fixed + at_once * sequence <= has:
         return
     fits = (has - fixed) // (2 * sequence)  # half of the rest, as the count above is a minimum
-    remedy = f"--micro-batch-size {fits}, which learns the same, or --batch-size {fits * ranks}"
-    remedy = remedy if fits >= 1 else "a smaller model: --n-embd, --n-layer"
+    remedy = f"`micro_batch_size={fits}`, which learns the same, or `batch_size={fits * ranks}`"
+    remedy = remedy if fits >= 1 else "a smaller model: `n_embd`, `n_layer`"
     raise OutOfMemory(
         f"out of memory: a step needs {(fixed + at_once * sequence) / 2**30:,.0f} GB, "
         f"this machine has {has / 2**30:,.0f} GB; try {remedy}"

@@ -290,9 +290,9 @@ class Trainer:
         """Raises NumericsError with what to try, unless `what` is finite."""
         if finite:
             return
-        remedies = ["a lower --learning-rate"]
-        remedies += ["--embedding-lr"] * (self.config.embedding_lr > 0)
-        remedies += ["--grad-clip 1"] * (not 0 < self.config.grad_clip <= 1)
+        remedies = ["a lower `learning_rate`"]
+        remedies += ["`embedding_lr`"] * (self.config.embedding_lr > 0)
+        remedies += ["`grad_clip=1`"] * (not 0 < self.config.grad_clip <= 1)
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "
             f"{self._saved_step or 0}. Try {' or '.join(remedies)}"

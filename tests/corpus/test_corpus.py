@@ -250,7 +250,7 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     assert corpus.block == len(TEXT) // 40 == 72
     assert corpus.longest_context(0.1) == 18
     corpus.split(0.1, 18)
-    with pytest.raises(TextError, match=r"^--split every:N: blocks of 72 .* --block-size 18, or"):
+    with pytest.raises(TextError, match=r"^`split='every:N'`: blocks of 72 .* `block_size=18`, or"):
         corpus.split(0.1, 19)
 
 
@@ -383,7 +383,7 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
 
 @pytest.mark.parametrize("text", ["a", "ab", "abc" * 3])
 def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TextError, match="even --block-size 1 needs two characters in each split"):
+    with pytest.raises(TextError, match="even `block_size=1` needs two characters in each split"):
         corpus_of(text, tmp_path).split(0.1, block_size=1)
 
 

@@ -41,7 +41,7 @@ def test_every_nth_text_validates(lengths: list[int], every: int) -> None:
     texts = [text for text in texts if text]  # empty texts do not count
     assume(len(texts) >= 2)
     if len(texts) < every:
-        with pytest.raises(TextError, match=rf"^--split every:{every}: there are {len(texts)} "):
+        with pytest.raises(TextError, match=rf"^`split='every:{every}'`: there are {len(texts)} "):
             divide(starts, len(lengths), every)
         return
     division = divide(starts, len(lengths), every)

@@ -295,7 +295,7 @@ def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT, name: A
 def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match="at least one character"):
         trained.attention("")
-    with pytest.raises(TextError, match=r"17 characters.* 16.*--truncate"):
+    with pytest.raises(TextError, match=r"17 characters.* 16.*`truncate`"):
         trained.attention("the cat sat on th")
     with pytest.raises(TextError, match=r"'€' \(U\+20AC EURO SIGN\) at position 4"):
         trained.attention("the €")

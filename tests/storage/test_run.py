@@ -85,7 +85,7 @@ def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Che
         find_run(tmp_path, "mine")
     assert new_run(tmp_path, "book", "mine") == run
     saved(run, tiny.manifest, 0)
-    with pytest.raises(ConfigError, match=r"'mine' exists already; .* --resume --run mine"):
+    with pytest.raises(ConfigError, match=r"'mine' exists already; .*: `resume` `run='mine'`"):
         new_run(tmp_path, "book", "mine")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "novel.txt").write_text("mine")
@@ -174,7 +174,7 @@ def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> N
 def test_error_for_a_damaged_step_lists_whole_steps(fresh_run: Run, name: str) -> None:
     newest, older = (fresh_run.path / f"step-{step:08d}" / name for step in (12, 6))
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012.*; whole: --step 6$"):
+    with pytest.raises(CheckpointError, match=r"^damaged: .*step-00000012.*; whole: `step` 6$"):
         fresh_run.model("last")
     assert fresh_run.model("6").step == 6
     older.write_bytes(older.read_bytes()[:-1])

@@ -266,7 +266,7 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
     assert (plan.manifest.step, plan.manifest.best_step) == (12, None)
     assert plan.warnings == (
-        "not bit-exact: --micro-batch-size is another, and sums round otherwise",
+        "not bit-exact: the micro-batch size is another, and sums round otherwise",
         "the schedule now ends at step 40, not 12",
         "evaluations read another part of the validation split now: do not compare their losses "
         "with earlier ones",
@@ -428,7 +428,7 @@ def test_resume_finds_the_same_validation_split(
 def test_an_unknown_split_is_named_in_the_error(working: Path) -> None:
     for given in ("ever:3", "other.txt"):
         with pytest.raises(
-            TextError, match=rf"^--split takes last, every:N or a file; .*'{given}'"
+            TextError, match=rf"^`split` takes last, every:N or a file; .*'{given}'"
         ):
             read_corpus(["book.txt"], working, PIPE, config=TrainConfig(split=given))
 
@@ -540,7 +540,7 @@ def test_short_text_gets_a_shorter_context(tmp_path: Path) -> None:
     assert plan.val_characters == 65
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (1, 64)
     assert "a context of 64, as the validation text is no longer" in plan.why
-    with pytest.raises(TextError, match="needs 129; use --block-size 64"):
+    with pytest.raises(TextError, match="needs 129; use `block_size=64`"):
         make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", "cpu")
 
 
@@ -677,5 +677,5 @@ def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt.training.step.physical_memory", lambda: 10**8)
-    with pytest.raises(OutOfMemory, match=r"try --micro-batch-size \d+, which learns the same"):
+    with pytest.raises(OutOfMemory, match=r"try `micro_batch_size=\d+`, which learns the same"):
         make_plan(corpus, {**TINY, "batch_size": 10**6}, "classic", "cpu")

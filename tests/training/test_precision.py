@@ -108,7 +108,7 @@ def test_a_net_that_cannot_be_compiled_computes_uncompiled(
         assert torch.equal(called(inputs), net(inputs))
     assert len(tries) == 1
     why = "TorchDynamoException: no working compiler found"
-    assert caplog.messages == [f"note: --compile failed ({why}); training continues uncompiled"]
+    assert caplog.messages == [f"note: torch.compile failed ({why}); training continues uncompiled"]
 
 
 def test_other_errors_of_a_compiled_net_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

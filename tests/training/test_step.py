@@ -135,12 +135,12 @@ def test_gradient_is_clipped_to_the_maximum_norm() -> None:
             RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
             32,
             64,
-            "--batch-size 16",
+            "`batch_size=16`",
         ),
-        (torch.cuda.OutOfMemoryError("CUDA out of memory."), 3, 64, "--batch-size 1"),
-        (RuntimeError("MPS backend out of memory"), 1, 64, "--block-size 32"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), 2, 64, "1"),
-        (MemoryError(), 1, 1, "--block-size 1"),
+        (torch.cuda.OutOfMemoryError("CUDA out of memory."), 3, 64, "`batch_size=1`"),
+        (RuntimeError("MPS backend out of memory"), 1, 64, "`block_size=32`"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), 2, 64, "=1`"),
+        (MemoryError(), 1, 1, "`block_size=1`"),
     ],
 )
 def test_an_error_of_missing_memory_says_what_to_try(
@@ -168,7 +168,7 @@ def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OutOfMemory) as refused:
         check_memory(MODEL, many)
     advised = int(
-        re.findall(r"--micro-batch-size (\d+), which learns the same", str(refused.value))[0]
+        re.findall(r"`micro_batch_size=(\d+)`, which learns the same", str(refused.value))[0]
     )
     check_memory(MODEL, replace(many, micro_batch_size=advised))
     check_memory(MODEL, many, ranks=10**6 // advised)
