@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from program import TINY, Gptx
+
+from gpt import notebook
 
 ROOT = Path(__file__).parents[1]
 
@@ -134,6 +137,37 @@ def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
     assert answer.out or arguments[0] == "train" or {"-o", "--open"} & {*arguments}
+
+
+def small(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of gpt that trains, with a small model and few steps."""
+
+    def call(*arguments: Any, minutes: float = 0.0, steps: int = 8, **options: Any) -> Any:
+        shape = {"n_head": 2, "n_embd": 16, "block_size": 16, "batch_size": 4, "counting": 0}
+        if function.__name__ == "resume":
+            return function(*arguments, steps=12, **options)
+        return function(*arguments, steps=min(steps, 8), **(shape | options))
+
+    return call
+
+
+def test_snippets_in_the_page_on_python_work(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "corpus.txt").write_bytes((home / "corpus.txt").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "train_events", "resume"):
+        monkeypatch.setattr(notebook, name, small(getattr(notebook, name)))
+    snippets = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text("utf-8"), re.S
+    )
+    assert len(snippets) > 10
+    names: dict[str, Any] = {}
+    for snippet in snippets:
+        exec(snippet, names)
+    assert len(names["losses"]) == 8
+    assert names["run"].path.name == "watched"
+    assert "induction" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("gptx")  # runs in a user's working folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 import subprocess
 import sys
@@ -141,8 +142,18 @@ def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:
 
 def test_package_exports_exactly_its_public_names() -> None:
     assert all(getattr(gpt, name) is not None for name in gpt.__all__)
-    with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'train'"):
-        _ = gpt.train
+    assert dir(gpt) == sorted(gpt.__all__)
+    assert {"load", "train", "train_events", "resume", "runs"} <= {*dir(gpt)}
+    with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'trian'"):
+        _ = gpt.trian
+
+
+def test_help_of_the_package_describes_every_public_name() -> None:
+    page = gpt.__doc__ or ""
+    for name in {*gpt.__all__} - {"__version__"}:
+        assert re.search(rf"\b{name}\b", page.split("Functions:")[1]), name
+    for method in re.findall(r"run\.(\w+)", page):
+        assert hasattr(gpt.TrainedGPT, method) or method == "config", method
 
 
 def test_importing_gpt_imports_neither_numpy_nor_torch() -> None:

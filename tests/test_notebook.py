@@ -1,0 +1,177 @@
+"""Training from Python: the same weights as from the command line, interrupts, events, errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import TINY, Gptx
+from test_loading import python
+
+import gpt
+from gpt import notebook
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.training.events import Evaluated, Event, Sampled, Saved, Stepped, Stopped
+
+SMALL: dict[str, Any] = {
+    "n_layer": 2,
+    "n_head": 2,
+    "n_embd": 16,
+    "block_size": 16,
+    "batch_size": 4,
+    "steps": 8,
+    "warmup_steps": 2,
+    "eval_interval": 4,
+    "counting": 0,
+}
+
+pytestmark = pytest.mark.usefixtures("gptx")  # in a folder with corpus.txt
+
+
+def test_python_and_command_train_the_same_weights(gptx: Gptx, home: Path) -> None:
+    assert gptx("train", "corpus.txt", *TINY, "--run", "command", "--seed", "3").code == 0
+    run = gpt.train("corpus.txt", run="python", seed=3, **SMALL)
+    command = gpt.load(home / "checkpoints/command")
+    assert run.path == home / "checkpoints/python"
+    assert run.steps == command.steps
+    for step in run.steps:
+        assert run.at(step).stored.sha256 == command.at(step).stored.sha256
+    for name in ("config.toml", "samples.jsonl"):
+        assert (run.path / name).read_text() == (command.path / name).read_text()
+    assert run.curve.val.tolist() == command.curve.val.tolist()
+
+
+def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
+    whole = gpt.train("corpus.txt", run="whole", **{**SMALL, "steps": 12})
+    half = gpt.train("corpus.txt", run="half", **{**SMALL, "schedule": "linear"})
+    again = gpt.resume(half, steps=12)
+    assert again.steps[-1] == whole.steps[-1] == 12
+    assert again.training.steps == 12
+    assert gpt.resume("checkpoints/half", steps=13).steps[-1] == 13
+    with pytest.raises(ConfigError, match=r"^steps: this run has already done 13"):
+        gpt.resume(half, steps=12)
+    with pytest.raises(CheckpointError, match="no checkpoint in nowhere"):
+        gpt.resume("nowhere", steps=12)
+    with pytest.raises(TypeError, match="has no keyword 'n_layer'"):
+        gpt.resume(half, n_layer=3)  # type: ignore[call-arg]
+
+
+def test_interrupted_training_is_saved_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = notebook.followed
+
+    def interrupted(*parts: Any) -> Iterator[Event]:
+        for event in followed(*parts):
+            if isinstance(event, Stepped) and event.step == 3:
+                signal.raise_signal(signal.SIGINT)
+            yield event
+
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(notebook, "followed", interrupted)
+        run = gpt.train("corpus.txt", run="stopped", **SMALL)
+    assert run.steps == [0, 3]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert gpt.resume(run.path).steps[-1] == 8
+
+
+def test_events_of_a_training_are_yielded_in_order(home: Path) -> None:
+    events = [*gpt.train_events("corpus.txt", run="events", **SMALL)]
+    kinds = [type(event) for event in events]
+    four = [Stepped] * 4
+    whole = [Saved, *four, Evaluated, Saved, Sampled, *four, Evaluated, Saved, Sampled, Stopped]
+    assert kinds == whole
+    assert gpt.load(home / "checkpoints/events").steps == [0, 4, 8][-2:]
+
+
+def test_loop_left_early_leaves_a_run_that_can_be_resumed(home: Path) -> None:
+    events = gpt.train_events("corpus.txt", run="left", **SMALL)
+    for event in events:
+        if isinstance(event, Stepped) and event.step == 6:
+            break
+    events.close()  # type: ignore[attr-defined]
+    path = home / "checkpoints/left"
+    assert gpt.load(path).steps == [0, 4]
+    assert not (path / ".owner").exists()
+    assert gpt.resume(path).steps[-1] == 8
+
+
+def test_text_itself_can_be_trained_on() -> None:
+    run = gpt.train(text="the cat sat. " * 40, **SMALL)
+    assert run.path.name == "text-1"
+    assert "".join(run.vocabulary.characters) == " .acehst"
+    with pytest.raises(TextError, match="corpus is empty"):
+        gpt.train(text="", **SMALL)
+    assert not Path("checkpoints/text-2").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "problem"),
+    [
+        (["no.txt"], {}, TextError, r"no file or folder 'no.txt'; give an existing .* text='…'$"),
+        (["to be, or not\nto be"], {}, TextError, r"^corpus: .* or a text itself as text='…'"),
+        (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.'"),
+        (["-"], {}, TextError, "no file or folder '-'"),
+        (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
+        ([], {"text": b"a"}, ConfigError, "^text: b'a' is not a text"),
+        (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean 'minutes'"),
+        (["corpus.txt"], {"minutes": "2"}, ConfigError, "^minutes: '2' is not a number"),
+        (["corpus.txt"], {"minutes": 0}, ConfigError, "^minutes: "),
+        (["corpus.txt"], {"minutes": 1, "steps": 9}, ConfigError, "^minutes: .* with `steps`"),
+        (["corpus.txt"], {"n_layer": 0}, ConfigError, "^n_layer: 0 is less than 1"),
+        (["corpus.txt"], {"preset": "fast"}, ConfigError, "^preset: 'fast' is not one of"),
+        (["corpus.txt"], {"device": "tpu"}, ConfigError, "^device: 'tpu' is not one of"),
+        (["corpus.txt"], {"data": 3}, ConfigError, "^data: 3 is not a path"),
+        (["corpus.txt"], {"block_size": 9**4}, TextError, "; use `block_size="),
+        (
+            ["corpus.txt"],
+            {"split": "every:2", "val_fraction": 0.2},
+            ConfigError,
+            "^val_fraction: only with `split='last'`",
+        ),
+    ],
+)
+def test_error_of_train_names_the_keyword(
+    arguments: list[str], options: dict[str, Any], error: type[Exception], problem: str
+) -> None:
+    before = sorted(os.listdir("checkpoints"))
+    with pytest.raises(error, match=problem) as caught:
+        gpt.train(*arguments, **options)
+    assert "--" not in str(caught.value)
+    assert isinstance(caught.value, ValueError | TypeError)
+    assert sorted(os.listdir("checkpoints")) == before
+
+
+def test_run_name_in_use_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^run: 'corpus-1' exists already; choose another name"):
+        gpt.train("corpus.txt", run="corpus-1", **SMALL)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_bar_shows_losses_unless_progress_is_false(
+    progress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    gpt.train("corpus.txt", progress=progress, **SMALL)
+    shown = terminal.getvalue()
+    assert ("8/8 loss " in shown and " val" in shown) if progress else shown == ""
+
+
+def test_wrong_corpus_is_refused_without_importing_torch() -> None:
+    code = (
+        "import gpt, sys\n"
+        "try:\n    gpt.train('no.txt')\n"
+        "except gpt.TextError:\n    print(*sys.modules.keys() & {'torch', 'tqdm'})"
+    )
+    assert python(code) == "\n"

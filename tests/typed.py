@@ -1,0 +1,45 @@
+"""Right and wrong uses of the public interface, for mypy: it fails if it accepts a wrong one.
+
+mypy reports an ignored error that does not occur. Nothing here is run.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import gpt
+from gpt.listing import Runs, SavedRun
+
+
+def generate(run: gpt.TrainedGPT) -> None:
+    assert_type(run.generate("a", length=3, temperature=0.5, top_k=None, seed=2), str)
+    assert_type(run.generate("a", n=3, stop=["."]), str | list[str])
+    run.following("a", temperature=1.0, min_p=0.1)
+    run.generate("a", lenght=3)  # type: ignore[call-overload]
+    run.generate("a", length="3")  # type: ignore[call-overload]
+    run.generate("a", only="gtp")  # type: ignore[call-overload]
+    run.following("a", length=3)  # type: ignore[call-arg]
+
+
+def train() -> None:
+    assert_type(gpt.train("a.txt", minutes=2, preset="best", norm="rms"), gpt.TrainedGPT)
+    gpt.train(["a.txt", "b.txt"], steps=20, progress=False)
+    run = gpt.train(text="a text")
+    gpt.resume(run, steps=40, device="cpu")
+    for event in gpt.train_events("a.txt", n_layer=2):
+        assert not isinstance(event, str)
+    gpt.train("a.txt", minuts=2)  # type: ignore[call-arg]
+    gpt.train("a.txt", preset="fast")  # type: ignore[arg-type]
+    gpt.train("a.txt", n_layer="2")  # type: ignore[arg-type]
+    gpt.resume(run, n_layer=2)  # type: ignore[call-arg]
+
+
+def load() -> None:
+    run = gpt.load("checkpoints", step="best", device="cpu")
+    assert_type(run.steps, list[int])
+    assert_type(run.at(run.steps[0]), gpt.TrainedGPT)
+    assert_type(run.training, gpt.TrainConfig)
+    assert_type(gpt.runs(), Runs)
+    assert_type(gpt.runs()["name"], SavedRun)
+    assert_type(gpt.runs()[-1].load(step=20), gpt.TrainedGPT)
+    gpt.load("checkpoints", steps=3)  # type: ignore[call-arg]
