@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,16 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def numbered(what: str, number: SupportsIndex, count: int) -> int:
+    """The number of a layer or head, what: its name. Raises IndexError unless it is in
+    0 … count − 1.
+    """
+    at = operator.index(number)
+    if not 0 <= at < count:
+        raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
+    return at
 
 
 class Result:

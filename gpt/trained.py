@@ -118,8 +118,8 @@ class TrainedGPT(Generation, Origin):
 
         if windows < 1:
             raise ValueError(f"windows: {windows} is less than 1")
-        if ablation not in (None, "mean", "zero"):
-            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
+        if ablation not in (None, "mean", "zero", "resample"):
+            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero, resample")
         if text is None:
             text, name = self.stored.excerpt, name or self.excerpt_name
         name = name or f"a text of {len(text):,} characters"

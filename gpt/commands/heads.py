@@ -23,7 +23,8 @@ class Heads(shared.DrawingCommand):
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
     ablate: Annotated[
-        Literal["no", "mean", "zero"], "How much the loss rises with a head's mean output, or none."
+        Literal["no", "mean", "zero", "resample"],
+        "How much the loss rises with a head's mean output, none, or another window's.",
     ] = "no"
     windows: Annotated[int, typer.Option(help="Most windows of text to measure on.", min=1)] = 32
     sort: Annotated[

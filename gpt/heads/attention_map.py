@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, SupportsIndex
 
 import numpy as np
 
-from gpt.checks import Check, Result
+from gpt.checks import Check, Result, numbered
 from gpt.config.show import Stage
 from gpt.errors import TextError
 from gpt.heads.exact import Exact, Layer
@@ -57,13 +56,13 @@ class AttentionMap(Result):
             if name != "weights":
                 raise ValueError(f"rollout exists for weights only, not for {name}")
             return self.rollout(layer)
-        values: Array = getattr(self.layers[_number("layer", layer, len(self.layers))], name)
+        values: Array = getattr(self.layers[numbered("layer", layer, len(self.layers))], name)
         if isinstance(head, str):
             if head not in ("mean", "all"):
                 raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
             whole = head == "all" or name in LAYER_STAGES
             return values if whole else values.mean(axis=0)
-        number = _number("head", head, len(self.layers[0].q))
+        number = numbered("head", head, len(self.layers[0].q))
         return values if name in LAYER_STAGES else values[number]
 
     def rollout(self, layer: SupportsIndex) -> Array:
@@ -73,19 +72,11 @@ class AttentionMap(Result):
         that the residual stream is half of every layer's output, and ignores feed-forward. Raises
         IndexError.
         """
-        last = _number("layer", layer, len(self.layers))
+        last = numbered("layer", layer, len(self.layers))
         mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
         for stages in self.layers[: last + 1]:
             mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
         return mixed
-
-
-def _number(what: str, number: SupportsIndex, count: int) -> int:
-    """Raises IndexError unless the number is in 0 … count − 1."""
-    at = operator.index(number)
-    if not 0 <= at < count:
-        raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
-    return at
 
 
 def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:

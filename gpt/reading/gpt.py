@@ -2,13 +2,14 @@
 
 It shares no code with the torch model; a checkpoint's probe compares the two at every opening. It
 handles ids, not text or files.
-Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py.
+Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py. A hook sees
+every stage while it is computed, and can change it (gpt/heads/patching.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,19 @@ from gpt.vocabulary import Ids
 
 MATRICES = 4  # scores, scaled, masked, weights
 SMALL = 2**26  # bytes that every machine has; only larger needs are checked
+
+
+#: Receives each stage as soon as it is computed: its name, its layer, its (B, …) array, into which
+#: it may write. The forward goes on with the result. The names are the fields of `Stages`, and:
+#: hidden (B, T, config.hidden), the result of the activation function; feed_forward (B, T, C), what
+#: is added to residual; after the last layer, with n_layer as the layer, final_norm (B, T, C) and
+#: logits (B, T, vocab_size).
+Hook = Callable[[str, int, Array], Array]
+
+
+def unchanged(name: str, layer: int, array: Array) -> Array:
+    """The hook that changes nothing."""
+    return array
 
 
 @dataclass(frozen=True)
@@ -69,10 +83,13 @@ class Reader:
 
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C): the stream after the last norm, the input of `logits`."""
-        x = self.embed(ids)
-        for layer in range(self.config.n_layer):
-            x = self.block(x, layer)["output"]
-        return self.final_norm(x)
+        return self.final_norm(self.blocks(self.embed(ids), range(self.config.n_layer)))
+
+    def blocks(self, x: Array, layers: Iterable[int], hook: Hook = unchanged) -> Array:
+        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last"""
+        for layer in layers:
+            x = self.block(x, layer, hook)["output"]
+        return x
 
     def stages(self, ids: Ids) -> tuple[Stages, ...]:
         """(T,) ids -> what each layer computed. Raises ValueError for a batch."""
@@ -97,32 +114,34 @@ class Reader:
             x = x + self.tensors["ngram_embedding.weight"][rows].sum(axis=2)
         return self.position.embed(x, slice(first, T))
 
-    def block(self, x: Array, layer: int, **more: Any) -> dict[str, Array]:
+    def block(self, x: Array, layer: int, hook: Hook = unchanged, **more: Any) -> dict[str, Array]:
         """(B, T, C) -> one layer's stages by the names of Stages, (B, …); "output" is (B, T, C).
 
         more: further arguments of `attend`.
         """
         block = f"blocks.{layer}."
-        stages = self.attend(self._norm(x, block + "norm1"), layer, **more)
-        residual = x + stages["proj"]
-        hidden = self._apply(self._norm(residual, block + "norm2"), block + "feed_forward.up")
-        active = ACTIVATIONS[self.config.activation](hidden, None)
-        output = residual + self._apply(active, block + "feed_forward.down")
+        x = hook("stream", layer, x)
+        stages = self.attend(self._norm(x, block + "norm1"), layer, hook, **more)
+        residual = hook("residual", layer, x + stages["proj"])
+        up = self._apply(self._norm(residual, block + "norm2"), block + "feed_forward.up")
+        hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up, None))
+        down = hook("feed_forward", layer, self._apply(hidden, block + "feed_forward.down"))
+        output = hook("output", layer, residual + down)
         return {"stream": x, **stages, "residual": residual, "output": output}
 
     def attend(
         self,
         x: Array,
         layer: int,
+        hook: Hook = unchanged,
         memory: Array | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
-        replaced: Mapping[int, Array] | None = None,
     ) -> dict[str, Array]:
         """(B, T, C), normed -> the stages of one layer's attention, from q to proj, (B, …).
 
         memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
         allowed: (T, S), True where a query may attend to a key; None: to its own and earlier
-        positions, or to all of a memory. replaced: head -> (D,), its context at every position.
+        positions, or to all of a memory.
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
@@ -135,29 +154,29 @@ class Reader:
             allowed = np.tri(T, dtype=np.bool_) if allowed is None else allowed
         else:
             _, k, v = self._heads(memory, layer)  # (B, H, S, D)
-        scores = q @ k.swapaxes(-2, -1)  # (B, H, T, S)
-        scaled = scores * self.dtype.type(self.config.head_size**-0.5)
+        q, k, v = hook("q", layer, q), hook("k", layer, k), hook("v", layer, v)
+        scores = hook("scores", layer, q @ k.swapaxes(-2, -1))  # (B, H, T, S)
+        scale = self.dtype.type(self.config.head_size**-0.5)
+        scaled = hook("scaled", layer, scores * scale)
         biased = scaled if bias is None else scaled + bias
         masked = biased if allowed is None else np.where(allowed, biased, -np.inf)
-        weights = softmax(masked.astype(self.dtype, copy=False))  # (B, H, T, S)
-        context = weights @ v  # (B, H, T, D)
-        for head, output in (replaced or {}).items():
-            context[:, head] = output
-        concat = context.transpose(0, 2, 1, 3).reshape(B, T, C)
-        proj = self._apply(concat, f"blocks.{layer}.attention.proj")
+        masked = hook("masked", layer, masked.astype(self.dtype, copy=False))
+        weights = hook("weights", layer, softmax(masked))  # (B, H, T, S)
+        context = hook("context", layer, weights @ v)  # (B, H, T, D)
+        concat = hook("concat", layer, context.transpose(0, 2, 1, 3).reshape(B, T, C))
+        proj = hook("proj", layer, self._apply(concat, f"blocks.{layer}.attention.proj"))
         return {
             **{"q": q, "k": k, "v": v, "scores": scores, "scaled": scaled, "masked": masked},
             **{"weights": weights, "context": context, "concat": concat, "proj": proj},
         }
 
-    def final_norm(self, x: Array) -> Array:
+    def final_norm(self, x: Array, hook: Hook = unchanged) -> Array:
         """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply."""
-        return self._norm(x, "norm")
+        return hook("final_norm", self.config.n_layer, self._norm(x, "norm"))
 
-    def logits(self, stream: Array) -> Array:
+    def logits(self, stream: Array, hook: Hook = unchanged) -> Array:
         """(…, C) -> (…, vocab_size)"""
-        logits: Array = stream @ self._output
-        return logits
+        return hook("logits", self.config.n_layer, stream @ self._output)
 
     def linear(self, name: str) -> tuple[Array, Array | None]:
         """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""

@@ -31,6 +31,17 @@ def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home:
     assert ranking == sorted(ranking, reverse=True)
 
 
+def test_heads_can_be_resampled_from_other_windows(gptx: Gptx) -> None:
+    answer = gptx("heads", "--ablate", "resample", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    ablation = json.loads(answer.out)["measures"][-1]
+    assert ablation["name"] == "ablation"
+    assert "that of another window, drawn at random" in ablation["explained"]
+    one = gptx("heads", "-", "--ablate", "resample", stdin=b"the cat sat")
+    assert one.code == 3
+    assert "resample needs two windows or more; give a longer text" in one.err
+
+
 def test_heads_without_corpus_uses_the_text_in_the_model_file(gptx: Gptx) -> None:
     (Path("corpus.txt")).rename("elsewhere.txt")
     try:
