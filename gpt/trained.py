@@ -12,6 +12,7 @@ from gpt.errors import CheckpointError
 from gpt.generation import Generation, OpenDevice
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import prove
+from gpt.interventions import Interventions
 from gpt.origin import Origin
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import before_all
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT(Generation, Origin):
+class TrainedGPT(Generation, Interventions, Origin):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:

@@ -234,6 +234,8 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         "surprises": trained.surprises("the cat sat on the mat"),
         "heads": trained.heads(windows=1),
         "lens": trained.lens(seen),
+        "activations": trained.activations("the cat"),
+        "logits": trained.logits("the cat"),
         "explain": trained.explain("the"),
         "reader": trained.reader.tensors,
         "stored": [stored.tensors, stored.probe],

@@ -1,0 +1,271 @@
+"""Every stage that a model computes for many texts, as named arrays.
+
+A forward takes some texts at a time; only the stages that are asked for are kept. Texts of
+different lengths are padded on the right: a causal model's earlier positions do not see that.
+Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Result, numbered, read_only
+from gpt.config import ModelConfig
+from gpt.devices import physical_memory
+from gpt.errors import OutOfMemory, TextError
+from gpt.heads.patching import FINAL, Patch, Patches, shapes
+from gpt.reading.gpt import MATRICES, Reader
+from gpt.reading.layers import Array
+from gpt.reading.score import windows_at_once
+from gpt.vocabulary import Ids, Vocabulary
+
+#: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids.
+Texts = str | Sequence[str] | Ids
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Activations(Result):
+    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] layer 1 alone.
+
+    arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
+    logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
+    each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
+    others: acts["residual", 0][acts.mask] is (characters, C).
+
+    acts[…] raises ValueError for a stage and IndexError for a layer that was not kept.
+    `np.savez("activations.npz", **acts)` saves the arrays.
+    """
+
+    arrays: Mapping[str, Array]
+    layers: tuple[int, ...]
+    ids: Ids
+    lengths: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "arrays", {n: read_only(a) for n, a in self.arrays.items()})
+
+    def __getitem__(self, key: str | tuple[str, SupportsIndex]) -> Array:
+        name, *layer = (key,) if isinstance(key, str) else key
+        if name not in self.arrays:
+            raise ValueError(f"{name!r} was not kept; kept: {', '.join(self.names)}")
+        array = self.arrays[str(name)]
+        if not layer:
+            return array
+        if name in FINAL:
+            raise ValueError(f"{name} comes after all layers; use [{name!r}] without a layer")
+        number = operator.index(layer[0])
+        if number not in self.layers:
+            raise IndexError(f"layer {number} was not kept; kept: {_list(self.layers)}")
+        return array[:, self.layers.index(number)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays
+
+    def keys(self) -> Iterable[str]:
+        """The names, so that `dict(acts)` and `**acts` give the arrays."""
+        return self.arrays.keys()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kept stages, in the order of computation."""
+        return tuple(self.arrays)
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """(N, T), True where a text has a character, False after its end."""
+        return np.arange(self.ids.shape[1]) < self.lengths[:, None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def __repr__(self) -> str:
+        N, T = self.ids.shape
+        each = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
+        return (
+            f"<Activations of {N:,} text{'s' * (N != 1)} of {T} characters, layers "
+            f"{_list(self.layers)}: {each}; {self.nbytes / 2**20:,.1f} MB>"
+        )
+
+
+class Plan:
+    """Which stages and layers to keep for which texts, with which replacements; all checked.
+
+    ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T each. names: None keeps every
+    stage except head_output, layers: None keeps all. patch: see Patches, whose errors it raises,
+    and ValueError for an unknown name, IndexError for a layer outside the model.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        ids: Ids,
+        names: str | Iterable[str] | None = None,
+        layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        *,
+        patch: Mapping[Any, Patch] | None = None,
+        lengths: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        config, (N, T) = reader.config, ids.shape
+        self.reader, self.ids = reader, ids
+        self.lengths = np.full(N, T) if lengths is None else lengths
+        self.names = _chosen_names(names, shapes(config, T))
+        self.layers = _chosen_layers(layers, config.n_layer)
+        self._patches = Patches(config, patch or {}, N, T)
+
+    def read(self, texts: slice = slice(None)) -> Activations:
+        """The activations of these texts. Raises OutOfMemory before it computes anything."""
+        places = range(len(self.ids))[texts]
+        N, T = len(places), self.ids.shape[1]
+        config, known = self.reader.config, shapes(self.reader.config, T)
+        at_once = N if self._patches.has_functions else min(N, windows_at_once(config))
+        self._require_memory(N, at_once)
+        arrays = {
+            name: np.empty((N, *self._axis(name), *known[name]), self.reader.dtype)
+            for name in self.names
+        }
+        for start in range(0, N, at_once):
+            part = places[start : start + at_once]
+            rooms = {name: array[start : start + len(part)] for name, array in arrays.items()}
+            self._compute(slice(part.start, part.stop), rooms)
+        lengths = self.lengths[texts]
+        for number in np.flatnonzero(lengths < T):
+            for name, array in arrays.items():
+                _clear_end(name, array[number], lengths[number])
+        return Activations(arrays, self.layers, self.ids[texts], lengths)
+
+    def _axis(self, name: str) -> tuple[int, ...]:
+        """(L,) for a stage of layers, () for one after the last layer."""
+        return () if name in FINAL else (len(self.layers),)
+
+    def _compute(self, texts: slice, arrays: Mapping[str, Array]) -> None:
+        """Computes these texts, and writes their stages into the arrays."""
+        reader, config = self.reader, self.reader.config
+        patched = self._patches.hook(texts)
+        rooms: dict[tuple[str, int], Array] = {}
+        for name, array in arrays.items():
+            if name in FINAL:
+                rooms[name, config.n_layer] = array
+            else:
+                rooms |= {(name, layer): array[:, at] for at, layer in enumerate(self.layers)}
+
+        def keep(name: str, layer: int, stage: Array) -> Array:
+            stage = patched(name, layer, stage)
+            if (room := rooms.get((name, layer))) is not None:
+                room[...] = stage
+            if name == "context" and (room := rooms.get(("head_output", layer))) is not None:
+                weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
+                by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
+                np.matmul(stage, by_head, out=room)
+            return stage
+
+        to_the_end = not set(FINAL).isdisjoint(arrays)
+        depth = config.n_layer if to_the_end else max(self.layers, default=-1) + 1
+        stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep)
+        if to_the_end:
+            reader.logits(reader.final_norm(stream, keep), keep)
+
+    def _require_memory(self, N: int, at_once: int) -> None:
+        """Raises OutOfMemory if the arrays of N texts and a forward of some do not fit."""
+        config, T = self.reader.config, self.ids.shape[1]
+        known = shapes(config, T)
+        kept = sum(int(np.prod((*self._axis(name), *known[name]))) for name in self.names)
+        widest = 8 * config.n_embd + 2 * config.widened + config.vocab_size
+        computed = T * (MATRICES * config.n_head * T + widest)
+        need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
+        has = physical_memory()
+        if has is not None and need > has:
+            raise OutOfMemory(
+                f"out of memory: {', '.join(self.names)} of {N:,} texts of {T} characters need "
+                f"{need / 2**30:,.1f} GB, this machine has {has / 2**30:,.1f} GB; choose fewer "
+                "texts, names or layers, or use activation_batches"
+            )
+
+
+def batches(plan: Plan, batch: int | None = None) -> Iterator[Activations]:
+    """The activations of `batch` texts at a time; None: of as many as one forward takes.
+
+    Raises ValueError for a batch below 1.
+    """
+    size = windows_at_once(plan.reader.config) if batch is None else batch
+    if size < 1:
+        raise ValueError(f"batch: {size} is less than 1")
+    return (plan.read(slice(first, first + size)) for first in range(0, len(plan.ids), size))
+
+
+def padded(
+    texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: str = "error"
+) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
+
+    Raises TextError for empty and too long texts and for unknown characters, ValueError for ids of
+    another shape or outside the vocabulary, TypeError for what is neither text nor ids.
+    """
+    if isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
+        texts = [texts]  # type: ignore[list-item]
+    rows = [
+        vocabulary.encode(text, unknown) if isinstance(text, str) else np.asarray(text)
+        for text in texts
+    ]
+    if not rows:
+        raise ValueError("texts: there is none; give at least one")
+    for number, row in enumerate(rows):
+        if row.ndim != 1 or row.dtype.kind not in "iu":
+            found = f"an array of {row.dtype} and shape {row.shape}"
+            raise TypeError(f"texts: text {number} must be a str or a row of ids, not {found}")
+        if not 1 <= len(row) <= config.block_size:
+            raise TextError(
+                f"text {number} has {len(row):,} characters; the model reads 1 to "
+                f"{config.block_size:,} at once, so cut it into windows"
+            )
+    lengths = np.array([len(row) for row in rows])
+    ids = np.zeros((len(rows), lengths.max()), np.int64)
+    for row, known in zip(rows, ids, strict=True):
+        known[: len(row)] = row
+    if ids.min() < 0 or ids.max() >= len(vocabulary):
+        raise ValueError(f"ids: {ids.min()} … {ids.max()} are not in 0 … {len(vocabulary) - 1}")
+    return ids.astype(vocabulary.dtype), lengths
+
+
+def _chosen_names(
+    names: str | Iterable[str] | None, known: Mapping[str, object]
+) -> tuple[str, ...]:
+    """The names in the order of computation."""
+    if names is None:
+        return tuple(name for name in known if name != "head_output")
+    asked = {names} if isinstance(names, str) else set(names)
+    if unknown := asked - set(known):
+        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(known)}")
+    return tuple(name for name in known if name in asked)
+
+
+def _chosen_layers(
+    layers: SupportsIndex | Iterable[SupportsIndex] | None, count: int
+) -> tuple[int, ...]:
+    """The layers' numbers, in the order asked for."""
+    if layers is None:
+        return tuple(range(count))
+    asked = layers if isinstance(layers, Iterable) else [layers]
+    return tuple(dict.fromkeys(numbered("layer", layer, count) for layer in asked))
+
+
+def _clear_end(name: str, stages: Array, length: int) -> None:
+    """Sets the numbers after a text's end to 0: its rows, and columns of scores."""
+    stages[..., length:, :] = 0
+    if name in ("scores", "scaled"):
+        stages[..., length:] = 0
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,280 @@
+"""Kept stages equal the float64 recomputation; padding, batches and chunks change no number."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import gpt
+from gpt.config import ModelConfig
+from gpt.config.model import Norm, Position
+from gpt.errors import OutOfMemory, TextError
+from gpt.heads import activations as module
+from gpt.heads.activations import Activations, Plan, batches
+from gpt.heads.exact import Exact, Layer
+from gpt.heads.exact_functions import ACTIVATIONS
+from gpt.heads.patching import shapes
+from gpt.heads.rounding import held
+from gpt.reading import score as scoring
+from gpt.reading.gpt import Reader, Stages
+from gpt.storage.checkpoint import Checkpoint
+from gpt.trained import TrainedGPT
+
+GOLDEN = Path(__file__).parents[1] / "storage" / "golden"
+KINDS = list(product(get_args(Position), get_args(Norm), [False, True]))
+SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
+ALL = tuple(shapes(ModelConfig(**SHAPE), 1))
+T = SHAPE["block_size"]
+
+
+def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
+    config = ModelConfig(**{**SHAPE, **options})
+    random = np.random.default_rng(1)
+    shapes = config.shapes().items()
+    return Reader(config, {n: random.normal(size=shape).astype(dtype) for n, shape in shapes})
+
+
+def ids_of(batch: int = 5) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(2).integers(9, size=(batch, T)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+def stages_of(acts: Activations, text: int, layer: int) -> Stages:
+    return Stages(**{each.name: acts[each.name, layer][text] for each in fields(Stages)})
+
+
+def assert_equals_float64(reader: Reader, acts: Activations, text: int) -> None:
+    """Each stage against its recomputation from the stage before it, by the checks' bounds."""
+    exact, first = Exact(reader), Exact(reader).embed(acts.ids[text])
+    found = {"embedding": held(acts["stream", 0][text], first.stream, first.reach)}
+    for number in range(reader.config.n_layer):
+        stages, block = stages_of(acts, text, number), f"blocks.{number}."
+        for name, error in Layer(exact, number, stages.stream, stages).held(stages).items():
+            found[f"{name} {number}"] = error
+        if number:
+            assert np.array_equal(stages.stream, acts["output", number - 1][text])
+
+        normed, reach = exact.norm(stages.residual.astype(np.float64), block + "norm2")
+        up, reach = exact.linear(normed, reach, block + "feed_forward.up")
+        hidden, slope = ACTIVATIONS[reader.config.activation](up)
+        lengths = np.linalg.norm(hidden, axis=-1, keepdims=True)
+        reach = lengths + np.abs(slope).max(axis=-1, keepdims=True) * reach
+        kept = acts["hidden", number][text]
+        found[f"hidden {number}"] = held(kept, hidden, reach)
+
+        down = exact.linear(kept.astype(np.float64), 0.0, block + "feed_forward.down")
+        found[f"feed_forward {number}"] = held(acts["feed_forward", number][text], *down)
+
+        by_head = acts["head_output", number][text]
+        bias = exact.bias(block + "attention.proj")
+        proj, reach = exact.linear(stages.concat.astype(np.float64), 0.0, block + "attention.proj")
+        joined = (by_head.sum(axis=0) + bias).astype(reader.dtype)
+        found[f"head_output {number}"] = held(joined, proj, reach)
+        for head, context in enumerate(stages.context):
+            alone = np.zeros((len(context), reader.config.n_embd))
+            size = reader.config.head_size
+            alone[:, head * size : (head + 1) * size] = context
+            expected = exact.linear(alone, 0.0, block + "attention.proj")[0] - bias
+            found[f"head_output {number}.{head}"] = held(by_head[head], expected, reach)
+    last = acts["output", reader.config.n_layer - 1][text]
+    normed, logits, reach = exact.last(last)
+    found["final_norm"] = held(acts["final_norm"][text], *exact.norm(last.astype(float), "norm"))
+    found["logits"] = held(acts["logits"][text], logits, reach)
+    wrong = {name: each for name, each in found.items() if not each[0] <= each[1]}
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
+def test_every_array_equals_the_float64_recomputation(
+    position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
+) -> None:
+    for more in ({}, {"bias": True, "activation": "swiglu"}, {"ngram": 3, "ngram_rows": 40}):
+        reader = reader_of(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
+        acts = Plan(reader, ids_of(2), ALL).read()
+        assert acts.names == ALL
+        known = shapes(reader.config, T)
+        for name, array in acts.arrays.items():
+            layers = () if name in ("final_norm", "logits") else (3,)
+            assert (array.shape, array.dtype) == ((2, *layers, *known[name]), dtype)
+        for text in range(2):
+            assert_equals_float64(reader, acts, text)
+
+
+def test_arrays_of_one_text_equal_the_attention_maps(trained: TrainedGPT) -> None:
+    seen, acts = trained.attention("the cat"), trained.activations("the cat")
+    for layer, stages in enumerate(seen.layers):
+        for field in fields(Stages):
+            expected = getattr(stages, field.name)
+            assert np.array_equal(acts[field.name, layer][0], expected), field.name
+    assert_equals_float64(trained.reader, trained.activations("the cat", ALL), 0)
+    assert np.array_equal(trained.logits("the cat"), acts["logits"])
+
+
+def test_models_of_earlier_releases_with_n_gram_embeddings_are_read() -> None:
+    run = gpt.load(GOLDEN / "schema-3" / "step-00000006")
+    assert run.config.ngram == 3
+    acts = run.activations([run.example(), run.example()[1:-1]], ALL)
+    assert_equals_float64(run.reader, acts, 0)
+    length = acts.lengths[1]
+    assert length == acts.lengths[0] - 2
+    alone = run.logits(run.example()[1:-1])[0]
+    np.testing.assert_allclose(acts["logits"][1, :length], alone, rtol=0, atol=1e-5)
+
+
+def test_chosen_stages_and_layers_are_kept() -> None:
+    reader, ids = reader_of(), ids_of()
+    whole = Plan(reader, ids).read()
+    assert set(whole) == set(ALL) - {"head_output"}
+    acts = Plan(reader, ids, ["weights", "q"], [2, 0]).read()
+    assert (acts.names, acts.layers) == (("q", "weights"), (2, 0))
+    assert acts["q"].shape == (5, 2, 2, T, 4)
+    for name in acts:
+        assert np.array_equal(acts[name][:, 0], whole[name, 2])
+        assert np.array_equal(acts[name, 0], whole[name, 0])
+    one = Plan(reader, ids, "residual", np.int64(1)).read()
+    assert np.array_equal(one["residual"], whole["residual"][:, 1:2])
+    assert "residual" in one
+    assert "q" not in one
+
+
+def test_layers_after_the_last_kept_one_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, computed = reader_of(), list[int]()
+    block = reader.block
+
+    def counted(x: Any, layer: int, *more: Any) -> Any:
+        computed.append(layer)
+        return block(x, layer, *more)
+
+    monkeypatch.setattr(reader, "block", counted)
+    Plan(reader, ids_of(), "q", [1]).read()
+    assert computed == [0, 1]
+    Plan(reader, ids_of(), "logits", [1]).read()
+    assert computed == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("position", get_args(Position))
+def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
+    reader, ids = reader_of(position=position, ngram=3, ngram_rows=40), ids_of(3)
+    lengths = np.array([8, 1, 5])
+    acts = Plan(reader, ids, ALL, lengths=lengths).read()
+    for text, length in enumerate(lengths.tolist()):
+        alone = Plan(reader, ids[text : text + 1, :length], ALL).read()
+        for name in ALL:
+            matrix = name in ("scores", "scaled", "masked", "weights")
+            kept = acts[name][text, ..., :length, :]
+            kept = kept[..., :length] if matrix else kept
+            np.testing.assert_allclose(kept, alone[name][0], rtol=1e-12, atol=1e-12)
+            assert (acts[name][text, ..., length:, :] == 0).all()
+        assert (acts["scores"][text, ..., length:] == 0).all()
+        assert (acts["weights"][text, ..., length:] == 0).all()
+    assert acts.mask.sum(axis=1).tolist() == lengths.tolist()
+    assert acts["residual", 1][acts.mask].shape == (14, 8)
+    other = ids.copy()
+    other[1, 1:], other[2, 5:] = 8 - ids[1, 1:], 8 - ids[2, 5:]
+    again = Plan(reader, other, ALL, lengths=lengths).read()
+    assert all(np.array_equal(again[name], acts[name]) for name in ALL)
+
+
+def test_texts_of_different_lengths_are_padded_and_ids_are_read_alike(trained: TrainedGPT) -> None:
+    texts = ["the cat", "no rat!", "a"]
+    acts = trained.activations(texts, "logits")
+    ids = [trained.vocabulary.encode(text) for text in texts]
+    assert acts.lengths.tolist() == [7, 7, 1]
+    assert np.array_equal(acts.ids[1], ids[1])
+    assert np.array_equal(trained.logits(ids), acts["logits"])
+    assert np.array_equal(trained.logits(np.stack(ids[:2])), trained.logits(texts[:2]))
+    assert np.array_equal(trained.logits(ids[0]), trained.logits(texts[0]))
+    assert np.array_equal(trained.logits([list(ids[0])]), trained.logits(texts[0]))
+    assert np.array_equal(trained.logits("théx", unknown="skip"), trained.logits("th"))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 9, None])
+def test_batches_together_equal_the_whole(batch: int | None) -> None:
+    reader, ids, lengths = reader_of(), ids_of(), np.array([3, 8, 8, 1, 7])
+    plan = Plan(reader, ids, ALL, [0, 2], lengths=lengths)
+    whole, parts = plan.read(), list(batches(plan, batch))
+    assert [len(part.ids) for part in parts] == {1: [1] * 5, 2: [2, 2, 1]}.get(batch or 0, [5])
+    for name in ALL:
+        joined = np.concatenate([part[name] for part in parts])
+        np.testing.assert_allclose(joined, whole[name], rtol=0, atol=1e-12)
+    assert np.concatenate([part.lengths for part in parts]).tolist() == lengths.tolist()
+
+
+def test_the_number_of_texts_in_one_forward_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, ids = reader_of(), ids_of()
+    whole = Plan(reader, ids, ALL).read()
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 2 * T * 32)
+    assert scoring.windows_at_once(reader.config) == 2
+    parts = Plan(reader, ids, ALL).read()
+    for name in ALL:
+        np.testing.assert_allclose(parts[name], whole[name], rtol=0, atol=1e-12)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_computed(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the cat sat on"] * 100
+    size = trained.activations(texts, "weights").nbytes
+    assert size == 100 * 2 * 2 * 14 * 14 * 4
+    monkeypatch.setattr(module, "physical_memory", lambda: 2 * size)
+    monkeypatch.setattr(trained.reader, "embed", None)
+    with pytest.raises(OutOfMemory, match=r"weights of 100 texts of 14 .* use activation_batches"):
+        trained.activations(texts, "weights")
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "physical_memory", lambda: size)
+    parts = trained.activation_batches(texts, "weights", batch=10)
+    assert sum(part.nbytes for part in parts) == size
+
+
+def test_activations_show_their_shapes_and_are_read_only(
+    trained: TrainedGPT, tmp_path: Path
+) -> None:
+    acts = trained.activations(["the cat", "no"], ["q", "logits"], 1)
+    shown = "q (2, 1, 2, 7, 8), logits (2, 7, 15); 0.0 MB"
+    assert repr(acts) == f"<Activations of 2 texts of 7 characters, layers 1: {shown}>"
+    arrays = [*acts.arrays.values(), acts.ids, acts.lengths, acts["q", 1], trained.logits("the")]
+    assert not any(array.flags.writeable for array in arrays)
+    np.savez(tmp_path / "saved.npz", **acts)
+    saved = np.load(tmp_path / "saved.npz")
+    assert sorted(saved) == ["logits", "q"]
+    assert np.array_equal(saved["q"], acts["q"])
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    (lambda run: run.activations("the", "Q"), ValueError, "names: 'Q' is not one of stream, q"),
+    (lambda run: run.activations("the", "q", 2), IndexError, r"layer 2 is not in 0 … 1"),
+    (lambda run: run.activations("the", "q", [-1]), IndexError, r"layer -1 is not in 0 … 1"),
+    (lambda run: run.activations("the", "q")["k"], ValueError, "'k' was not kept; kept: q"),
+    (lambda run: run.activations("the", "q", 1)["q", 0], IndexError, "0 was not kept; kept: 1"),
+    (lambda run: run.activations("the")["logits", 0], ValueError, r"use \['logits'\] without a"),
+    (lambda run: run.logits(""), TextError, "text 0 has 0 characters; the model reads 1 to 16"),
+    (lambda run: run.logits(["a", "the cat " * 3]), TextError, "text 1 has 24 characters"),
+    (lambda run: run.logits([]), ValueError, "texts: there is none"),
+    (lambda run: run.logits(["é"]), TextError, "'é'"),
+    (lambda run: run.logits([1, 2]), TypeError, r"text 0 must be a str or a row of ids, not an"),
+    (lambda run: run.logits(np.ones((2, 3))), TypeError, r"array of float64 and shape \(3,\)"),
+    (lambda run: run.logits(np.array([[0, 15]])), ValueError, r"ids: 0 … 15 are not in 0 … 14"),
+    (lambda run: run.logits(np.array([[-1, 3]])), ValueError, r"ids: -1 … 3 are not in 0 … 14"),
+    (lambda run: run.activation_batches("the", batch=0), ValueError, "batch: 0 is less than 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "problem"), WRONG)
+def test_error_names_what_exists(
+    trained: TrainedGPT, call: Any, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        call(trained)

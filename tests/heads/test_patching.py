@@ -1,0 +1,331 @@
+"""Replaced stages: equal values change nothing, torch agrees, ablation and path patching follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
+from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+from gpt.config.model import Norm, Position
+from gpt.heads.ablation import Ablation, ablate, other_windows
+from gpt.heads.activations import Activations, Plan, batches
+from gpt.heads.exact_functions import added_to_scores
+from gpt.heads.patching import OF_HEADS, Patch, Place, shapes
+from gpt.model import GPT
+from gpt.reading import score as scoring
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array, softmax
+from gpt.reading.score import surprises
+from gpt.storage.checkpoint import Checkpoint
+from gpt.trained import TrainedGPT
+
+KINDS = list(product(get_args(Position), get_args(Norm), [False, True]))
+SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
+T = SHAPE["block_size"]
+Change = Callable[[Any], Any]
+Patched = dict[Place, Patch]
+
+
+def config_of(**options: Any) -> ModelConfig:
+    return ModelConfig(**{**SHAPE, **options})
+
+
+STAGES = [name for name in shapes(config_of(), 1) if name != "head_output"]
+PLACES: list[Place] = ["final_norm", "logits"]
+for _layer in range(2):
+    PLACES += [(name, _layer) for name in STAGES[:-2]]
+    PLACES += [(name, _layer, _layer) for name in OF_HEADS if name != "head_output"]
+
+
+def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
+    config, random = config_of(**options), np.random.default_rng(1)
+    shapes = config.shapes().items()
+    return Reader(config, {n: random.normal(size=shape).astype(dtype) for n, shape in shapes})
+
+
+def ids_of(batch: int = 4, seed: int = 2) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(9, size=(batch, T))
+
+
+def logits(reader: Reader, ids: Array, patch: Patched | None = None) -> Array:
+    return Plan(reader, ids, "logits", patch=patch).read()["logits"]
+
+
+def at(acts: Activations, place: Place) -> Array:
+    """The kept array of a place."""
+    if isinstance(place, str):
+        return acts[place]
+    return acts[place[0], place[1]] if len(place) == 2 else acts[place[0], place[1]][:, place[2]]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
+def test_equal_values_change_no_logit(position: str, norm: str, qk_norm: bool) -> None:
+    reader = reader_of(np.float32, position=position, norm=norm, qk_norm=qk_norm)
+    ids = ids_of()
+    acts = Plan(reader, ids).read()
+    for place in PLACES:
+        same: list[Patch] = [at(acts, place), lambda x: x, lambda x: x.copy(), lambda x: x.tolist()]
+        for values in same:
+            assert np.array_equal(logits(reader, ids, {place: values}), acts["logits"]), place
+    everything: Patched = {place: at(acts, place) for place in PLACES}
+    assert np.array_equal(logits(reader, ids, everything), acts["logits"])
+
+
+def test_equal_values_of_padded_texts_change_no_logit(trained: TrainedGPT) -> None:
+    texts = ["the cat sat", "no", "the rat"]
+    acts = trained.activations(texts)
+    for place in PLACES:
+        found = trained.logits(texts, patch={place: at(acts, place)})
+        assert np.array_equal(found, acts["logits"]), place
+
+
+def changed(x: Any) -> Any:
+    """A new value for numpy's and torch's arrays."""
+    return 0.5 - 2 * x
+
+
+def hooked(model: GPT, place: Place) -> Any:
+    """Registers torch's hook that does to a module's input or output what `changed` does."""
+    if isinstance(place, str):
+        module = model.norm if place == "final_norm" else model.lm_head
+        return module.register_forward_hook(lambda *call: changed(call[-1]))
+    name, layer, *head = place
+    block: Any = model.blocks[layer]
+    if head:
+        one = block.attention.heads[head[0]]
+        module = one if name == "context" else one.value
+        return module.register_forward_hook(lambda *call: changed(call[-1]))
+    inputs: dict[str, nn.Module] = {
+        **{"stream": block, "hidden": block.feed_forward.down},
+        **{"concat": block.attention.proj},
+    }
+    if name in inputs:
+        return inputs[name].register_forward_pre_hook(
+            lambda _, given: (changed(given[0]), *given[1:])
+        )
+    outputs = {"proj": block.attention, "feed_forward": block.feed_forward, "output": block}
+    return outputs[name].register_forward_hook(lambda *call: changed(call[-1]))
+
+
+@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
+def test_patched_logits_equal_torchs_with_a_forward_hook(
+    position: str, norm: str, qk_norm: bool
+) -> None:
+    options = {"position": position, "norm": norm, "qk_norm": qk_norm, "attention": "heads"}
+    reader, ids = reader_of(**options), ids_of()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = GPT(reader.config).eval()
+        stored = {name: torch.from_numpy(tensor.copy()) for name, tensor in reader.tensors.items()}
+        model.load_parameters(stored)
+        places: list[Place] = ["final_norm", "logits"]
+        for layer in range(2):
+            whole = ("stream", "concat", "proj", "hidden", "feed_forward", "output")
+            places += [(name, layer) for name in whole]
+            places += [(name, layer, head) for name in ("v", "context") for head in range(2)]
+        unpatched = logits(reader, ids)
+        for place in places:
+            hook = hooked(model, place)
+            with torch.no_grad():
+                expected: Tensor = model(torch.from_numpy(ids))
+            hook.remove()
+            found = logits(reader, ids, {place: changed})
+            np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-10)
+            assert np.abs(found - unpatched).max() > 1e-3, place
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+#: Stage -> how it follows from earlier stages (of one layer; x: its kept arrays).
+FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
+    "scores": lambda reader, x: x["q"] @ x["k"].swapaxes(-1, -2),
+    "scaled": lambda reader, x: x["scores"] / 2,
+    "masked": lambda reader, x: np.where(
+        np.tri(T, dtype=np.bool_), x["scaled"] + added_to_scores(reader.config, T), -np.inf
+    ),
+    "weights": lambda reader, x: softmax(x["masked"]),
+    "context": lambda reader, x: x["weights"] @ x["v"],
+    "concat": lambda reader, x: x["context"].swapaxes(1, 2).reshape(*x["proj"].shape),
+    "residual": lambda reader, x: x["stream"] + x["proj"],
+    "output": lambda reader, x: x["residual"] + x["feed_forward"],
+}
+
+
+@pytest.mark.parametrize("position", get_args(Position))
+def test_everything_after_a_stage_follows_from_its_new_values(position: str) -> None:
+    reader, ids = reader_of(position=position), ids_of()
+    clean = Plan(reader, ids).read()
+    for name in STAGES[:-2]:
+        for layer in range(2):
+            patch: Patched = {(name, layer): lambda x: x / 2 + np.arange(x.shape[-1])}
+            other = Plan(reader, ids, patch=patch).read()
+            expected = clean[name, layer] / 2 + np.arange(clean[name].shape[-1])
+            np.testing.assert_allclose(other[name, layer], expected, rtol=0, atol=1e-12)
+            assert np.abs(other["logits"] - clean["logits"]).max() > 1e-3
+            for number in range(2):
+                kept = {each: other[each, number] for each in other if each in STAGES[:-2]}
+                for stage, rule in FOLLOWS.items():
+                    if (stage, number) != (name, layer):
+                        expected = rule(reader, kept)
+                        np.testing.assert_allclose(kept[stage], expected, rtol=0, atol=1e-12)
+            if (name, layer) != ("stream", 1):
+                assert np.array_equal(other["stream", 1], other["output", 0])
+            if layer:  # what comes before stays
+                assert np.array_equal(other["output", 0], clean["output", 0])
+
+
+def loss(reader: Reader, windows: Array, patch: Patched | None = None) -> Array:
+    """(N,) mean loss of each window."""
+    nats = surprises(logits(reader, windows[:, :-1], patch), windows[:, 1:])
+    return nats.mean(axis=-1, dtype=np.float64)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("how", get_args(Ablation))
+def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: Ablation) -> None:
+    ids = trained.vocabulary.encode(trained.stored.excerpt)
+    windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
+    reader, found = trained.reader, ablate(trained.reader, windows, how)
+    context = Plan(reader, windows[:, :-1], "context").read()["context"]
+    others = other_windows(5, seed=0)
+    for layer, head in product(range(2), range(2)):
+        own = context[:, layer, head]  # (N, T, D)
+        values = {"mean": own.mean(axis=(0, 1)), "zero": 0, "resample": own[others]}
+        rises = loss(reader, windows, {("context", layer, head): values[how]})
+        rise = (rises - loss(reader, windows)).mean()
+        assert rise != 0
+        assert found.values[layer, head] == pytest.approx(rise, rel=1e-4, abs=1e-7)
+
+
+def test_resampling_raises_the_loss_only_without_heads_that_complete_repetitions() -> None:
+    random = np.random.default_rng(2)
+    windows = np.stack([np.tile(random.permutation(SIZE)[:8], 3)[: SIZE + 1] for _ in range(8)])
+    found = ablate(hand_built(), windows, "resample")
+    assert found.values[INDUCTION] > 0.5
+    assert found.values[PREVIOUS] > 0.5
+    assert found.values[EVEN] == found.errors[EVEN] == 0
+    assert "another window" in found.explained
+    again, other = (ablate(hand_built(), windows, "resample", seed=seed) for seed in (0, 1))
+    assert np.array_equal(again.values, found.values)
+    assert not np.array_equal(other.values, found.values)
+
+
+@pytest.mark.parametrize("N", [2, 3, 10])
+def test_each_window_gets_another_one(N: int) -> None:
+    for seed in range(5):
+        others = other_windows(N, seed)
+        assert sorted(others) == list(range(N))
+        assert (others != np.arange(N)).all()
+
+
+def test_path_patching_sends_only_one_heads_output_to_the_receiver() -> None:
+    """From head 0.1 to the queries of head 1.0, as in the docstring of `activations`."""
+    reader, ids, others = reader_of(), ids_of(), ids_of(seed=3)
+    clean = Plan(reader, ids, ["context", "feed_forward"]).read()
+    other = Plan(reader, others, "context", 0).read()["context", 0][:, 1]
+    frozen: Patched = {(name, 0): clean[name, 0] for name in clean}
+    sender: Patched = {("context", 0, 1): other}
+    sent = Plan(reader, ids, "q", 1, patch=frozen | sender).read()["q", 1][:, 0]
+    found = logits(reader, ids, {("q", 1, 0): sent})
+
+    wide = Plan(reader, ids, ["output", "head_output"], 0).read()
+    changed = Plan(reader, others, "head_output", 0).read()["head_output", 0][:, 1]
+    stream = wide["output", 0] + changed - wide["head_output", 0][:, 1]  # the direct path
+    expected = reader.block(stream, 1)["q"][:, 0]
+    np.testing.assert_allclose(sent, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, logits(reader, ids, {("q", 1, 0): expected}), atol=1e-12)
+    along = Plan(reader, ids, "q", 1, patch=sender).read()["q", 1][:, 0]  # feed-forward, too
+    assert np.abs(along - sent).max() > 1e-3
+
+
+def test_a_function_gets_all_texts_and_an_array_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, ids = reader_of(), ids_of()
+    context = Plan(reader, ids, "context", 0).read()["context", 0]
+    expected = logits(reader, ids, {("context", 0): context[::-1]})
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", T * 32)
+    assert scoring.windows_at_once(reader.config) == 1
+    for values in (context[::-1], lambda x: x[::-1]):
+        found = logits(reader, ids, {("context", 0): values})
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    plan = Plan(reader, ids, "logits", patch={("context", 0): context[::-1]})
+    parts = np.concatenate([part["logits"] for part in batches(plan, 3)])
+    np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-12)
+
+
+def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -> None:
+    reader, ids = reader_of(np.float32), ids_of()
+
+    def in_place(x: Array) -> Array:
+        x[:, :3] = 0
+        return x
+
+    def copied(x: Array) -> Array:
+        return np.where(np.arange(T)[:, None] < 3, 0, x).astype(np.float64)
+
+    found = [logits(reader, ids, {("q", 0, 1): each}) for each in (in_place, copied)]
+    assert np.array_equal(*found)
+    assert found[0].dtype == np.float32
+    one = logits(reader, ids, {("feed_forward", 0): 1})
+    assert np.array_equal(one, logits(reader, ids, {("feed_forward", 0): np.ones(8)}))
+
+
+def test_a_head_is_replaced_after_its_whole_stage() -> None:
+    reader, ids = reader_of(), ids_of()
+    patch: Patched = {("context", 1, 0): 3.0, ("context", 1): 2.0}
+    context = Plan(reader, ids, "context", 1, patch=patch).read()["context", 1]
+    assert (context[:, 0] == 3).all()
+    assert (context[:, 1] == 2).all()
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    ({("mlp", 0): 0}, ValueError, r"patch \('mlp', 0\): 'mlp' is not one of stream, q, k, v, scor"),
+    ({"q": 0}, ValueError, r"patch 'q': expected \('q', layer\) or \('q', layer, head\)"),
+    ({("proj", 0, 1): 0}, ValueError, r"patch \('proj', 0, 1\): expected \('proj', layer\)$"),
+    ({("logits", 1): 0}, ValueError, "logits comes after all layers; use 'logits' alone"),
+    ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
+    ({("q", 2): 0}, IndexError, r"layer 2 is not in 0 … 1"),
+    ({("q", 0, -1): 0}, IndexError, r"head -1 is not in 0 … 1"),
+    ({("q", 0): np.ones((3, 5))}, ValueError, r"shape \(3, 5\) does not broadcast to \(1, 2, 3, 8"),
+    ({("q", 0, 1): np.ones((2, 3, 8))}, ValueError, r"does not broadcast to \(1, 3, 8\)"),
+    ({("q", 0): "zero"}, TypeError, "expected numbers, not <U4"),
+    ({("q", 0): lambda x: x[:, :1]}, ValueError, r"of shape \(1, 1, 3, 8\); it must keep the shap"),
+    ({("q", 0): lambda x: 0}, ValueError, r"returned an array of shape \(\); it must keep"),
+    ({("q", 0): lambda x: None}, ValueError, "the function returned None, not an array"),
+    ({("q", 0): lambda x: x + 1j}, TypeError, "expected numbers, not complex"),
+]
+
+
+@pytest.mark.parametrize(("patch", "error", "problem"), WRONG)
+def test_error_of_a_patch_names_what_exists(
+    trained: TrainedGPT, patch: Any, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        trained.logits("the", patch=patch)
+
+
+def test_torch_has_the_same_logits_and_gives_gradients(trained: TrainedGPT) -> None:
+    text = "the cat sat"
+    model = trained.torch().eval()
+    ids = torch.tensor(trained.vocabulary.encode(text), dtype=torch.int64)[None]
+    found = model(ids)
+    np.testing.assert_allclose(found.detach().numpy(), trained.logits(text), rtol=0, atol=1e-5)
+    torch.nn.functional.cross_entropy(found[0, :-1], ids[0, 1:]).backward()
+    gradient = model.blocks[0].attention.qkv.weight.grad
+    assert gradient is not None
+    assert gradient.shape == (48, 16)
+    assert gradient.abs().max() > 0
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    assert np.abs(trained.logits(text)).max() > 0  # a copy
