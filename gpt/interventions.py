@@ -95,9 +95,9 @@ class Interventions:
     def torch(self) -> GPT:
         """A copy of the GPT as a torch module with trainable weights, for gradients. Imports torch.
 
-        It takes (B, T) int64 ids and returns (B, T, vocab_size) logits:
+        It takes (B, T) int64 ids and returns (B, T, vocab_size) logits, without dropout:
 
-            model = run.torch().eval()
+            model = run.torch()
             ids = torch.tensor(run.vocabulary.encode(text), dtype=torch.int64)[None]
             F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]).backward()
             model.blocks[0].attention.qkv.weight.grad  # (3C, C)
@@ -106,7 +106,7 @@ class Interventions:
         """
         from gpt.training.checkpoint import load_gpt
 
-        return load_gpt(self.stored, "cpu")
+        return load_gpt(self.stored, "cpu").eval()
 
     def _plan(
         self,

@@ -23,7 +23,8 @@ from gpt.reading.layers import Array
 #: the stage's array and returns one of the same shape.
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 #: (stage, layer), (stage, layer, head) for stages that have heads, "final_norm" or "logits".
-#: Functions take a Mapping[Any, Patch], as Mapping[Place, …] has no type of key but exactly Place.
+#: Arguments have the type Mapping[Any, Patch]: for Mapping[Place, Patch], mypy would reject a dict
+#: whose keys are all tuples.
 Place: TypeAlias = str | tuple[str, int] | tuple[str, int, int]
 
 #: Stages with an axis of heads.

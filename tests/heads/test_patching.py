@@ -317,7 +317,8 @@ def test_error_of_a_patch_names_what_exists(
 
 def test_torch_has_the_same_logits_and_gives_gradients(trained: TrainedGPT) -> None:
     text = "the cat sat"
-    model = trained.torch().eval()
+    model = trained.torch()
+    assert not model.training
     ids = torch.tensor(trained.vocabulary.encode(text), dtype=torch.int64)[None]
     found = model(ids)
     np.testing.assert_allclose(found.detach().numpy(), trained.logits(text), rtol=0, atol=1e-5)
