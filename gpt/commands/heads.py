@@ -29,7 +29,7 @@ class Heads(shared.DrawingCommand):
     windows: Annotated[int, typer.Option(help="Most windows of text to measure on.", min=1)] = 32
     sort: Annotated[
         str | None,
-        "Sort by a measure, named as in --json: previous, sink_valued, ablation …",
+        "Sort by a measure, named as in --json: back, sink_valued, ablation …",
         "ablation, else what stands out",
     ] = None
     top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
@@ -46,7 +46,7 @@ class Heads(shared.DrawingCommand):
     def execute(self) -> None:
         from gpt.commands.attn import subject
         from gpt.commands.progress import working
-        from gpt.heads.measures import RULE
+        from gpt.heads.kinds import RULE
         from gpt.view.page.page import Start, build_page, opening
         from gpt.view.terminal import heads as view
 

@@ -1,7 +1,7 @@
 """Measures of what a head attends to, each with its value for a head that attends uniformly.
 
 Every measure is computed for each text, so that it has a standard error. These measures describe
-weights; ablation.py measures a head's effect on the loss. `kinds` names heads by their measures.
+weights; ablation.py measures a head's effect on the loss. kinds.py names heads by their measures.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from gpt.vocabulary import Ids
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
-#: Thresholds for a name: share of the way from uniform to 1, standard errors.
-STRONG, CERTAIN = 0.3, 3.0
+FARTHEST = 8  # most characters back of the measure `back`
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Measure(Result):
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
     value of a head that attends uniformly (NaN where there is none). parts: the
-    same measure for each kind of text, if there are several kinds.
+    same measure for each kind of text, if there are several kinds. offsets (L, H): of the measure
+    `back`, how many characters back each head's value is.
     """
 
     name: str
@@ -42,10 +42,16 @@ class Measure(Result):
     uniform: float
     windows: int
     parts: tuple[Measure, ...] = ()
+    offsets: npt.NDArray[np.intp] | None = None
 
 
 #: name -> (title, what it is).
 TITLES = {
+    "back": (
+        "n back",
+        f"weight on the character n places before, as n: weight, for the n of 1 to {FARTHEST} with "
+        "the most",
+    ),
     "previous": ("previous", "weight on the character before"),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (
@@ -75,14 +81,6 @@ TITLES = {
         "share of the first character in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
     ),
 }
-#: The names that a head can get, the most specific first.
-KINDS = ("induction", "duplicate", "previous", "sink")
-#: The rule of `kinds`, as text.
-RULE = (
-    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
-    f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
-    "if that is higher than uniform; for synthetic induction, in two periods"
-)
 
 
 def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
@@ -110,9 +108,12 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
         rows, after = _completed(text.ids)
         asked.append(rows - after)
         far.append(np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1))
-    if taken:
-        taken["induction_distance"] = _from_distances(far, asked)
-    return [_averaged(name, taken[name], shape) for name in TITLES if name in taken]
+    if not taken:
+        return []
+    taken["induction_distance"] = _from_distances(far, asked)
+    offsets, taken["back"] = _strongest_offsets(far)
+    back, *others = (_averaged(name, taken[name], shape) for name in TITLES if name in taken)
+    return [replace(back, offsets=offsets[:-1].reshape(shape)), *others]
 
 
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
@@ -150,47 +151,6 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
         windows=sum(part.windows for part in parts),
         parts=tuple(parts),
     )
-
-
-def kinds(measures: Iterable[Measure]) -> list[list[str]]:
-    """(L, H) the name of each head by RULE: its strongest kind, or "" for none."""
-    shares = _strengths(measures)  # kind -> (L, H)
-    if not shares:
-        return []
-    names, stacked = list(shares), np.stack(list(shares.values()))
-    best = np.where(stacked.max(axis=0) >= STRONG, stacked.argmax(axis=0), len(names))
-    return [[[*names, ""][n] for n in row] for row in best.tolist()]
-
-
-def strengths(measures: Iterable[Measure]) -> Array:
-    """(L, H) where each head lies between uniform (0) and its kind (1)."""
-    return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
-
-
-def _strengths(measures: Iterable[Measure]) -> dict[str, Array]:
-    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
-
-    A head that attends at fixed distances gets a high induction measure in a text that repeats at
-    such a distance. So the share in text starts from `induction_distance`, if that is higher than
-    uniform, and the synthetic share is that of the second best period.
-    """
-    known = {measure.name: measure for measure in measures}
-    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
-    if "induction_distance" in known and "induction" in known:
-        measure = known["induction"]
-        least = np.fmax(measure.uniform, known["induction_distance"].values)
-        found["induction"] = _strength(measure, least)
-    if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
-        second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
-        found["induction"] = np.maximum(found.get("induction", second), second)
-    return {name: found[name] for name in KINDS if name in found}
-
-
-def _strength(measure: Measure, least: float | Array) -> Array:
-    """(L, H) share of the way from `least` to 1; 0 below CERTAIN standard errors."""
-    sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
-    share = (measure.values - least) / np.maximum(1e-9, 1 - least)
-    return np.where(sure, share, 0.0)
 
 
 def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
@@ -235,6 +195,19 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
         rows[:T] += np.arange(T, 0, -1)
     usual = total / rows
     return [_mean(usual[..., back]) for back in asked]
+
+
+def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array]]:
+    """(…,) the offset with the most weight in the mean of all texts, and each text's weight there.
+
+    Offsets are at most FARTHEST and at most half of the shortest text.
+    """
+    shortest = min(each.shape[-1] for each in sums)
+    offsets = np.arange(1, max(1, min(FARTHEST, shortest // 2)) + 1)
+    means = np.stack([each[..., offsets] / (each.shape[-1] - offsets) for each in sums])
+    strongest = means.mean(axis=0).argmax(axis=-1)
+    values = np.take_along_axis(means, strongest[None, ..., None], axis=-1)
+    return offsets[strongest], list(values[..., 0])
 
 
 def _places(weights: Array) -> dict[str, Array]:

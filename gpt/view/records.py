@@ -36,6 +36,8 @@ def check_record(check: Check) -> dict[str, Any]:
 
 
 def measure_record(measure: Measure) -> dict[str, Any]:
-    """A measure of every head: values and standard errors are (layers, heads)."""
+    """A measure of every head: values, standard errors and offsets are (layers, heads)."""
     record = picked(measure, "name", "explained", "uniform", "windows", "values", "errors")
-    return record | {name: rounded(record[name]) for name in ("uniform", "values", "errors")}
+    offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
+    numbers = {name: rounded(record[name]) for name in ("uniform", "values", "errors")}
+    return record | numbers | offsets

@@ -10,7 +10,7 @@ from typing import Any
 from program import Gptx
 
 import gpt
-from gpt.heads.measures import RULE
+from gpt.heads.kinds import RULE
 from gpt.heads.survey import Survey
 from gpt.view.terminal.heads import heads_record
 

@@ -9,16 +9,8 @@ import pytest
 from hand_built import DUPLICATE, EVEN, FIRST, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.heads.measures import (
-    KINDS,
-    SEQUENCES,
-    TITLES,
-    Measure,
-    induction,
-    kinds,
-    measure,
-    strengths,
-)
+from gpt.heads.kinds import KINDS, kinds, strengths
+from gpt.heads.measures import FARTHEST, SEQUENCES, TITLES, Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
@@ -129,6 +121,53 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
         for head in range(2):
             values = expected([text.layers[layer].weights[head] for text in texts])
             assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
+
+
+def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
+    trained = TrainedGPT(tiny.model())
+    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "the cat.")]
+    found = by_name(measure(trained.reader, texts))["back"]
+    assert found.offsets is not None
+    for layer in range(2):
+        for head in range(2):
+            means = {}
+            for n in range(1, 5):  # half of the shortest text
+                means[n] = [
+                    np.mean([text.layers[layer].weights[head][i][i - n] for i in range(n, T)])
+                    for text in texts
+                    for T in [len(text.ids)]
+                ]
+            strongest = max(means, key=lambda n: float(np.mean(means[n])))
+            assert found.offsets[layer, head] == strongest
+            values = means[strongest]
+            assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
+            error = np.std(values, ddof=1) / math.sqrt(3)
+            assert found.errors[layer, head] == pytest.approx(error, abs=1e-7)
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 4, 7])
+def test_a_head_at_a_fixed_distance_is_named_after_it(back: int) -> None:
+    random = np.random.default_rng(0)
+    reader = hand_built(back=back)
+    measures = measure(reader, [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)])
+    found = by_name(measures)
+    assert found["back"].offsets is not None
+    assert found["back"].offsets[PREVIOUS] == back
+    assert found["back"].values[PREVIOUS] == pytest.approx(1, abs=1e-3)
+    assert kinds(measures)[0][0] == ("previous" if back == 1 else f"{back} back")
+    assert strengths(measures)[PREVIOUS] > 0.99
+    # A uniform head has most weight on the character directly before, as much as `previous` says.
+    assert found["back"].offsets[EVEN] == 1
+    assert found["back"].uniform == pytest.approx(found["previous"].uniform)
+    if back == 1:
+        assert found["back"].values[PREVIOUS] == pytest.approx(found["previous"].values[PREVIOUS])
+
+
+def test_a_head_further_back_than_the_farthest_has_no_name() -> None:
+    assert FARTHEST == 8
+    long, random = hand_built(back=9), np.random.default_rng(0)
+    texts = [map_of(long, random.integers(0, 6, SIZE)) for _ in range(8)]
+    assert kinds(measure(long, texts))[0][0] == ""
 
 
 def test_value_weighted_shares_equal_plain_loops(tiny: Checkpoint) -> None:
@@ -255,7 +294,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     found = by_name(measure(reader, texts))["induction"]
     assert found.values[PREVIOUS] > 0.9  # looks like induction here
     names = [name for row in named(reader, texts) for name in row]
-    assert names[0] == ("previous" if back == 1 else "")
+    assert names[0] == ("previous" if back == 1 else f"{back} back")
     synthetic = induction(reader)
     assert synthetic is not None
     parts = sorted(part.values[PREVIOUS] for part in synthetic.parts)

@@ -20,7 +20,8 @@ import numpy as np
 
 from gpt.config.show import Stage
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import STRONG, Measure, kinds, strengths
+from gpt.heads.kinds import STRONG, kinds, measure_of, strengths
+from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
@@ -86,7 +87,7 @@ def opening(
 ) -> Start:
     """The head to show first, of those in the given layer or with the given number.
 
-    The head nearest to a kind (measures.KINDS), if it is near enough to have its name; else the
+    The head nearest to a kind (kinds.KINDS), if it is near enough to have its name; else the
     head with the lowest entropy. Heads that mainly attend to the first character ("sink") come
     last.
     """
@@ -105,7 +106,9 @@ def opening(
     name = kinds(measures)[place[0]][place[1]]
     found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
     if name:
-        found, why = by_name[name], f"the head nearest to a named kind, {by_name[name].title}"
+        found = measure_of(name, measures)
+        shown = name if found.offsets is not None else found.title
+        why = f"the head nearest to a named kind, {shown}"
     value, even = float(found.values[place]), found.uniform
     return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 

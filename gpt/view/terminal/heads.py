@@ -12,7 +12,8 @@ from rich.style import Style
 from rich.text import Text
 
 from gpt.errors import ConfigError
-from gpt.heads.measures import RULE, Measure, kinds, strengths
+from gpt.heads.kinds import RULE, kinds, strengths
+from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.view.records import measure_record
 from gpt.view.terminal.lines import BOLD, DIM, Page, grid, in_ascii, number, styled
@@ -20,7 +21,7 @@ from gpt.view.terminal.lines import BOLD, DIM, Page, grid, in_ascii, number, sty
 SCHEMA = 1
 #: Measures that are shown without --all.
 FIRST = (
-    *("previous", "duplicate", "induction", "induction_synthetic"),
+    *("back", "duplicate", "induction", "induction_synthetic"),
     *("sink", "entropy", "distance", "ablation"),
 )
 NO_INDUCTION = "no head gets the name induction; to train a model that has one: gptx train repeats"
@@ -106,8 +107,9 @@ def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> l
     cells = []
     for place in order:
         error = float(measure.errors[place])
+        offset = "" if measure.offsets is None else f"{measure.offsets[place]}: "
         error_text = "" if math.isnan(error) else f"{between}{_plain(error, page)}"
-        cells.append(_plain(float(measure.values[place]), page) + error_text)
+        cells.append(offset + _plain(float(measure.values[place]), page) + error_text)
     return [name, *cells, _plain(measure.uniform, page)]
 
 

@@ -15,7 +15,8 @@ from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.checks import Check
-from gpt.heads.measures import Measure, kinds
+from gpt.heads.kinds import kinds
+from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
 from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
@@ -280,11 +281,12 @@ def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
 def test_page_opens_on_the_head_nearest_to_a_named_kind() -> None:
     sink = measured("sink", [[0.9, 0.1, 0.2], [0.2, 0.2, 0.2]], 0.1)
     entropy = measured("entropy", [[0.1, 0.9, 0.8], [0.5, 0.7, 0.6]], 1.0)
-    weak = measured("previous", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
-    strong = measured("previous", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
+    weak = measured("back", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
+    strong = measured("back", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
+    strong = replace(strong, offsets=np.array([[1, 1, 2], [1, 1, 1]]))
     found = opening([strong, sink, entropy])
     assert (found.layer, found.head, found.stage) == (0, 2, "weights")
-    assert found.why == "the head nearest to a named kind, previous: 0.80, uniform 0.10"
+    assert found.why == "the head nearest to a named kind, 2 back: 0.80, uniform 0.10"
     assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
         1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
     )

@@ -12,7 +12,8 @@ import pytest
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
-from gpt.heads.measures import RULE, Measure
+from gpt.heads.kinds import RULE
+from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey, spread, survey
 from gpt.view.terminal.heads import FIRST, NO_INDUCTION, heads_record, heads_table, ranked, title
 from gpt.view.terminal.lines import Page
@@ -35,7 +36,7 @@ def test_naming_a_measure_ranks_heads_by_it(found: Survey) -> None:
     values = next(each.values for each in found.measures if each.name == "ablation")
     by_loss = [values[place] for place in ranked(found)]
     assert by_loss == sorted(by_loss, reverse=True)
-    with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of previous, duplicate"):
+    with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of back, previous, "):
         ranked(found, "size")
 
 
@@ -45,14 +46,14 @@ def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
 
 
 def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> None:
-    lines = drawn(found, Page(), "previous")
+    lines = drawn(found, Page(), "back")
     shown = [measure.title for measure in found.measures if measure.name in FIRST]
     assert lines[0].split() == " ".join(shown).split()
     assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
-    assert re.match(r"layer 0 head 0  previous +1\.00±\.00 ", lines[1])
+    assert re.match(r"layer 0 head 0  previous +1: 1\.00±\.00 ", lines[1])
     last = lines.index("") - 1
     assert last == 9
-    uniform = next(each.uniform for each in found.measures if each.name == "previous")
+    uniform = next(each.uniform for each in found.measures if each.name == "back")
     assert lines[last].split()[:2] == ["uniform", f"{uniform:.2f}"[1:]]
     assert lines[-1] == "weights show where a head looks, not what that causes"
     looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
@@ -107,6 +108,7 @@ def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None
     assert all(
         {"values", "errors", "uniform", "windows"} < part.keys() for part in synthetic["parts"]
     )
+    assert read["measures"][0]["offsets"] == found.measures[0].offsets.tolist()
     for measure, each in zip(found.measures, read["measures"], strict=True):
         assert each["name"] == measure.name
         np.testing.assert_allclose(each["values"], measure.values, rtol=1e-8, atol=1e-12)

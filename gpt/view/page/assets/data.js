@@ -16,6 +16,7 @@ import { unpack } from "./numbers.js";
  * @property {(number | null)[][]} errors standard errors of these
  * @property {number | null} uniform the value of a uniform head
  * @property {number} windows
+ * @property {number[][]} [offsets] of the measure "n back": each head's n
  */
 /**
  * @typedef {object} SubjectPayload

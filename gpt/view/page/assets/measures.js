@@ -71,9 +71,10 @@ export function makeMeasures(app) {
         "click",
         () => app.change({ layer, head: h, view: "head", cell: null }),
       );
-      subject.measures.forEach((_, n) => {
+      subject.measures.forEach(({ offsets }, n) => {
         const { value, error } = numbers(n, layer, h);
-        const cell = make("td", null, of === "diff" ? signed(value, 3) : short(value, 3));
+        const offset = offsets && of !== "diff" ? `${offsets[layer][h]}: ` : "";
+        const cell = make("td", null, of === "diff" ? signed(value, 3) : offset + short(value, 3));
         if (error !== null) cell.append(make("small", null, ` ± ${short(error, 2)}`));
         line.append(cell);
       });

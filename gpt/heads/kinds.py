@@ -1,0 +1,80 @@
+"""Names of heads: what kind of head each is, by its measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.heads.measures import Measure
+from gpt.reading.layers import Array
+
+#: Thresholds for a name: share of the way from uniform to 1, standard errors.
+STRONG, CERTAIN = 0.3, 3.0
+#: The measures that name a head, the most specific first. `back` gives the names "previous",
+#: "2 back", "3 back" …
+KINDS = ("induction", "duplicate", "back", "sink")
+#: The rule of `kinds`, as text.
+RULE = (
+    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
+    f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
+    "if that is higher than uniform; for synthetic induction, in two periods"
+)
+
+
+def kinds(measures: Sequence[Measure]) -> list[list[str]]:
+    """(L, H) the name of each head by RULE: its strongest kind, or "" for none."""
+    shares = _strengths(measures)  # kind -> (L, H)
+    if not shares:
+        return []
+    stacked = np.stack(list(shares.values()))
+    best = np.where(stacked.max(axis=0) >= STRONG, stacked.argmax(axis=0), len(shares))
+    names = np.array([*shares, ""], object)[best]
+    for measure in measures:
+        if measure.offsets is not None:
+            names = np.where(names == "back", _names_of(measure.offsets), names)
+    return names.tolist()  # type: ignore[no-any-return]
+
+
+def _names_of(offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
+    """ "previous", "2 back", "3 back" … for heads that attend so many characters back."""
+    names = [["previous" if n == 1 else f"{n} back" for n in row] for row in offsets.tolist()]
+    return np.array(names, object)
+
+
+def measure_of(kind: str, measures: Sequence[Measure]) -> Measure:
+    """The measure that gives heads this name."""
+    name = kind if kind in KINDS else "back"
+    return next(measure for measure in measures if measure.name == name)
+
+
+def strengths(measures: Sequence[Measure]) -> Array:
+    """(L, H) where each head lies between uniform (0) and its kind (1)."""
+    return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
+
+
+def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
+    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
+
+    A head that attends at fixed distances gets a high induction measure in a text that repeats at
+    such a distance. So the share in text starts from `induction_distance`, if that is higher than
+    uniform, and the synthetic share is that of the second best period.
+    """
+    known = {measure.name: measure for measure in measures}
+    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
+    if "induction_distance" in known and "induction" in known:
+        measure = known["induction"]
+        least = np.fmax(measure.uniform, known["induction_distance"].values)
+        found["induction"] = _strength(measure, least)
+    if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
+        second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
+        found["induction"] = np.maximum(found.get("induction", second), second)
+    return {name: found[name] for name in KINDS if name in found}
+
+
+def _strength(measure: Measure, least: float | Array) -> Array:
+    """(L, H) share of the way from `least` to 1; 0 below CERTAIN standard errors."""
+    sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
+    share = (measure.values - least) / np.maximum(1e-9, 1 - least)
+    return np.where(sure, share, 0.0)
