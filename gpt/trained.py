@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 from gpt.config import SampleConfig
 from gpt.config.keywords import ShapingOptions, takes
-from gpt.errors import CheckpointError
 from gpt.generation import Generation, OpenDevice
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.heads.proof import prove
+from gpt.heads.proof import proven
 from gpt.interventions import Interventions
+from gpt.measuring import Measuring
 from gpt.origin import Origin
-from gpt.reading.gpt import Reader
 from gpt.reading.sampler import before_all
 from gpt.storage.checkpoint import Checkpoint, step_folder
 from gpt.storage.model_file import StoredModel
@@ -22,16 +21,13 @@ from gpt.storage.run import Run
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
-    from gpt.heads.ablation import Ablation
-    from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Following, Lens
-    from gpt.heads.survey import Survey
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT(Generation, Interventions, Origin):
+class TrainedGPT(Generation, Interventions, Measuring, Origin):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:
@@ -47,15 +43,9 @@ class TrainedGPT(Generation, Interventions, Origin):
     ) -> None:
         self.stored = stored
         self.config, self.vocabulary = stored.config, stored.vocabulary
-        self.reader = Reader(stored.config, stored.tensors)
+        self.reader, self.proof = proven(stored)
         self._open_device, self._checkpoint = open_device, checkpoint
         self._decoder_free = threading.Lock()
-        self.proof = prove(self.reader, stored.probe)
-        if not self.proof.passed:
-            raise CheckpointError(
-                f"damaged: {stored.source} computes other logits than torch did at saving "
-                f"(difference {self.proof.error:.1e}; rounding allows {self.proof.bound:.1e})"
-            )
 
     def __repr__(self) -> str:
         config, path = self.config, self.stored.source
@@ -99,43 +89,6 @@ class TrainedGPT(Generation, Interventions, Origin):
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
         return following(self.reader, ids, SampleConfig(**options), self.mixture)
-
-    def heads(
-        self,
-        text: str | Ids | None = None,
-        *,
-        windows: int = 32,
-        ablation: Ablation | None = None,
-        name: str = "",
-        done: Callable[[float], object] = lambda share: None,
-    ) -> Survey:
-        """Every head's measures on a text, as `gptx heads` gives them for the same text.
-
-        Without a text: on the start of the validation split, which the model file contains. name:
-        the text's, in the survey. done: called with the share of the work that is done. Raises
-        TextError for a text too short or with unknown characters, ValueError for other arguments.
-        """
-        from gpt.heads.survey import survey
-
-        if windows < 1:
-            raise ValueError(f"windows: {windows} is less than 1")
-        if ablation not in (None, "mean", "zero", "resample"):
-            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero, resample")
-        if text is None:
-            text, name = self.stored.excerpt, name or self.excerpt_name
-        name = name or f"a text of {len(text):,} characters"
-        return survey(self.reader, self._ids(text), windows, ablation, done, name)
-
-    def measures(self, attention: AttentionMap) -> list[Measure]:
-        """Each head's measures on the text of an attention map."""
-        from gpt.heads.measures import measure
-
-        return measure(self.reader, [attention])
-
-    @property
-    def excerpt_name(self) -> str:
-        """The name of the part of the validation split that the model file contains."""
-        return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
@@ -212,6 +165,3 @@ class TrainedGPT(Generation, Interventions, Origin):
 
         mine, its = (each.surprises(text, overlapping=False) for each in (self, other))
         return paired(mine.nats, its.nats)
-
-    def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
-        return self.vocabulary.encode(text, unknown) if isinstance(text, str) else text

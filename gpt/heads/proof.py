@@ -14,11 +14,12 @@ import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
+from gpt.errors import CheckpointError
 from gpt.heads.exact import Exact
 from gpt.heads.rounding import UNITS
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.storage.model_file import Probe, Tensors
+from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
@@ -31,6 +32,18 @@ NUDGES = 4  # most forwards with weights nudged at random; the first one usually
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
     """Like `prove`, for a model without a reader."""
     return prove(Reader(config, tensors), probe)
+
+
+def proven(stored: StoredModel) -> tuple[Reader, Check]:
+    """The reader of a model file, and its proof. Raises CheckpointError if the probe fails."""
+    reader = Reader(stored.config, stored.tensors)
+    proof = prove(reader, stored.probe)
+    if not proof.passed:
+        raise CheckpointError(
+            f"damaged: {stored.source} computes other logits than torch did at saving "
+            f"(difference {proof.error:.1e}; rounding allows {proof.bound:.1e})"
+        )
+    return reader, proof
 
 
 def prove(reader: Reader, probe: Probe) -> Check:

@@ -1,0 +1,113 @@
+"""The part of TrainedGPT that measures attention heads: at its own step, or over its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, overload
+
+from gpt.reading.gpt import Reader
+from gpt.storage.model_file import StoredModel
+from gpt.vocabulary import Ids, Vocabulary
+
+if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
+    from gpt.heads.ablation import Ablation
+    from gpt.heads.attention_map import AttentionMap
+    from gpt.heads.development import Development
+    from gpt.heads.measures import Measure
+    from gpt.heads.survey import Survey
+    from gpt.storage.steps import Steps
+
+
+class Measuring:
+    """Measures of heads."""
+
+    stored: StoredModel
+    reader: Reader
+    vocabulary: Vocabulary
+
+    @overload
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: None = None,
+        windows: int = 32,
+        ablation: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Survey: ...
+
+    @overload
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps,
+        windows: int = 32,
+        ablation: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Development: ...
+
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps | None = None,
+        windows: int = 32,
+        ablation: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Survey | Development:
+        """Every head's measures on a text, as `gptx heads` gives them for the same text.
+
+        Without a text: on the start of the validation split, which the model file contains. steps:
+        measures the same text at two or more steps of this model's run, "all" or a list of numbers,
+        "best" and "last"; opens one model at a time. name: the text's, in the result. done: called
+        with the share of the work that is done. Raises TextError for a text too short or with
+        unknown characters, ValueError for other arguments, CheckpointError for a step that the run
+        does not keep and for steps of a model file outside a run.
+        """
+        from gpt.heads.survey import survey
+
+        if windows < 1:
+            raise ValueError(f"windows: {windows} is less than 1")
+        if ablation not in (None, "mean", "zero"):
+            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
+        if text is None:
+            text, name = self.stored.excerpt, name or self.excerpt_name
+        name, ids = name or f"a text of {len(text):,} characters", self._ids(text)
+        if steps is None:
+            return survey(self.reader, ids, windows, ablation, done, name)
+
+        from gpt.heads.development import development
+        from gpt.heads.proof import proven
+        from gpt.storage.steps import run_of, step_numbers
+
+        run = run_of(self.stored)
+        numbers = step_numbers(run, steps)
+
+        def surveys() -> Iterator[Survey]:
+            for n, number in enumerate(numbers):
+                reader, _ = proven(run.model(number))
+
+                def so_far(share: float, n: int = n) -> None:
+                    done((n + share) / len(numbers))
+
+                yield survey(reader, ids, windows, ablation, so_far, name)
+
+        return development(numbers, surveys())
+
+    def measures(self, attention: AttentionMap) -> list[Measure]:
+        """Each head's measures on the text of an attention map."""
+        from gpt.heads.measures import measure
+
+        return measure(self.reader, [attention])
+
+    @property
+    def excerpt_name(self) -> str:
+        """The name of the part of the validation split that the model file contains."""
+        return f"the validation split's first {len(self.stored.excerpt):,} characters"
+
+    def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
+        return self.vocabulary.encode(text, unknown) if isinstance(text, str) else text
