@@ -39,7 +39,9 @@ class Attn(shared.DrawingCommand):
         typer.Argument(help="Text to show; - reads stdin.", show_default="from validation"),
     ] = None
     file: shared.TextFile = None
-    step: Annotated[str, "best, last, a kept step's number; A:B compares two."] = "best"
+    step: Annotated[
+        str, "best, last, a kept step's number; A:B:… or all: several side by side."
+    ] = "best"
     diff: Annotated[str | None, "Compare with this run or model file."] = None
     layer: Annotated[str | None, "A number, or all.", "0; all with heads, html"] = None
     head: Annotated[
@@ -73,6 +75,11 @@ class Attn(shared.DrawingCommand):
         refuse((other_form, f"--json and --format {self.format}: give one of them"))
         form = self.format or self.form(FORMS, "; choose one, or name the `format`")
         self._check_options(form)
+        if form == "html" and len(self.sides) > 2:
+            raise ConfigError(
+                f"--format: html compares two checkpoints, not {len(self.sides)}; other formats "
+                "compare any number"
+            )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(self.sides[0].model, given)
         if "rollout" in (self.view, self.head):
@@ -122,21 +129,31 @@ class Attn(shared.DrawingCommand):
 
     @cached_property
     def sides(self) -> list[Saved]:
-        """One checkpoint, or the two to compare."""
-        first, colon, second = self.step.partition(":")
-        if not colon and self.diff is None:
-            return [self.open(self.run, self.step)]
-        first = first or "best"
-        one = self.open(self.run, first)
-        against = self.diff or self.run or one.name  # now another run may be the newest
-        other = self.open(against, (second or "best") if colon else first)
-        if one.stored.source.resolve() == other.stored.source.resolve():
-            option = "--step" if self.diff is None else "--diff"
-            raise ConfigError(f"{option}: both are step {one.stored.step:,} of the same run")
-        return [one, other]
+        """One checkpoint, or several to compare: steps of a run, or a step of another one."""
+        from gpt.storage.steps import run_of, step_numbers
+
+        steps = self.several_steps
+        if steps is None and self.diff is None:
+            return [self.opened]
+        if steps == "all":
+            run = run_of(self.open(self.run, "last").stored)
+            steps = [str(number) for number in step_numbers(run, "all", "step")]
+        steps = steps or [self.step] * 2
+        too_many = len(steps) > 2 and self.diff is not None
+        refuse((too_many, "--diff: compares two checkpoints; give one step, or two as A:B"))
+        first = self.open(self.run, steps[0])
+        against = self.diff or self.run or first.name  # now another run may be the newest
+        sides = [first, *(self.open(against, step) for step in steps[1:])]
+        sources = [each.stored.source.resolve() for each in sides]
+        for each, source in zip(sides, sources, strict=True):
+            if sources.count(source) > 1:
+                option = "--step" if self.diff is None else "--diff"
+                step = f"step {each.stored.step:,} of the same run"
+                raise ConfigError(f"{option}: gives {step} more than once")
+        return sides
 
     def _write(self, selections: Sequence[Selection], form: Form) -> None:
-        """Writes the output. Raises ConfigError if the format cannot hold two checkpoints."""
+        """Writes the output. Raises ConfigError if the format cannot show so many checkpoints."""
         from gpt.view.files import exports
 
         if form == "text":
@@ -152,11 +169,11 @@ class Attn(shared.DrawingCommand):
         elif form == "json":
             self.write_text(exports.to_json(self._records(selections)))
         else:
-            one = f"--format: {form} shows one checkpoint; compare with html, text or json"
-            refuse((len(selections) > 1, one))
             from gpt.view.figure.figure import to_figure
 
-            drawn, warnings = to_figure(selections[0], form, self.scale, self.ascii_only)
+            runs = dict.fromkeys(each.name for each in self.sides)
+            name = " and ".join(runs) if len(selections) > 1 else ""
+            drawn, warnings = to_figure(selections, form, self.scale, self.ascii_only, name)
             for warning in warnings:
                 console.say(f"warning: {warning}")
             console.deliver(drawn, self.output)

@@ -46,6 +46,13 @@ class ModelCommand(Command):
         "error"
     )
 
+    @property
+    def several_steps(self) -> Literal["all"] | list[str] | None:
+        """The steps of "A:B:…" or "all"; None if --step names one step. Nothing means best."""
+        if self.step == "all":
+            return "all"
+        return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
+
     @cached_property
     def opened(self) -> Saved:
         """The checkpoint that --run and --step choose. Raises CheckpointError, ConfigError."""

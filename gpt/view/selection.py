@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +25,7 @@ SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 class Selection:
     """A part of one attention map: layers, heads, stage, ranges of rows (queries), columns (keys).
 
-    name: the checkpoint's name, if two are compared.
+    name: the checkpoint's name, if several are compared.
     """
 
     attention: AttentionMap
@@ -93,6 +94,17 @@ class Panel:
         if self.head == "rollout":
             return f"rollout through layer {self.layer}, a heuristic"
         return f"layer {self.layer}{joint}{self.of}"
+
+
+def shared_panels(selections: Sequence[Selection]) -> list[tuple[Panel, ...]]:
+    """For each matrix that all selections have, its panel in each of them.
+
+    Raises ConfigError if they have none in common.
+    """
+    every = [{(panel.layer, panel.head): panel for panel in each.panels()} for each in selections]
+    found = [tuple(each[at] for each in every) for at in every[0] if all(at in e for e in every)]
+    require(bool(found), "diff", "the checkpoints share no such head")
+    return found
 
 
 def select(

@@ -78,7 +78,7 @@ def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
     for same in (["--diff", "corpus-1"], ["--step", "best:8"]):
         answer = gptx("attn", "the cat", *same, "--run", "corpus-1")
         assert (answer.code, answer.out) == (2, "")
-        assert f"{same[0]}: both are step 8 of the same run" in answer.err
+        assert f"{same[0]}: gives step 8 of the same run more than once" in answer.err
     assert gptx("attn", "x", "--diff", "none").code == 4
 
 

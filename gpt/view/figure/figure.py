@@ -7,24 +7,21 @@ imported when a figure is drawn.
 
 from __future__ import annotations
 
-import io
-import logging
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpt.config.show import Scale, Stage
 from gpt.errors import ConfigError
+from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array
 from gpt.view.figure.fonts import warning
-from gpt.view.figure.layout import DPI, plan_of, points, sides
+from gpt.view.figure.layout import plan_of, points, sides
 from gpt.view.figure.sheet import GREY, Sheet
+from gpt.view.figure.style import INK, style, to_bytes
 from gpt.view.files.exports import Figure as Form
-from gpt.view.selection import Panel, Selection
+from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.matrix import cells_of
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NUMBERS = 12  # most rows and columns of a single matrix whose cells show numbers
-_INK, _MASKED = "#202020", "#d0d0d0"
+_MASKED = "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
 # so that a small weight differs from a masked one. Signed values have two colours, as on the
 # page (assets/colours.js): orange is negative, blue-green is positive.
@@ -51,54 +48,48 @@ _MEANINGS: dict[Stage, str] = {
     "proj": "projection of all heads",
     "residual": "residual stream",
 }
-_SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "text.parse_math": False,  # a $ is a character
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-    "axes.formatter.limits": (-3, 4),
-    "axes.formatter.useoffset": False,
-    "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
-    "svg.hashsalt": "gptx",
-    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
-}
 
 
 def to_figure(
-    selection: Selection, form: Form, scale: Scale = "fixed", ascii_only: bool = False
+    selections: Selection | Sequence[Selection],
+    form: Form,
+    scale: Scale = "fixed",
+    ascii_only: bool = False,
+    name: str = "",
 ) -> tuple[bytes, list[str]]:
     """The selected matrices as one figure, and warnings (a font that lacks characters).
 
-    ascii_only: labels of characters are in ASCII. The selection's name stands under the title.
-    Raises ConfigError if matplotlib is not installed or the figure would be too large.
+    With selections of several checkpoints, of the same text, each matrix that all of them have is a
+    row with a panel for each checkpoint; a single matrix is a strip. ascii_only: labels of
+    characters are in ASCII. name: stands under the title; by default, a single selection's name.
+    Raises ConfigError if matplotlib is not installed, if the figure would be too large, and if
+    matrices of several checkpoints differ in shape.
     """
-    with _style():
-        figure, missing = draw(selection, scale, ascii_only)
-        title = figure.get_suptitle()
-        metadata: dict[Form, dict[str, Any]] = {
-            "svg": {"Title": title, "Creator": "gptx", "Date": None, "Format": None, "Type": None},
-            "pdf": {"Title": title, "Creator": "gptx", "CreationDate": None},
-            "png": {"Title": title, "Software": "gptx"},
-        }
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
-    written = buffer.getvalue()
-    if form == "svg":  # the document type has a network address; SVG needs none
-        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
-    return written, missing
+    with style():
+        figure, missing = draw(selections, scale, ascii_only, name)
+        return to_bytes(figure, form), missing
 
 
 def draw(
-    selection: Selection, scale: Scale = "fixed", ascii_only: bool = False
+    selections: Selection | Sequence[Selection],
+    scale: Scale = "fixed",
+    ascii_only: bool = False,
+    name: str = "",
 ) -> tuple[Figure, list[str]]:
     """The figure itself: an Axes for each panel in their order, then one for the colour bar."""
-    with _style():
-        panels = selection.panels()
+    with style():
+        every = [selections] if isinstance(selections, Selection) else selections
+        panels = [panel for group in shared_panels(every) for panel in group]
+        selection = every[0]
+        if len({panel.values.shape for panel in panels}) > 1:
+            raise ConfigError(
+                f"stage {selection.stage}",
+                "the checkpoints' matrices differ in shape; choose one whose columns are keys, "
+                "such as weights",
+            )
         few = len(panels) == 1 and max(panels[0].values.shape) <= NUMBERS
         numbers = cells_of(panels[0], Page()) if few else []
-        plan = plan_of(panels, numbers)
+        plan = plan_of(panels, numbers, len(every))
         query, key, explained, missing = sides(panels[0], plan, ascii_only)
         sheet = Sheet(plan, query, key, explained)
         shades = [_shades(panel, scale) for panel in panels]
@@ -109,7 +100,7 @@ def draw(
             if selection.stage in ("weights", "masked") and plan.cell[0] >= points(1.2):
                 axes.plot(*_staircase(selection), color=GREY, lw=0.4, scalex=False, scaley=False)
             if len(panels) > 1:
-                axes.set_title(panel.where(" · "), size=6.5, pad=2.5)
+                axes.set_title(_name_of(panel, len(every), len(panels)), size=6.5, pad=2.5)
             for row, texts in enumerate(numbers):
                 for column, text in enumerate(texts):
                     ink = _ink(image.to_rgba(shades[place][row : row + 1, column : column + 1]))
@@ -118,12 +109,25 @@ def draw(
         sheet.bar(_meaning(selection, scale), paint)
         attention = selection.attention
         facts = f"T={len(attention.text)} · head_size={attention.layers[0].q.shape[-1]}"
-        named = f"{selection.name} · {facts}" if selection.name else facts
-        sheet.words(_title(panels), named, explained)
+        name = name or (selection.name if len(every) == 1 else "")
+        title = _title(panels[:: len(every)])
+        sheet.words(title, f"{name} · {facts}" if name else facts, explained)
         return sheet.figure, [warning(missing)] if missing else []
 
 
+def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
+    """The title of one of several panels: its matrix, its checkpoint, or both."""
+    if checkpoints == 1:
+        return panel.where(" · ")
+    if checkpoints == panels:
+        return panel.selection.name
+    short = isinstance(panel.head, int) and panel.selection.stage not in LAYER_STAGES
+    place = f"{panel.layer}.{panel.head}" if short else panel.where(" · ")
+    return f"{place} · {panel.selection.name}"
+
+
 def _title(panels: Sequence[Panel]) -> str:
+    """The title of the figure. panels: those of one checkpoint."""
     selection = panels[0].selection
     if len(panels) == 1:
         return f"{panels[0].where(' · ')} · {selection.stage}"
@@ -181,32 +185,4 @@ def _staircase(selection: Selection) -> tuple[Array, Array]:
 def _ink(colour: Any) -> str:
     """The text colour on a cell: dark or white, whichever has more contrast (WCAG 2)."""
     red, green, blue = np.asarray(colour)[..., :3].ravel() ** 2.2
-    return _INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21 else "white"
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    """matplotlib with its default settings and without log messages; then the user's settings
-    return.
-
-    Raises ConfigError if matplotlib is not installed.
-    """
-    logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        try:
-            import matplotlib
-        except ImportError:
-            raise ConfigError(
-                "figures need matplotlib, which is not installed: pip install matplotlib"
-            ) from None
-        with matplotlib.rc_context(), warnings.catch_warnings():
-            # matplotlib before 3.11 measures lines by the letters l and p, which some fonts lack.
-            warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
-            matplotlib.rcdefaults()
-            settings: Any = matplotlib.rcParams
-            settings.update(_SETTINGS)
-            yield
-    finally:
-        logger.setLevel(level)
+    return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21 else "white"

@@ -47,15 +47,18 @@ class Plan:
         return math.ceil(self.panels / self.across)
 
 
-def plan_of(panels: Sequence[Panel], numbers: list[list[str]]) -> Plan:
+def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int = 1) -> Plan:
     """One head of T ≤ 16 is as wide as a column of a paper; with T it grows up to the page's width.
 
+    checkpoints: how many panels in turn show the same matrix; these form a row.
     A cell has at least one pixel, even if the figure becomes larger than the page, as an omitted
     cell could be the strongest.
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
     across = _across(count, layers, selection.stage in LAYER_STAGES)
+    if checkpoints > 1:
+        across = checkpoints if checkpoints < count else _across(count, 1, False)
     widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0
     smallest = points(5 * widest + 2.2) if numbers else 1
     if count == 1:

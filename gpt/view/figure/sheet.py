@@ -18,6 +18,7 @@ from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
 GREY = "#707070"
@@ -28,7 +29,7 @@ class Sheet:
 
     def __init__(self, plan: Plan, query: Side, key: Side, explained: str) -> None:
         """Raises ConfigError for a figure that would be too large."""
-        from matplotlib.figure import Figure
+        from matplotlib import figure
 
         self.plan, self.query, self.key = plan, query, key
         (rows, columns), (high, wide) = plan.shape, plan.cell
@@ -48,7 +49,7 @@ class Sheet:
         left += (self.width - left - inner[0] - right) // 2
         self.corner = left, top + head + (self.middle - inner[1]) // 2
         self.bar_corner = left + inner[0] + points(9), top
-        self.figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
+        self.figure = figure.Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
 
     def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
         """Axes in a frame two pixels wide, outside the axes so that it hides no cell."""
@@ -98,12 +99,22 @@ class Sheet:
         self._line(explained, points(3) / self.height, "bottom")
 
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
-        from matplotlib.font_manager import FontProperties
+        small_line(self.figure, text, y, side, self.width)
 
-        fonts = files_for(frozenset({text}))
-        font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
-        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
-        self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
+
+def small_line(
+    figure: Figure, text: str, y: float, side: Literal["top", "bottom"], width: int
+) -> None:
+    """A small grey line in the middle at the height y, 0 … 1, cut to the width in pixels.
+
+    In a font that has all its characters; if there is none, in ASCII.
+    """
+    from matplotlib.font_manager import FontProperties
+
+    fonts = files_for(frozenset({text}))
+    font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
+    text = cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6))
+    figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
 
 
 def _label(axis: Axis, side: Side, outer: bool) -> None:

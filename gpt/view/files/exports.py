@@ -7,10 +7,12 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.records import check_record, rounded
@@ -72,11 +74,14 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
     stream, concat, proj, residual, output (L, T, C); ids and code points (T,). Nothing pickled.
 
-    With two maps the names begin with a_ and b_.
+    With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
+    more.
     """
     arrays: dict[str, Any] = {}
-    prefixes = ("",) if len(attentions) == 1 else ("a_", "b_")
-    for prefix, attention in zip(prefixes, attentions, strict=True):
+    if (count := len(attentions)) > len(ascii_lowercase):
+        raise ConfigError("format", f"npz contains at most 26 checkpoints, not {count}")
+    prefixes = [""] if count == 1 else [f"{letter}_" for letter in ascii_lowercase]
+    for prefix, attention in zip(prefixes, attentions, strict=False):
         # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
         arrays[f"{prefix}text"] = np.array(attention.text)
         arrays[f"{prefix}codes"] = np.array([ord(each) for each in attention.text], np.uint32)

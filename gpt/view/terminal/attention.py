@@ -1,4 +1,4 @@
-"""Attention maps in the terminal: selected matrices, an overview of all heads, two checkpoints.
+"""Attention maps in the terminal: selected matrices, an overview of all heads, several checkpoints.
 
 matrix.py draws a single matrix; this module adds titles, arrangement, legend and checks.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from rich.text import Text
 
 from gpt.config.show import Drawing
-from gpt.errors import ConfigError
 from gpt.view.characters import legend, quoted
-from gpt.view.selection import Panel, Selection
+from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
 from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, shades_of, title_of
 
@@ -69,8 +68,7 @@ def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
 
 
 def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]:
-    """Every selected head that both checkpoints have: both matrices, their difference, and all
-    checks.
+    """Every selected head that all checkpoints have: its matrices, how they differ, and all checks.
 
     Raises ConfigError if they have no such head in common.
     """
@@ -79,43 +77,40 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
         for side in sides:
             lines += [Text(side.name, BOLD), *overview(side, page)]
     else:
-        first, second = (
-            {(panel.layer, panel.head): panel for panel in side.panels()} for side in sides
-        )
-        shared = [(first[place], second[place]) for place in first if place in second]
-        if not shared:
-            raise ConfigError("diff", "the two checkpoints share no such head")
-        for pair in shared:
-            lines += _pair(pair, view, page)
+        for panels in shared_panels(sides):
+            lines += _compared(panels, view, page)
     lines += meanings(sides[0].attention.text, page)
     for side in sides:
         lines += [*styled([side.name], page, DIM), *checks(side.attention.checks, page)]
     return lines
 
 
-def _pair(panels: tuple[Panel, Panel], view: Drawing, page: Page) -> list[Text]:
-    """One head of both checkpoints, side by side if numbers or heat fit."""
-    half = replace(page, width=page.width and (page.width - 3) // 2)
-    drawn = _widest(panels, view, half)
-    beside = drawn is not None
-    if drawn is None:
-        half, drawn = page, _widest(panels, view, page) or (view if view != "auto" else "top")
+def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
+    """One head of all checkpoints: as many side by side as fit as numbers or heat."""
+    part, drawn = page, None
+    for across in range(len(panels), 0, -1):
+        part = replace(page, width=page.width and (page.width - 3 * (across - 1)) // across)
+        drawn = _widest(panels, view, part)
+        if drawn is not None:
+            break
+    drawn = drawn or (view if view != "auto" else "top")
     pictures = [
-        [*styled([panel.selection.name], half, BOLD), *VIEWS[drawn](panel, half)]
+        [*styled([panel.selection.name], part, BOLD), *VIEWS[drawn](panel, part)]
         for panel in panels
     ]
     lines = [*styled(title_of(panels[0], drawn, page), page, BOLD), Text()]
-    if beside:
-        between = Text(" | " if page.ascii_only else " │ ", DIM)
-        lines += _beside(pictures, max(line.cell_len for line in pictures[0]), between)
-        lines.append(Text())
-    else:
-        lines += [line for picture in pictures for line in (*picture, Text())]
-    return [*lines, *styled(_change(panels, page), page, DIM), Text()]
+    width = max(line.cell_len for picture in pictures[:-1] for line in picture)
+    between = Text(" | " if page.ascii_only else " │ ", DIM)
+    for first in range(0, len(pictures), across):
+        lines += [*_beside(pictures[first : first + across], width, between), Text()]
+    for pair in pairwise(panels):
+        names = [" to ".join(panel.selection.name for panel in pair)] * (len(panels) > 2)
+        lines += styled([*names, *_change(pair, page)], page, DIM)
+    return [*lines, Text()]
 
 
 def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
-    """The view for both sides: for "auto", the first of numbers and heat that fits; else the given
+    """The view for all sides: for "auto", the first of numbers and heat that fits; else the given
     one if it fits.
     """
     order = ("numbers", "heat", "top")

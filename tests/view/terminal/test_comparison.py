@@ -58,6 +58,21 @@ def test_comparison_is_side_by_side_if_it_fits() -> None:
             np.testing.assert_allclose(shown, expected, atol=0.0051)
 
 
+def test_more_checkpoints_than_fit_side_by_side_continue_below() -> None:
+    steps = [select(map_of(n), name=f"step {n}") for n in range(1, 5)]
+    wide = drawn(steps, Page(width=140))
+    assert wide[2].split(" │ ")[0].rstrip() == "step 1"
+    assert [part.strip() for part in wide[2].split("│")] == [f"step {n}" for n in range(1, 5)]
+    narrow = drawn(steps, Page(width=40))
+    rows = [line for line in narrow if line.startswith("step") and "│" in line]
+    assert [[part.strip() for part in row.split("│")] for row in rows] == [
+        ["step 1", "step 2"],
+        ["step 3", "step 4"],
+    ]
+    changes = [line.split(" · ")[0] for line in drawn(steps, Page()) if " to step " in line]
+    assert changes == ["step 1 to step 2", "step 2 to step 3", "step 3 to step 4"]
+
+
 def test_comparison_on_a_narrow_page_is_stacked() -> None:
     lines = drawn(looks(map_of(1), map_of(2)), Page(width=40), "numbers")
     assert lines.index("step 5") < lines.index("step 1,000")
