@@ -68,12 +68,14 @@ class Measuring:
         unknown characters, ValueError for other arguments, CheckpointError for a step that the run
         does not keep and for steps of a model file outside a run.
         """
+        from gpt.heads.ablation import ABLATIONS
         from gpt.heads.survey import survey
 
         if windows < 1:
             raise ValueError(f"windows: {windows} is less than 1")
-        if ablation not in (None, "mean", "zero"):
-            raise ValueError(f"ablation: {ablation!r} is not one of None, mean, zero")
+        if ablation not in (None, *ABLATIONS):
+            known = ", ".join(ABLATIONS)
+            raise ValueError(f"ablation: {ablation!r} is not one of None, {known}")
         if text is None:
             text, name = self.stored.excerpt, name or self.excerpt_name
         name, ids = name or f"a text of {len(text):,} characters", self._ids(text)

@@ -44,8 +44,8 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(10):
             (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        _at_home(folder, patch)
-        answer = _answer(patch, ("train", "corpus.txt", *TINY))
+        at_home(folder, patch)
+        answer = answer_of(patch, ("train", "corpus.txt", *TINY))
     assert answer.code == 0, answer.err
     return folder
 
@@ -61,13 +61,13 @@ def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
     """Runs the program in `home`, in this process."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Answer:
-        return _answer(monkeypatch, arguments, stdin)
+        return answer_of(monkeypatch, arguments, stdin)
 
-    _at_home(home, monkeypatch)
+    at_home(home, monkeypatch)
     return run
 
 
-def _at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Default settings, and no browser."""
     patch.chdir(folder)
     patch.setattr("webbrowser.open", lambda address: True)
@@ -75,7 +75,7 @@ def _at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
         patch.delenv(variable, raising=False)
 
 
-def _answer(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes = b"") -> Answer:
+def answer_of(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes = b"") -> Answer:
     streams = [io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b"")]
     for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
         patch.setattr(sys, name, stream)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.shared import refuse
 from gpt.config.fields import spelled
 from gpt.errors import TextError
 
+if TYPE_CHECKING:
+    from gpt.heads.development import Development
+    from gpt.heads.survey import Survey
+    from gpt.loading import Saved
+    from gpt.vocabulary import Ids
+
 PAGE_TEXT = 64  # characters of the measured text that the page shows
-FORMS = {"": "text", ".txt": "text", ".json": "json", ".html": "html"}
+Form = Literal["text", "json", "csv", "html", "svg", "png", "pdf"]
+FORMS: dict[str, Form] = {"": "text", ".txt": "text", ".json": "json", ".csv": "csv"}
+FORMS |= {".html": "html", ".svg": "svg", ".png": "png", ".pdf": "pdf"}
 
 
 class Heads(shared.DrawingCommand):
@@ -22,6 +32,9 @@ class Heads(shared.DrawingCommand):
         str | None,
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
+    step: Annotated[
+        str, "best, last, a kept step's number; A:B:… or all: how measures change over training."
+    ] = "best"
     ablate: Annotated[
         Literal["no", "mean", "zero", "resample"],
         "How much the loss rises with a head's mean output, none, or another window's.",
@@ -30,7 +43,7 @@ class Heads(shared.DrawingCommand):
     sort: Annotated[
         str | None,
         "Sort by a measure, named as in --json: back, sink_valued, ablation …",
-        "ablation, else what stands out",
+        "ablation, else what stands out; several steps: what changes most",
     ] = None
     top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
     every: Annotated[
@@ -39,38 +52,83 @@ class Heads(shared.DrawingCommand):
     ] = False
     digits: shared.Digits = 2
     output: Annotated[
-        Path | None, shared.output_option("A file: .txt, .json, or .html, a page.")
+        Path | None,
+        shared.output_option(
+            "A file: .txt, .json, .csv; of one step .html, a page; of several .svg, .png, .pdf."
+        ),
     ] = None
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.attn import subject
         from gpt.commands.progress import working
-        from gpt.heads.kinds import RULE
-        from gpt.view.page.page import Start, build_page, opening
-        from gpt.view.terminal import heads as view
 
-        form = self.form(FORMS)
+        form, several = self.form(FORMS), len(self.steps) > 1
+        figure = form in ("svg", "png", "pdf")
+        refuse(
+            (several and form == "html", "--output: a page shows one step, not several"),
+            (
+                figure and not several,
+                "--output: a figure shows measures over training; give several steps, as in "
+                "--step all",
+            ),
+        )
+        ids, source = self._text()
+        model, how = self.opened.model, None if self.ablate == "no" else self.ablate
+        if several:
+            with working() as done:
+                found = model.heads(
+                    ids,
+                    steps=self.steps,
+                    windows=self.windows,
+                    ablation=how,
+                    name=source,
+                    done=done,
+                )
+            self._write_development(found, form)
+        else:
+            with working() as done:
+                survey = model.heads(
+                    ids, windows=self.windows, ablation=how, name=source, done=done
+                )
+            self._write_survey(survey, ids, form)
+
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint of --step; the last one if --step has several steps."""
+        return self.open(self.run, "last" if self.several_steps else self.step)
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The numbers of the steps to measure."""
+        from gpt.storage.steps import run_of, step_numbers
+
+        if not self.several_steps:
+            return [self.opened.stored.step]
+        return step_numbers(run_of(self.opened.stored), self.several_steps, "step")
+
+    def _text(self) -> tuple[Ids, str]:
+        """The ids to measure on, and the name of their text."""
         opened = self.opened
         model = opened.model
         if self.file is not None:
-            source = "standard input" if self.file == "-" else self.file
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
-            ids = model.vocabulary.encode(text)
-        else:
-            source = "the validation split"
-            try:
-                _, ids = opened.splits(self.data)
-            except TextError as error:
-                source = model.excerpt_name
-                ids = model.vocabulary.encode(model.stored.excerpt)
-                console.say(
-                    f"note: {spelled(error)}; measuring on the start of the validation split, "
-                    "stored in the model file"
-                )
-        how = None if self.ablate == "no" else self.ablate
-        with working() as done:
-            found = model.heads(ids, windows=self.windows, ablation=how, name=source, done=done)
+            name = "standard input" if self.file == "-" else self.file
+            return model.vocabulary.encode(text), name
+        try:
+            return opened.splits(self.data)[1], "the validation split"
+        except TextError as error:
+            console.say(
+                f"note: {spelled(error)}; measuring on the start of the validation split, stored in the "
+                "model file"
+            )
+            return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
+
+    def _write_survey(self, found: Survey, ids: Ids, form: Form) -> None:
+        """Writes the measures of one step."""
+        from gpt.heads.development import development
+        from gpt.view.files.development import development_csv
+        from gpt.view.terminal import heads as view
+
         order = view.ranked(found, self.sort)[: self.top]
         if form == "text":
             page = self.page(precision=self.digits)
@@ -78,12 +136,45 @@ class Heads(shared.DrawingCommand):
             self.write_lines([*view.title(found, page), *table])
         elif form == "json":
             ranking = [list(place) for place in order]
-            self.write_json(view.heads_record(found, opened.origin) | {"ranking": ranking})
+            self.write_json(view.heads_record(found, self.opened.origin) | {"ranking": ranking})
+        elif form == "csv":
+            self.write_text(development_csv(development(self.steps, [found])))
         else:
-            text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
-            measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
-            subjects = [subject(opened, model.attention(text), opened.title, measures)]
-            by_rank = self.sort is not None or how is not None
-            start = Start(*order[0]) if by_rank else opening(measures)
-            measured = f"{found.measured} · {RULE}"
-            self.write_text(build_page(subjects, start, opened.title, measured=measured))
+            self._write_page(found, ids, order[0])
+
+    def _write_page(self, found: Survey, ids: Ids, first: tuple[int, int]) -> None:
+        """Writes the HTML page of one step. first: (layer, head) of the first of the ranking."""
+        from gpt.commands.attn import subject
+        from gpt.heads.kinds import RULE
+        from gpt.view.page.page import Start, build_page, opening
+
+        opened, model = self.opened, self.opened.model
+        text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
+        measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
+        subjects = [subject(opened, model.attention(text), opened.title, measures)]
+        by_rank = self.sort is not None or self.ablate != "no"
+        start = Start(*first) if by_rank else opening(measures)
+        measured = f"{found.measured} · {RULE}"
+        self.write_text(build_page(subjects, start, opened.title, measured=measured))
+
+    def _write_development(self, found: Development, form: Form) -> None:
+        """Writes the measures of several steps."""
+        from gpt.view.files.development import development_csv, development_record
+        from gpt.view.terminal.development import by_change, development_lines
+
+        if form == "text":
+            page = self.page(precision=self.digits)
+            self.write_lines(development_lines(found, page, self.every, self.sort, self.top))
+        elif form == "json":
+            record = development_record(found, self.opened.name)
+            ranking = {
+                name: by_change(found, self.sort or name)[: self.top] for name in found.names
+            }
+            self.write_json(record | {"ranking": ranking})
+        elif form == "csv":
+            self.write_text(development_csv(found))
+        elif form != "html":  # a page shows one step
+            from gpt.view.figure.development import to_figure
+
+            drawn = to_figure(found, form, self.opened.name, self.every, self.sort, self.top)
+            console.deliver(drawn, self.output)

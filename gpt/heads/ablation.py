@@ -6,7 +6,7 @@ The head's output is replaced, and only its layer and later layers are computed 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gpt.reading.score import surprises, windows_at_once
 from gpt.vocabulary import Ids
 
 Ablation = Literal["mean", "zero", "resample"]
+ABLATIONS: tuple[Ablation, ...] = get_args(Ablation)
 #: What each replaces a head's output by.
 REPLACED_BY = {
     "mean": "mean",

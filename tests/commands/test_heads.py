@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from program import Gptx
+import numpy as np
+import pytest
+from program import TINY, Gptx, answer_of, at_home
 
 import gpt
 from gpt.heads.kinds import RULE
 from gpt.heads.survey import Survey
-from gpt.view.terminal.heads import heads_record
+from gpt.view.terminal.heads import FIRST, heads_record
 
 
 def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
@@ -88,7 +93,83 @@ def test_heads_command_writes_a_page_also_for_two_steps(gptx: Gptx, home: Path) 
     assert RULE in page
     assert gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.html").code == 0
     assert "step 4" in (home / "two.html").read_text(encoding="utf-8")
-    answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.svg")
-    assert answer.code == 2
-    assert "shows one checkpoint" in answer.err
-    assert gptx("heads", "-o", "heads.csv").code == 2
+    assert gptx("heads", "-o", "heads.npz").code == 2
+
+
+@pytest.fixture(scope="module")
+def kept(home: Path) -> str:
+    """The name of a run that keeps the steps 0, 4 and 8."""
+    with pytest.MonkeyPatch.context() as patch:
+        at_home(home, patch)
+        answer = answer_of(patch, ("train", "corpus.txt", *TINY, "--keep-all", "--run", "kept"))
+    assert answer.code == 0, answer.err
+    return "kept"
+
+
+def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept: str) -> None:
+    of_run = ("heads", "--run", kept, "--step")
+    answer = gptx(*of_run, "all", "--ablate", "zero")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("heads over training · 3 steps, 0 to 8 · ")
+    assert "Δloss · uniform" in answer.out
+    record = json.loads(gptx(*of_run, "8:0", "--json").out)
+    assert (record["run"], record["steps"]) == (kept, [0, 8])
+    for place, step in enumerate(("0", "8")):
+        alone = json.loads(gptx(*of_run, step, "--json").out)
+        for each, other in zip(record["measures"], alone["measures"], strict=True):
+            assert each["values"][place] == other["values"]
+    assert gptx(*of_run, "0:8", "-o", "heads.csv").code == 0
+    rows = list(csv.DictReader(io.StringIO((home / "heads.csv").read_text(encoding="utf-8"))))
+    assert gptx(*of_run, "8", "-o", "heads.csv").code == 0
+    last = list(csv.DictReader(io.StringIO((home / "heads.csv").read_text(encoding="utf-8"))))
+    assert [row for row in rows if row["step"] == "8"] == last
+    short = gptx(*of_run, "0:", "--top", "1", "--sort", "sink").out  # nothing after : is best
+    assert short.count("\nlayer ") == len(FIRST) - 1
+
+
+def test_heads_over_training_are_drawn(gptx: Gptx, home: Path, kept: str) -> None:
+    pytest.importorskip("matplotlib")
+    assert gptx("heads", "--run", kept, "--step", "all", "-o", "heads.svg").code == 0
+    assert b"heads over training" in (home / "heads.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        ("--step 0:8 -o x.html", 2, "--output: a page shows one step, not several"),
+        ("--step 8 -o x.svg", 2, "give several steps, as in --step all"),
+        ("--step 8:8", 2, "--step: give two or more steps; kept keeps 0, 4, 8"),
+        ("--step 0:5", 4, "kept has no step 5; it keeps 0, 4, 8"),
+        ("--step 0:x", 2, "--step: 'x' is neither best, last nor a step's number"),
+        ("--step 0:8 --sort size", 2, "--sort: 'size' is not one of back"),
+    ],
+)
+def test_steps_that_cannot_be_shown_are_refused(
+    gptx: Gptx, home: Path, kept: str, arguments: str, code: int, problem: str
+) -> None:
+    answer = gptx("heads", "--run", kept, *arguments.split())
+    assert (answer.code, answer.out) == (code, "")
+    assert problem in answer.err
+    assert not list(home.glob("x.*"))
+
+
+def test_one_head_at_several_steps_is_a_strip(gptx: Gptx, home: Path, kept: str) -> None:
+    of_run = ("attn", "the cat", "--run", kept, "--layer", "1", "--head", "1", "--step")
+    answer = gptx(*of_run, "0:4:8")
+    assert (answer.code, answer.err) == (0, "")
+    assert [f"step {n}" in answer.out for n in (0, 4, 8)] == [True] * 3
+    assert gptx(*of_run, "all").out == answer.out
+    assert len(json.loads(gptx(*of_run, "0:4:8", "--json").out)["compared"]) == 3
+    rows = csv.DictReader(io.StringIO(gptx(*of_run, "0:4:8", "--format", "csv").out))
+    assert {row["checkpoint"] for row in rows} == {"step 0", "step 4", "step 8"}
+    assert gptx(*of_run, "0:4:8", "-o", "three.npz").code == 0
+    with np.load(home / "three.npz") as arrays:
+        assert {"a_weights", "b_weights", "c_weights"} < set(arrays)
+    if find_spec("matplotlib"):
+        assert gptx(*of_run, "0:4:8", "-o", "strip.svg").code == 0
+        assert "layer 1 · head 1 · weights" in (home / "strip.svg").read_text(encoding="utf-8")
+    answer = gptx(*of_run, "0:4:8", "-o", "three.html")
+    assert (answer.code, (home / "three.html").exists()) == (2, False)
+    assert "--format: html compares two checkpoints, not 3" in answer.err
+    answer = gptx(*of_run, "0:4:8", "--diff", "corpus-1")
+    assert "--diff: compares two checkpoints; give one step, or two as A:B" in answer.err

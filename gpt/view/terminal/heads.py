@@ -47,17 +47,11 @@ def heads_table(
     survey: Survey, order: Sequence[tuple[int, int]], page: Page, every: bool = False
 ) -> list[Text]:
     """A row for each head in the given order, one for uniform attention, and explanations."""
-    shown = [measure for measure in survey.measures if every or measure.name in FIRST]
+    shown = shown_measures(survey, every)
     if every:  # each measure followed by its parts
         shown = [each for measure in shown for each in (measure, *measure.parts)]
     named = kinds(survey.measures)
-    narrow = page.width is not None and page.width < 100
-    names = [("{}.{}" if narrow else "layer {} head {}").format(*place) for place in order]
-    widest = max(map(len, names))
-    labels = [
-        f"{name:<{widest}}  {named[layer][head] or '-'} "
-        for name, (layer, head) in zip(names, order, strict=True)
-    ]
+    labels = head_labels(order, named, page)
     columns = [_column(measure, order, page) for measure in shown]
     styles: list[str | Style] = [BOLD, *[""] * (len(order) + 1)]
     rows = zip(["", *labels, "uniform "], zip(*columns, strict=True), styles, strict=True)
@@ -71,6 +65,24 @@ def heads_table(
         CAVEAT + ("; --ablate mean measures the effect" * (not ablated)),
     ]
     return [*lines, Text(), *(line for text in texts for line in styled([text], page, DIM))]
+
+
+def shown_measures(survey: Survey, every: bool = False) -> list[Measure]:
+    """The measures that tables and figures show: all with `every`, else those in FIRST."""
+    return [measure for measure in survey.measures if every or measure.name in FIRST]
+
+
+def head_labels(
+    order: Sequence[tuple[int, int]], named: Sequence[Sequence[str]], page: Page
+) -> list[str]:
+    """ "layer 1 head 0  induction ", or "1.0  induction " on a narrow page, for each row."""
+    narrow = page.width is not None and page.width < 100
+    names = [("{}.{}" if narrow else "layer {} head {}").format(*place) for place in order]
+    widest = max(map(len, names))
+    return [
+        f"{name:<{widest}}  {named[layer][head] or '-'} "
+        for name, (layer, head) in zip(names, order, strict=True)
+    ]
 
 
 def title(survey: Survey, page: Page) -> list[Text]:
@@ -102,16 +114,21 @@ def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> l
     between, name = "±", measure.title
     if page.ascii_only:
         between, name = "+-", in_ascii(name)
-    if measure.name == "ablation":  # differences of losses are small
-        page = replace(page, precision=min(9, page.precision + 2))
-    cells = []
+    page, cells = precise(measure, page), []
     for place in order:
         error = float(measure.errors[place])
         offset = "" if measure.offsets is None else f"{measure.offsets[place]}: "
-        error_text = "" if math.isnan(error) else f"{between}{_plain(error, page)}"
-        cells.append(offset + _plain(float(measure.values[place]), page) + error_text)
-    return [name, *cells, _plain(measure.uniform, page)]
+        error_text = "" if math.isnan(error) else f"{between}{plain(error, page)}"
+        cells.append(offset + plain(float(measure.values[place]), page) + error_text)
+    return [name, *cells, plain(measure.uniform, page)]
 
 
-def _plain(value: float, page: Page) -> str:
+def precise(measure: Measure, page: Page) -> Page:
+    """The page with the measure's digits: two more for differences of losses, which are small."""
+    more = 2 * (measure.name == "ablation")
+    return replace(page, precision=min(9, page.precision + more))
+
+
+def plain(value: float, page: Page) -> str:
+    """A number, or - where it is unknown."""
     return "-" if math.isnan(value) else number(value, page)

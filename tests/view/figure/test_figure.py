@@ -31,7 +31,10 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
-from gpt.view.figure.figure import DPI, Form, draw, to_figure
+from gpt.view.figure.figure import draw, to_figure
+from gpt.view.figure.layout import DPI
+from gpt.view.figure.saving import save_strip
+from gpt.view.figure.style import Form
 from gpt.view.selection import select
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.matrix import numbers
@@ -49,9 +52,11 @@ TEXTS = {
 }
 
 
-def map_of(text: str, layers: int = 1, heads: int = 1, size: int = 4) -> AttentionMap:
+def map_of(
+    text: str, layers: int = 1, heads: int = 1, size: int = 4, seed: int = 1
+) -> AttentionMap:
     """Random heads for any text, with the shapes and masks of a model."""
-    T, random = len(text), np.random.default_rng(1)
+    T, random = len(text), np.random.default_rng(seed)
     allowed = np.tri(T, dtype=bool)
 
     def layer() -> Stages:
@@ -498,6 +503,47 @@ def test_the_label_of_masked_scores_names_the_bias_that_positions_add() -> None:
         draw(select(each, stage="masked"))[0].axes[-1].get_ylabel() for each in (attention, biased)
     ]
     assert meanings == ["q·k / √d; grey: masked", "q·k / √d + bias of positions; grey: masked"]
+
+
+def test_one_head_of_several_checkpoints_is_a_strip(tmp_path: Path) -> None:
+    steps = {f"step {n}": map_of("abcdefgh", layers=2, heads=2, seed=n) for n in (0, 10, 200)}
+    selections = [select(each, head="1", name=name) for name, each in steps.items()]
+    figure, _ = draw(selections, name="a-run")
+    *panels, bar = figure.axes
+    assert [axes.get_title() for axes in panels] == list(steps)
+    assert figure.get_suptitle() == "layer 0 · head 1 · weights"
+    assert "a-run · T=8 · head_size=4" in [text.get_text() for text in figure.texts]
+    assert len({axes.get_position().y0 for axes in panels}) == 1  # one row
+    assert {axes.images[0].get_clim() for axes in figure.axes} == {(0, 1)}
+    assert ["".join(labels(axes)[0]) for axes in panels] == ["abcdefgh", "", ""]
+    for axes, selection in zip(panels, selections, strict=True):
+        drawn = np.ma.filled(axes.images[0].get_array(), 0)
+        assert np.array_equal(drawn, np.nan_to_num(selection.panels()[0].visible))
+    path = save_strip(steps, tmp_path / "strip.svg", head=1, name="a-run")
+    assert path.read_bytes() == to_figure(selections, "svg", name="a-run")[0]
+    assert bar.get_ylabel() == "attention weight"
+
+
+def test_several_heads_of_several_checkpoints_have_a_row_each() -> None:
+    steps = [map_of("abc", layers=2, heads=2, seed=n) for n in (0, 1, 2)]
+    selections = [
+        select(each, layer="all", head="all", name=f"step {n}") for n, each in enumerate(steps)
+    ]
+    figure, _ = draw(selections)
+    titles = [axes.get_title() for axes in figure.axes[:-1]]
+    assert titles == [f"{at} · step {n}" for at in ("0.0", "0.1", "1.0", "1.1") for n in range(3)]
+    assert len({round(axes.get_position().y0, 4) for axes in figure.axes[:-1]}) == 4
+    many = [select(each, name=f"step {n}") for n, each in enumerate(steps * 4)]
+    assert len({round(axes.get_position().y0, 4) for axes in draw(many)[0].axes[:-1]}) == 3
+
+
+def test_checkpoints_whose_matrices_differ_in_shape_are_refused(tmp_path: Path) -> None:
+    both = {"a": map_of("abc", size=4), "b": map_of("abc", size=8)}
+    with pytest.raises(ConfigError, match=r"^stage context: the checkpoints' matrices differ"):
+        save_strip(both, tmp_path / "strip.svg", stage="context")
+    assert save_strip(both, tmp_path / "strip.svg").exists()
+    with pytest.raises(ConfigError, match="all of the same text"):
+        save_strip({"a": map_of("abc"), "b": map_of("abd")}, tmp_path / "strip.svg")
 
 
 @pytest.mark.parametrize("stage", get_args(Stage))

@@ -1,0 +1,162 @@
+"""Measures over a training as a figure: a panel for each measure, a line for each head.
+
+Heads differ in colour, in lightness and in their marks, so that they can be told apart in black and
+white and by colour-blind readers. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpt.errors import ConfigError
+from gpt.heads.development import Development
+from gpt.heads.kinds import KINDS
+from gpt.view.figure.layout import DPI
+from gpt.view.figure.sheet import GREY, small_line
+from gpt.view.figure.style import INK, style, to_bytes
+from gpt.view.files.exports import Figure as Form
+from gpt.view.terminal.heads import shown_measures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Colour and mark of each head with a line of its own (colours: Okabe & Ito 2008).
+STYLES = (
+    *(("#0072b2", "o"), ("#d55e00", "s"), ("#000000", "^"), ("#56b4e9", "D")),
+    *(("#009e73", "v"), ("#e69f00", "P"), ("#cc79a7", "X"), ("#7a5c00", "p")),
+)
+WIDTH, ROW, TOP, BOTTOM = 7.0, 1.7, 0.62, 0.32  # inches
+LEAST = 0.25  # a weight's axis goes at least so far, so that noise does not look like a change
+MARKS = 12  # most marks on a line
+DECADES = 100  # largest step divided by the smallest: from here on, the axis is logarithmic
+
+
+def to_figure(
+    found: Development,
+    form: Form,
+    name: str = "",
+    every: bool = False,
+    sort: str | None = None,
+    top: int | None = None,
+) -> bytes:
+    """The figure as a file; the arguments are those of `draw`."""
+    with style():
+        return to_bytes(draw(found, name, every, sort, top), form)
+
+
+def draw(
+    found: Development,
+    name: str = "",
+    every: bool = False,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Figure:
+    """A panel for each measure that `gptx heads` shows; for all measures with `every`.
+
+    At most eight heads, or `top`, have colours and marks: those whose measure `sort` changed most,
+    by default those whose measures of KINDS changed most. The lines of the others are thin and
+    grey. name: the run's, under the title. Raises ConfigError if matplotlib is not installed and
+    for an unknown measure.
+    """
+    if sort is not None and sort not in found.names:
+        raise ConfigError("sort", f"{sort!r} is not one of {', '.join(found.names)}")
+    with style():
+        from matplotlib.figure import Figure
+
+        shown = shown_measures(found.surveys[-1], every)
+        heads = _chosen(found, sort, min(len(STYLES), top or len(STYLES)))
+        across = min(3, len(shown))
+        down = math.ceil(len(shown) / across)
+        legend = _handles(found, heads)
+        free = across * down - len(shown)  # panels without a measure, which hold the legend
+        below = 0.0 if free else 0.1 + 0.15 * math.ceil(len(legend) / 4)
+        height = TOP + down * ROW + BOTTOM + below  # inches
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+        edges = {"left": 0.06, "right": 0.975, "top": 1 - TOP / height}
+        edges |= {"bottom": (BOTTOM + below) / height, "hspace": 0.4, "wspace": 0.22}
+        grid = figure.add_gridspec(down, across, **edges)
+        for place, measure in enumerate(shown):
+            axes = figure.add_subplot(grid[divmod(place, across)])
+            axes.set_title(measure.title, size=7.5, pad=3)
+            _lines(axes, found, measure.name, heads)
+            _steps_axis(axes, found, labelled=place + across >= len(shown))
+        if free:
+            empty = figure.add_subplot(grid[-1, -free:], frameon=False, xticks=[], yticks=[])
+            empty.legend(handles=legend, loc="center", ncols=free, **_LEGEND)
+        else:
+            figure.legend(handles=legend, loc="lower center", ncols=4, **_LEGEND)
+        figure.suptitle("heads over training", y=1 - 0.07 / height, va="top", size=8.5)
+        facts = [*[name] * bool(name), found.measured, "bands: ± 2 standard errors"]
+        small_line(figure, " · ".join(facts), 1 - 0.23 / height, "top", round(WIDTH * DPI))
+        return figure
+
+
+_LEGEND: dict[str, Any] = {"fontsize": 6.5, "frameon": False, "handlelength": 2.6}
+
+
+def _chosen(found: Development, sort: str | None, most: int) -> list[tuple[int, int]]:
+    """(layer, head) of the heads with lines of their own, in the order of layers and heads."""
+    names = [sort] if sort else [each for each in found.names if each.startswith(KINDS)]
+    change = np.max([found.change(name) for name in names], axis=0)
+    order = np.argsort(-change, axis=None, kind="stable")[:most]
+    return [divmod(int(place), change.shape[1]) for place in sorted(order)]
+
+
+def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int]]) -> None:
+    """A measure's lines with bands of two standard errors, and the uniform head's value."""
+    values, errors = found.of(name), found.errors[:, found.names.index(name)]
+    steps, gap = found.steps, math.ceil(len(found.steps) / MARKS)
+    for place in np.ndindex(values.shape[1:]):
+        if place not in heads:
+            axes.plot(steps, values[(..., *place)], color="#b0b0b0", lw=0.6, zorder=1)
+    for (colour, mark), place in zip(STYLES, heads, strict=False):
+        line, error = values[(..., *place)], 2 * errors[(..., *place)]
+        axes.fill_between(steps, line - error, line + error, color=colour, alpha=0.15, lw=0)
+        axes.plot(
+            steps, line, color=colour, marker=mark, ms=3, mew=0, lw=1, markevery=gap, clip_on=False
+        )
+    uniform = float(found.uniform[found.names.index(name)])
+    axes.axhline(uniform, color=INK, lw=0.8, ls=(0, (4, 3)), zorder=1.5)
+    low, high = axes.get_ylim()
+    axes.set_ylim(*((0, max(high, LEAST)) if name != "ablation" else (low, high)))
+
+
+def _steps_axis(axes: Axes, found: Development, labelled: bool) -> None:
+    """The axis of the steps, logarithmic if they span decades; 0 is on a linear part of it."""
+    first, last = found.steps[found.steps > 0][[0, -1]].tolist()
+    if last / first >= DECADES:
+        axes.set_xscale("symlog", linthresh=first, linscale=0.3)
+    axes.set_xlim(found.steps[0], last)
+    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
+    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
+    axes.set_axisbelow(True)
+    if labelled:
+        axes.set_xlabel("step", size=7, labelpad=1.5)
+
+
+def _handles(found: Development, heads: list[tuple[int, int]]) -> list[Any]:
+    """The entries of the legend: the heads with their names, the others, the uniform head."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker=mark,
+            ms=3.5,
+            mew=0,
+            lw=1,
+            label=f"layer {layer} head {head} {found.kinds[-1, layer, head]}".rstrip(),
+        )
+        for (colour, mark), (layer, head) in zip(STYLES, heads, strict=False)
+    ]
+    if len(heads) < found.kinds[-1].size:
+        handles.append(Line2D([], [], color="#b0b0b0", lw=0.6, label="other heads"))
+    return [*handles, Line2D([], [], color=INK, lw=0.8, ls=(0, (4, 3)), label="uniform attention")]

@@ -1,0 +1,136 @@
+"""The figure of measures over a training: lines, reference, axes, legend, files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from hand_built import SIZE, hand_built
+from matplotlib.colors import to_rgb
+
+from gpt.errors import ConfigError
+from gpt.heads.development import Development, development
+from gpt.heads.measures import Measure
+from gpt.heads.survey import Survey, survey
+from gpt.view.figure.development import STYLES, draw, to_figure
+from gpt.view.figure.saving import save_development
+from gpt.view.files.exports import Figure as Form
+from gpt.view.terminal.heads import FIRST
+
+
+@pytest.fixture(scope="module")
+def found() -> Development:
+    ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
+    surveys = [survey(hand_built(back), ids, ablation="mean") for back in (9, 9, 1, 1)]
+    return development([0, 10, 20, 30], surveys)
+
+
+def random(steps: list[int], layers: int, heads: int) -> Development:
+    """A measure of random heads."""
+    values = np.random.default_rng(0).random((len(steps), layers, heads))
+    one = Measure("sink", "sink", "", values[0], values[0] / 9, 0.1, 4)
+    return development(steps, [Survey((replace(one, values=each),), 4, 5) for each in values])
+
+
+def test_each_measure_has_a_panel_with_a_line_for_each_head(found: Development) -> None:
+    panels = [axes for axes in draw(found, "a-run").axes if axes.get_title()]
+    shown = [each for each in found.measures if each.name in FIRST]
+    assert [axes.get_title() for axes in panels] == [each.title for each in shown]
+    for axes, measure in zip(panels, shown, strict=True):
+        *lines, uniform = axes.lines
+        drawn = [line.get_ydata() for line in lines]
+        assert np.array_equal(drawn, found.of(measure.name).reshape(4, 8).T)
+        assert all(line.get_xdata().tolist() == [0, 10, 20, 30] for line in lines)
+        assert set(uniform.get_ydata()) == {measure.uniform}
+        assert uniform.get_linestyle() == "--"
+        low, high = axes.get_ylim()
+        assert low <= min(0, np.nanmin(drawn)) <= np.nanmax(drawn) <= high
+
+
+def test_heads_differ_in_lightness_or_mark_and_have_names(found: Development) -> None:
+    figure = draw(found)
+    lines = figure.axes[0].lines[:8]
+    assert len({line.get_marker() for line in lines}) == len(STYLES) == 8
+    assert len({to_rgb(line.get_color()) for line in lines}) == 8
+    legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()] or figure.legends
+    texts = [text.get_text() for text in legends[0].get_texts()]
+    assert texts[0] == "layer 0 head 0 previous"
+    assert "layer 1 head 0 induction" in texts
+    assert texts[-1] == "uniform attention"
+
+
+def test_only_the_most_changed_of_many_heads_have_marks() -> None:
+    found = random([0, 1, 2], 4, 5)
+    lines = draw(found).axes[0].lines[:-1]
+    marked = [line for line in lines if line.get_marker() != "None"]
+    assert (len(lines), len(marked)) == (20, 8)
+    spread = sorted(np.ptp(line.get_ydata()) for line in lines)[-8:]
+    assert sorted(np.ptp(line.get_ydata()) for line in marked) == pytest.approx(spread)
+    few = draw(found, top=2).axes[0].lines[:-1]
+    assert sum(line.get_marker() != "None" for line in few) == 2
+    with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of sink"):
+        draw(found, sort="size")
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"),
+    [
+        ([0, 100, 200, 800], "linear"),
+        ([1, 10, 100, 1000], "symlog"),
+        ([0, 1, 10, 100], "symlog"),
+        ([0, 50], "linear"),
+    ],
+)
+def test_steps_that_span_decades_have_a_logarithmic_axis(steps: list[int], scale: str) -> None:
+    axes = draw(random(steps, 1, 2)).axes[0]
+    assert axes.get_xscale() == scale
+    assert axes.get_xlim() == (steps[0], steps[-1])
+
+
+def test_texts_stay_within_the_figure(found: Development) -> None:
+    for each in (found, random([0, 1, 2], 4, 5)):
+        for every in (False, True):
+            figure = draw(each, "a-run", every=every)
+            figure.draw_without_rendering()
+            whole = figure.bbox
+            for axes in figure.axes:
+                box = axes.get_tightbbox()
+                assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+                assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+            for legend in figure.legends:
+                box = legend.get_window_extent()
+                assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+                assert all(not box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+
+
+def test_names_that_no_font_draws_are_written_in_ascii(found: Development) -> None:
+    figure = draw(found, "a\ue000b")  # a missing glyph would cause a warning, which fails the test
+    figure.draw_without_rendering()
+    assert any(text.get_text().startswith("a\\ue000b") for text in figure.texts)
+
+
+def test_unknown_values_are_left_out() -> None:
+    one = survey(hand_built(), np.arange(SIZE))  # no repeated character
+    assert draw(development([1, 2], [one, one])).axes
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+def test_the_same_measures_give_the_same_file(
+    found: Development, form: Form, tmp_path: Path
+) -> None:
+    starts = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
+    first = to_figure(found, form)
+    assert first.startswith(starts[form])
+    path = save_development(found, tmp_path / f"heads.{form}")
+    assert path.read_bytes() == first
+
+
+def test_another_ending_is_refused(found: Development, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^path: heads.gif does not end in .svg, .png, .pdf"):
+        save_development(found, tmp_path / "heads.gif")
