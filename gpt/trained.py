@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 from gpt.config import SampleConfig

@@ -118,8 +118,8 @@ class Heads(shared.DrawingCommand):
             return opened.splits(self.data)[1], "the validation split"
         except TextError as error:
             console.say(
-                f"note: {spelled(error)}; measuring on the start of the validation split, stored in the "
-                "model file"
+                f"note: {spelled(error)}; measuring on the start of the validation split, stored "
+                "in the model file"
             )
             return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
 
