@@ -1,4 +1,4 @@
-"""Checks of computed numbers against bounds, and results whose arrays cannot be changed."""
+"""Checks of computed numbers against bounds, and the base classes of results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,22 @@ def numbered(what: str, number: SupportsIndex, count: int) -> int:
     return at
 
 
-class Result:
+def views() -> Any:
+    """The module that shows results, gpt.view.notebook: imported only when one is shown."""
+    import gpt.view.notebook as notebook
+
+    return notebook
+
+
+class Shown:
+    """Base of objects that a notebook shows as HTML."""
+
+    def _repr_html_(self) -> str:
+        html: str = views().html_of(self)
+        return html
+
+
+class Result(Shown):
     """Base of frozen dataclasses: makes their arrays read-only."""
 
     def __post_init__(self) -> None:
@@ -35,6 +50,19 @@ class Result:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 object.__setattr__(self, field.name, read_only(value))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by their names."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
+
+
+class TableResult(Result):
+    """Base of results that are a table."""
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas.DataFrame. Raises ImportError if pandas is not installed."""
+        return views().to_pandas(self)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gpt.counting.mixture import Mixture, mixture_of
 from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
+from gpt.reading.sample import Sample
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Vocabulary
@@ -108,7 +109,7 @@ class Generation:
         character, ConfigError for an option out of range, TypeError for an unknown option.
         """
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
-        texts = [prompt + "".join(gained) for gained in zip(*steps, strict=True)]
+        texts: list[str] = [Sample(prompt, "".join(gained)) for gained in zip(*steps, strict=True)]
         return texts if n > 1 else texts[0]
 
     def stream(

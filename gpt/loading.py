@@ -51,14 +51,8 @@ class Saved:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs. vouched: its digest was checked."""
-        stored = self.stored
-        return {
-            "run": self.name,
-            "step": stored.step,
-            "checkpoint": stored.sha256,
-            "vouched": stored.vouched,
-        }
+        """The checkpoint that a result came from, for programs; see StoredModel.origin."""
+        return self.stored.origin | {"run": self.name}
 
     def splits(
         self, data: Path, purpose: str = "", restore: str = "; restore it", no_run: str = ""

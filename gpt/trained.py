@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
+from gpt.checks import Shown
 from gpt.config import SampleConfig
 from gpt.config.keywords import ShapingOptions, takes
 from gpt.generation import Generation, OpenDevice
@@ -14,7 +15,7 @@ from gpt.interventions import Interventions
 from gpt.measuring import Measuring
 from gpt.origin import Origin
 from gpt.reading.sampler import before_all
-from gpt.storage.checkpoint import Checkpoint, step_folder
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT(Generation, Interventions, Measuring, Origin):
+class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:
@@ -47,11 +48,9 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin):
         self._decoder_free = threading.Lock()
 
     def __repr__(self) -> str:
-        config, path = self.config, self.stored.source
-        of_run = path.parent.name == step_folder(self.stored.step)
+        config = self.config
         return (
-            f"<TrainedGPT {path.parent.parent.name if of_run else path.name} step "
-            f"{self.stored.step}: {config.n_layer} layers × {config.n_head} heads × "
+            f"<TrainedGPT {self.stored.title}: {config.n_layer} layers × {config.n_head} heads × "
             f"{config.head_size}, {len(self.vocabulary)} characters"
             f"{'' if self.stored.vouched else ', without a digest'}>"
         )
@@ -72,7 +71,7 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin):
         ids = self.vocabulary.encode(text, unknown)
         if truncate:
             ids = ids[-self.config.block_size :]
-        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof)
+        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
 
     @takes(ShapingOptions.__annotations__, SampleConfig)
     def following(
@@ -87,7 +86,7 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin):
 
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return following(self.reader, ids, SampleConfig(**options), self.mixture)
+        return following(self.reader, ids, SampleConfig(**options), self.mixture, self.vocabulary)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
@@ -148,7 +147,8 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin):
         from gpt.reading.score import surprise_of_each
 
         ids = self._ids(text, unknown)
-        return surprise_of_each(self.reader, ids, overlapping=overlapping, mixture=self.mixture)
+        given = self.mixture, self.vocabulary
+        return surprise_of_each(self.reader, ids, *given, overlapping=overlapping)
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`, on the same device.
@@ -163,4 +163,4 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin):
         from gpt.reading.paired import paired
 
         mine, its = (each.surprises(text, overlapping=False) for each in (self, other))
-        return paired(mine.nats, its.nats)
+        return paired(mine.nats, its.nats, (self.stored.title, other.stored.title))

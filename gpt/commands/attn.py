@@ -20,11 +20,8 @@ from gpt.errors import ConfigError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.measures import Measure
     from gpt.loading import Saved
     from gpt.view.files.exports import Form
-    from gpt.view.page.page import Subject
     from gpt.view.selection import Selection
 
 #: Options that have no effect for these formats, which contain everything.
@@ -216,12 +213,10 @@ class Attn(shared.DrawingCommand):
 
     def _page(self, selections: Sequence[Selection]) -> str:
         """The HTML page. If the user gives no layer or head, `opening` chooses them."""
-        from gpt.view.page.page import Start, build_page, opening
+        from gpt.view.page.page import Start, build_page, opening, subject_of
 
         subjects = [
-            subject(
-                each, selection.attention, selection.name, each.model.measures(selection.attention)
-            )
+            subject_of(selection.attention, selection.name, origin=each.origin)
             for each, selection in zip(self.sides, selections, strict=True)
         ]
         chosen = selections[0]
@@ -243,17 +238,6 @@ class Attn(shared.DrawingCommand):
         title = " and ".join(selection.name for selection in selections)
         run = self.sides[0].name
         return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
-
-
-def subject(
-    opened: Saved, attention: AttentionMap, name: str, measures: Sequence[Measure]
-) -> Subject:
-    """The data of one checkpoint for the HTML page."""
-    from gpt.view.page.page import Subject
-
-    lens, characters = opened.model.lens(attention), opened.model.vocabulary.characters
-    experts = opened.model.experts(attention)
-    return Subject(name, attention, lens, characters, measures, opened.origin, experts)
 
 
 def _own_page() -> Path:

@@ -144,14 +144,13 @@ class Heads(shared.DrawingCommand):
 
     def _write_page(self, found: Survey, ids: Ids, first: tuple[int, int]) -> None:
         """Writes the HTML page of one step. first: (layer, head) of the first of the ranking."""
-        from gpt.commands.attn import subject
         from gpt.heads.kinds import RULE
-        from gpt.view.page.page import Start, build_page, opening
+        from gpt.view.page.page import Start, build_page, opening, subject_of
 
         opened, model = self.opened, self.opened.model
         text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
-        subjects = [subject(opened, model.attention(text), opened.title, measures)]
+        subjects = [subject_of(model.attention(text), opened.title, measures, opened.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
         start = Start(*first) if by_rank else opening(measures)
         measured = f"{found.measured} · {RULE}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Check, Result
+from gpt.checks import Check, Result, TableResult
 from gpt.config.fields import require
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
@@ -21,8 +21,8 @@ MOST_ROWS = 32  # most words or characters of a text whose numbers are all shown
 LARGEST = 1e3  # largest number in an embedding: products still fit a line
 
 
-@dataclass(frozen=True)
-class Table(Result):
+@dataclass(frozen=True, repr=False)
+class Table(TableResult):
     """A tensor whose last two axes have names.
 
     values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: the labels of
@@ -38,6 +38,9 @@ class Table(Result):
     numbered: bool = False
     source: str = ""
     digits: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name} {self.values.shape}>"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,8 +64,8 @@ class Step:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True)
-class Lesson:
+@dataclass(frozen=True, repr=False)
+class Lesson(Result):
     """A lesson's name, its subject in one line, and its steps.
 
     note: a remark on all of its numbers.
@@ -72,6 +75,11 @@ class Lesson:
     about: str
     steps: tuple[Step, ...]
     note: str = ""
+
+    def __repr__(self) -> str:
+        checks = sum(len(step.checks) for step in self.steps)
+        failed = f"FAILED checks: {', '.join(self.failed)}" if self.failed else "all passed"
+        return f"<Lesson {self.name}: {len(self.steps)} steps, {checks} checks, {failed}>"
 
     @property
     def failed(self) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, SupportsIndex
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from gpt.checks import Check, Result, numbered
+from gpt.checks import Check, TableResult, numbered, views
 from gpt.config.show import Stage
 from gpt.errors import TextError
 from gpt.heads.exact import Exact, Layer
@@ -22,13 +23,17 @@ from gpt.vocabulary import Ids
 LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
 #: Everything that `AttentionMap.stage` can show.
 AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
+#: What figures, files and tables can contain: one layer or all, one head, all or a mixture of them.
+AnyLayer = SupportsIndex | Literal["all"]
+AnyHead = SupportsIndex | Literal["all", "mean", "rollout"]
 
 
-@dataclass(frozen=True)
-class AttentionMap(Result):
+@dataclass(frozen=True, repr=False)
+class AttentionMap(TableResult):
     """All stages of all layers for one text of T characters, with their checks.
 
     bias: (H, T, T), added to the scaled scores of every layer by ALiBi positions; None: nothing.
+    model: the TrainedGPT that computed it, if known; its page needs it.
     """
 
     text: str
@@ -36,6 +41,22 @@ class AttentionMap(Result):
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
     bias: Array | None = None
+    model: Any = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        heads = len(self.layers[0].q)
+        text = f"{self.text[:40]!a}{'…' * (len(self.text) > 40)}"
+        failed = [check.name for check in self.checks if not check.passed]
+        return (
+            f"<AttentionMap of {text}: {len(self.ids)} characters, {len(self.layers)} layers × "
+            f"{heads} heads, "
+            + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
+        )
+
+    @property
+    def characters(self) -> str:
+        """The model's vocabulary, id -> character; empty if the model is not known."""
+        return str(self.model.vocabulary.characters) if self.model else ""
 
     def stage(
         self,
@@ -78,11 +99,97 @@ class AttentionMap(Result):
             mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
         return mixed
 
+    def first(self, count: int) -> AttentionMap:
+        """The map of the text's first `count` characters: the same numbers, as no position depends
+        on a later one. The checks stay those of the whole text.
+        """
+        if not 1 <= count <= len(self.ids):
+            raise ValueError(f"count: {count} is not in 1 … {len(self.ids)}")
+        layers = []
+        for layer in self.layers:
+            cut: dict[str, Array] = {}
+            for each in fields(Stages):
+                values = getattr(layer, each.name)
+                square = each.name in ("scores", "scaled", "masked", "weights")
+                cut[each.name] = values[..., :count, :count] if square else values[..., :count, :]
+            layers.append(Stages(**cut))
+        bias = None if self.bias is None else self.bias[:, :count, :count]
+        return replace(
+            self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers), bias=bias
+        )
 
-def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> AttentionMap:
+    def to_numpy(self) -> dict[str, Any]:
+        """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
+        stream, concat, proj, residual, output (L, T, C); ids (T,).
+        """
+        stages = {
+            each.name: np.stack([getattr(layer, each.name) for layer in self.layers])
+            for each in fields(Stages)
+        }
+        return {"ids": self.ids, **stages}
+
+    def to_pandas(
+        self,
+        *,
+        layer: AnyLayer = "all",
+        head: AnyHead = "all",
+        stage: Stage = "weights",
+    ) -> Any:
+        """One row for each number of a stage, as a pandas.DataFrame.
+
+        Raises ConfigError for a layer or head that does not exist, ImportError without pandas.
+        """
+        return views().attention_to_pandas(self, layer, head, stage)
+
+    def page(self, path: str | Path) -> Path:
+        """Writes the interactive page, one HTML file that needs no network: every head and stage.
+
+        Raises ValueError if the map does not know its model, StorageError.
+        """
+        found: Path = views().save_page(self, path)
+        return found
+
+    def figure(
+        self,
+        path: str | Path,
+        *,
+        layer: AnyLayer = "all",
+        head: AnyHead = "all",
+        stage: Stage = "weights",
+    ) -> Path:
+        """Draws matrices for a paper into a .svg, .pdf or .png file; needs matplotlib.
+
+        Raises ConfigError for another ending, a layer or head that does not exist and a figure that
+        would be too large, StorageError.
+        """
+        found: Path = views().save_figure(self, path, layer, head, stage)
+        return found
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        layer: AnyLayer = "all",
+        head: AnyHead = "all",
+        stage: Stage = "weights",
+    ) -> Path:
+        """Writes what the path's ending names: .npz (all stages), .csv, .json, .txt, .html (the
+        page), .svg, .pdf or .png (a figure). .npz and .html contain all layers, heads and stages.
+
+        Raises ConfigError for another ending and for a layer or head that does not exist,
+        StorageError.
+        """
+        found: Path = views().save(self, path, layer, head, stage)
+        return found
+
+
+def inspect(
+    reader: Reader, text: str, ids: Ids, proof: Check | None = None, model: Any = None
+) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
-    proof: the probe's check at opening. Raises TextError for another T.
+    proof: the probe's check at opening; model: the TrainedGPT of the reader. Raises
+    TextError for another T.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -100,7 +207,8 @@ def inspect(reader: Reader, text: str, ids: Ids, proof: Check | None = None) -> 
         *recomputed(reader, ids, layers),
     ]
     bias = reader.position.bias(slice(0, len(ids)))
-    return AttentionMap(text, ids, layers, (*checks, proof) if proof else tuple(checks), bias)
+    every = (*checks, proof) if proof else tuple(checks)
+    return AttentionMap(text, ids, layers, every, bias, model)
 
 
 #: Check -> the stages that it covers, each recomputed from the stage before it.

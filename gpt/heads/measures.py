@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result
+from gpt.checks import TableResult
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
@@ -24,8 +24,8 @@ SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to
 FARTHEST = 8  # most characters back of the measure `back`
 
 
-@dataclass(frozen=True)
-class Measure(Result):
+@dataclass(frozen=True, repr=False)
+class Measure(TableResult):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
@@ -43,6 +43,15 @@ class Measure(Result):
     windows: int
     parts: tuple[Measure, ...] = ()
     offsets: npt.NDArray[np.intp] | None = None
+
+    def __repr__(self) -> str:
+        layers, heads = self.values.shape
+        layer, head = divmod(int(np.nan_to_num(self.values, nan=-np.inf).argmax()), heads)
+        return (
+            f"<Measure {self.name} of {layers} layers × {heads} heads: highest "
+            f"{self.values[layer, head]:.3f} in layer {layer} head {head}, "
+            f"uniform {self.uniform:.3f}>"
+        )
 
 
 #: name -> (title, what it is).

@@ -6,13 +6,13 @@ The lens is a heuristic: only the last depth is the model's prediction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result
+from gpt.checks import TableResult
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.counting.mixture import Mixture, continued
@@ -21,11 +21,11 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
-from gpt.vocabulary import Ids
+from gpt.vocabulary import Ids, Vocabulary
 
 
-@dataclass(frozen=True)
-class Experts(Result):
+@dataclass(frozen=True, repr=False)
+class Experts(TableResult):
     """What the GPT and counting expect at T positions, and both together, the model's prediction.
 
     gpt, counting, both: (T, V) probabilities. weights: (T, 2), the powers to which the GPT's and
@@ -33,7 +33,8 @@ class Experts(Result):
     lengths: (T,) its characters; totals: (T,) how often it was counted; kinds: (T,) how many
     distinct characters followed it; pairs: (T,) whether not its occurrences were counted, but the
     distinct pairs of a character before and one after it, as Kneser–Ney does for all but the
-    longest n-grams. `at` gives one position, without the axis T.
+    longest n-grams. `at` gives one position, without the axis T. text: the T characters;
+    characters: the vocabulary, id -> character; empty if not known.
     """
 
     gpt: npt.NDArray[np.float64]
@@ -44,24 +45,47 @@ class Experts(Result):
     totals: npt.NDArray[np.float64]
     kinds: npt.NDArray[np.integer[Any]]
     pairs: npt.NDArray[np.bool_]
+    text: str = ""
+    characters: str = ""
+
+    def __repr__(self) -> str:
+        gpt, counting = np.atleast_2d(self.weights).mean(axis=0)
+        places = len(np.atleast_1d(self.lengths))
+        return (
+            f"<Experts at {places} position{'s' * (places != 1)}: mean weight of the GPT "
+            f"{gpt:.2f}, of counting {counting:.2f}>"
+        )
 
     def at(self, position: int) -> Experts:
-        return Experts(*(getattr(self, field.name)[position] for field in fields(self)))
+        arrays = {name: each[position] for name, each in self.to_numpy().items()}
+        return replace(self, **arrays, text=self.text[position : position + 1])
 
 
-@dataclass(frozen=True)
-class Following(Result):
+@dataclass(frozen=True, repr=False)
+class Following(TableResult):
     """For every character of the vocabulary, (V,): its probability before and after the filters.
 
     expected: the model's probabilities; filtered: those after temperature and filters, from which
     sampling draws. removed: what removed the character, as an index into SHAPING, or −1. experts:
-    of a model with counting, this position's, if both together predict.
+    of a model with counting, this position's, if both together predict. config: the filters;
+    characters: the vocabulary, id -> character; text: the text before it; empty if not known.
     """
 
     expected: npt.NDArray[np.float64]
     filtered: npt.NDArray[np.float64]
     removed: npt.NDArray[np.int64]
     experts: Experts | None = None
+    config: SampleConfig = field(default_factory=SampleConfig)
+    characters: str = ""
+    text: str = ""
+
+    def __repr__(self) -> str:
+        best = int(self.expected.argmax())
+        name = ascii(self.characters[best]) if self.characters else f"id {best}"
+        return (
+            f"<Following: the next of {len(self.expected)} characters; likeliest {name} "
+            f"{self.expected[best]:.3f}, entropy {self.entropies[0]:.2f} bits>"
+        )
 
     @property
     def changed(self) -> bool:
@@ -75,9 +99,15 @@ class Following(Result):
 
 
 def following(
-    reader: Reader, ids: Ids, config: SampleConfig, mixture: Mixture | None = None
+    reader: Reader,
+    ids: Ids,
+    config: SampleConfig,
+    mixture: Mixture | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> Following:
     """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
+
+    vocabulary: gives the result its characters.
 
     Raises ConfigError if `config.only` asks for a counting expert that there is not.
     """
@@ -96,7 +126,8 @@ def following(
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = number
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
-    return Following(expected, filtered, removed, experts)
+    known = (vocabulary.characters, vocabulary.decode(ids)) if vocabulary else ("", "")
+    return Following(expected, filtered, removed, experts, config, *known)
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
@@ -106,7 +137,8 @@ def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Ex
     """
     logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
     histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
-    return _experts(mixture, logits, histories, np.arange(1, len(logits) + 1))
+    found = _experts(mixture, logits, histories, np.arange(1, len(logits) + 1))
+    return replace(found, text=attention.text, characters=attention.characters)
 
 
 def _experts(mixture: Mixture, logits: Array, histories: Numbers, read: Numbers | int) -> Experts:
@@ -118,16 +150,27 @@ def _experts(mixture: Mixture, logits: Array, histories: Numbers, read: Numbers 
     return Experts(gpt, counting, both, found.weights.T, depth - 1, total, kinds, pairs)
 
 
-@dataclass(frozen=True)
-class Lens(Result):
+@dataclass(frozen=True, repr=False)
+class Lens(TableResult):
     """The K likeliest next characters at each of S = n_layer + 1 depths and T positions.
 
     Depth 0 is the embedding alone, the last is the model's own prediction. ids, probabilities:
-    (S, T, K), likeliest first.
+    (S, T, K), likeliest first. text: the T characters; characters: the vocabulary, id ->
+    character; empty if not known.
     """
 
     ids: npt.NDArray[np.int64]
     probabilities: Array
+    text: str = ""
+    characters: str = ""
+
+    def __repr__(self) -> str:
+        depths, places, _ = self.ids.shape
+        mean = float(self.probabilities[-1, :, 0].mean())
+        return (
+            f"<Lens: {places} position{'s' * (places != 1)} at {depths} depths; the model's "
+            f"likeliest character has {mean:.3f} on average>"
+        )
 
 
 def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
@@ -136,7 +179,8 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     streams = np.stack([layers[0].stream, *(layer.output for layer in layers)])  # (S, T, C)
     chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
     ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
-    return Lens(ids, np.take_along_axis(chances, ids, axis=-1))
+    probabilities = np.take_along_axis(chances, ids, axis=-1)
+    return Lens(ids, probabilities, attention.text, attention.characters)
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

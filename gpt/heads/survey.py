@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import TableResult
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import Measure, induction, measure
+from gpt.heads.measures import Measure, induction, kinds, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
 
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
 
-@dataclass(frozen=True)
-class Survey:
+@dataclass(frozen=True, repr=False)
+class Survey(TableResult):
     """The measures of all heads, on `windows` windows of `characters` characters.
 
     text: the name of the text. For the same text and windows, the command and Python give equal
@@ -34,7 +35,12 @@ class Survey:
 
     def __repr__(self) -> str:
         layers, heads = self.measures[0].values.shape
-        return f"<Survey of {layers} layers × {heads} heads on {self.measured}>"
+        names = [name for row in kinds(self.measures) for name in row if name]
+        named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+        return (
+            f"<Survey of {layers} layers × {heads} heads on {self.measured}: "
+            f"{named or 'no head of a named kind'}>"
+        )
 
     @property
     def measured(self) -> str:

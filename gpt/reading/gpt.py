@@ -43,7 +43,7 @@ def unchanged(name: str, layer: int, array: Array) -> Array:
     return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stages(Result):
     """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
 
@@ -67,6 +67,10 @@ class Stages(Result):
     proj: Array
     residual: Array
     output: Array
+
+    def __repr__(self) -> str:
+        heads, length, size = self.q.shape
+        return f"<Stages of one layer: {length} characters, {heads} heads × {size}>"
 
 
 class Reader:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.checks import TableResult
 from gpt.reading.layers import Array
 
 WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
@@ -24,13 +25,13 @@ STRONGER = 2.0  # ratio to the other waves from which on only the FEW slowest ar
 _T = (12.706, 4.303, 3.182, 2.776, 2.571)  # quantiles for 1 to 5 degrees of freedom
 
 
-@dataclass(frozen=True)
-class Paired:
+@dataclass(frozen=True, repr=False)
+class Paired(TableResult):
     """The same `characters` under two models: mean nats of each, and of their difference.
 
     error: standard error of the difference; freedom: the number of cosine waves that it comes from.
     Both hold for these two models on text of this kind; other seeds of the same recipes differ
-    more. NaN and 0 if the text is too short.
+    more. NaN and 0 if the text is too short. names: of both models.
     """
 
     first: float
@@ -38,6 +39,14 @@ class Paired:
     error: float
     freedom: int
     characters: int
+    names: tuple[str, str] = ("first", "second")
+
+    def __repr__(self) -> str:
+        low, high = self.interval or (math.nan, math.nan)
+        return (
+            f"<Paired {self.names[0]} {self.first:.4f}, {self.names[1]} {self.second:.4f} nats: "
+            f"difference {self.difference:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}>"
+        )
 
     @property
     def difference(self) -> float:
@@ -58,11 +67,11 @@ class Paired:
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
-def paired(first: Array, second: Array) -> Paired:
+def paired(first: Array, second: Array, names: tuple[str, str] = ("first", "second")) -> Paired:
     """Compares the surprises of the same (n,) characters under two models, n ≥ 1."""
     a, b = (nats.astype(np.float64) for nats in (first, second))
     error, freedom = mean_error(b - a)
-    return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a))
+    return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a), names)
 
 
 def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result
+from gpt.checks import TableResult
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids
+from gpt.vocabulary import Ids, Vocabulary
 
 NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring
 
 
-@dataclass(frozen=True)
-class Score:
+@dataclass(frozen=True, repr=False)
+class Score(TableResult):
     """nats: mean per character; characters: how many were predicted. Of a model with counting
     also the mean of the GPT alone and of counting alone.
     """
@@ -36,6 +36,10 @@ class Score:
     characters: int
     gpt: float | None = None
     counting: float | None = None
+
+    def __repr__(self) -> str:
+        each = f"{self.nats:.4f} nats, {self.bits:.3f} bits a character"
+        return f"<Score {each}: {self.characters:,} characters predicted>"
 
     @property
     def bits(self) -> float:
@@ -48,15 +52,27 @@ class Score:
         return math.exp(self.nats)
 
 
-@dataclass(frozen=True)
-class Surprises(Result):
+@dataclass(frozen=True, repr=False)
+class Surprises(TableResult):
     """Of each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
+
+    text: the n characters; characters: the vocabulary, id -> character; empty if not known.
     """
 
     nats: Array
     likeliest: npt.NDArray[np.int64]
     chances: Array
+    text: str = ""
+    characters: str = ""
+
+    def __repr__(self) -> str:
+        worst = int(self.nats.argmax())
+        character = f" ({self.text[worst + 1]!a})" if self.text else ""
+        return (
+            f"<Surprises of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits, "
+            f"highest {self.nats[worst] / math.log(2):.2f} at {worst + 1:,}{character}>"
+        )
 
     @property
     def score(self) -> Score:
@@ -83,11 +99,17 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
 
 
 def surprise_of_each(
-    reader: Reader, ids: Ids, *, overlapping: bool = False, mixture: Mixture | None = None
+    reader: Reader,
+    ids: Ids,
+    mixture: Mixture | None = None,
+    vocabulary: Vocabulary | None = None,
+    *,
+    overlapping: bool = False,
 ) -> Surprises:
     """The surprise of each character, of which `score` is the mean. Raises TextError if n < 2.
 
     overlapping: each character with at least half of block_size before it, where the text has it.
+    vocabulary: gives the result its text.
     """
     nats, likeliest, chances = [], [], []
     for logits, starts, before in _windows(reader, ids, overlapping):
@@ -99,7 +121,9 @@ def surprise_of_each(
         nats.append(surprises(logits, expected).ravel())
         likeliest.append(most.ravel())
         chances.append(np.exp(-surprises(logits, most)).ravel())
-    return Surprises(np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances))
+    known = (vocabulary.decode(ids), vocabulary.characters) if vocabulary else ("", "")
+    found = np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances)
+    return Surprises(*found, *known)
 
 
 def _windows(

@@ -66,7 +66,7 @@ def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return np.take_along_axis(flat, columns, axis=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoredModel:
     """A model file's content: enough to run the model, and to prove that it runs right.
 
@@ -84,6 +84,30 @@ class StoredModel:
     source: Path
     vouched: bool = True
     counting: Tensors | None = None
+
+    def __repr__(self) -> str:
+        return f"<StoredModel {self.title}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its run, or of the file if it is in no run's folder."""
+        folder = self.source.parent
+        return folder.parent.name if folder.name == f"step-{self.step:08d}" else self.source.name
+
+    @property
+    def title(self) -> str:
+        """Name and step."""
+        return f"{self.name} step {self.step:,}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The checkpoint that a result came from, for programs. vouched: its digest was checked."""
+        return {
+            "run": self.name,
+            "step": self.step,
+            "checkpoint": self.sha256,
+            "vouched": self.vouched,
+        }
 
 
 def sealed(data: bytes) -> bytes:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result
+from gpt.checks import TableResult
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
 
 @dataclass(frozen=True, repr=False)
-class Curve(Result):
+class Curve(TableResult):
     """A run's losses at its N evaluations, in nats per character, all (N,).
 
     steps: the step of each evaluation. train: the mean loss of the training steps since the
@@ -66,7 +66,7 @@ def curve_of(run: Run) -> Curve:
 
 
 @dataclass(frozen=True, repr=False)
-class RunTable(Result):
+class RunTable(TableResult):
     """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""
 
     rows: tuple[tuple[Run, Manifest], ...]

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
@@ -14,7 +13,6 @@ import numpy as np
 
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Stages
 from gpt.view.records import check_record, rounded
 from gpt.view.selection import Panel, Selection
 
@@ -52,22 +50,32 @@ def to_json(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_csv(selections: Sequence[Selection]) -> str:
-    """One line per number; with several selections, the checkpoint's name comes first.
+    """See `table_of`."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    names, rows = table_of(selections)
+    writer.writerow(names)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[Any]]]:
+    """The names of the columns, and a row for each number; with several selections, the
+    checkpoint's name comes first.
 
     Weights above the diagonal, which are all 0, are left out.
     """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     compared = len(selections) > 1
     square, stage = selections[0].square, selections[0].stage
     names = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
     value_name = "weight" if stage == "weights" else stage
-    writer.writerow([*["checkpoint"] * compared, "layer", "head", *names, value_name])
-    for selection in selections:
-        for panel in selection.panels():
-            for row in _rows(panel):
-                writer.writerow([*[selection.name] * compared, *row])
-    return buffer.getvalue()
+    rows = (
+        [*[selection.name] * compared, *row]
+        for selection in selections
+        for panel in selection.panels()
+        for row in _rows(panel)
+    )
+    return [*["checkpoint"] * compared, "layer", "head", *names, value_name], rows
 
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
@@ -85,10 +93,7 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
         # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
         arrays[f"{prefix}text"] = np.array(attention.text)
         arrays[f"{prefix}codes"] = np.array([ord(each) for each in attention.text], np.uint32)
-        arrays[f"{prefix}ids"] = attention.ids
-        for field in fields(Stages):
-            layers = [getattr(layer, field.name) for layer in attention.layers]
-            arrays[prefix + field.name] = np.stack(layers)
+        arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()

@@ -69,6 +69,31 @@ class Subject:
     experts: Experts | None = None  # of a model with counting
 
 
+def subject_of(
+    attention: AttentionMap,
+    name: str = "",
+    measures: Sequence[Measure] | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Subject:
+    """The page's data of a map that knows its model. Without measures: those of the map's text.
+
+    name, origin: of the checkpoint, if it is not named by its file. Raises ValueError for a map
+    without its model.
+    """
+    model = attention.model
+    if model is None:
+        raise ValueError("this map does not know its model; make one with run.attention(text)")
+    return Subject(
+        name or model.stored.title,
+        attention,
+        model.lens(attention),
+        attention.characters,
+        model.measures(attention) if measures is None else measures,
+        model.stored.origin if origin is None else origin,
+        model.experts(attention),
+    )
+
+
 @dataclass(frozen=True)
 class Start:
     """The view that the page opens with if its address names none. why: the reason for the head."""

@@ -33,6 +33,8 @@ if (!drawable("␠")) {
 }
 const subjects = data.subjects.map((subject) => new Subject(subject, data.codes.length));
 const system = matchMedia("(prefers-color-scheme: dark)");
+const framed = parent !== window; // in a notebook, whose history and title are its own
+document.documentElement.toggleAttribute("data-framed", framed);
 let theme = "auto";
 
 /** @type {State} */
@@ -62,7 +64,7 @@ const app = {
   change(patch) {
     app.state = settled({ ...app.state, ...patch }, subjects);
     const hash = toHash(app.state);
-    if (location.hash.slice(1) !== hash) location.hash = hash;
+    if (!framed && location.hash.slice(1) !== hash) location.hash = hash;
     render();
   },
   point(cell) {

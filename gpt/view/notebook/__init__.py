@@ -1,0 +1,59 @@
+"""Results in a notebook: as HTML, as a pandas.DataFrame, and as files.
+
+`html_of`, `to_pandas` and `save` choose by type. The results' base classes (gpt/checks.py) import
+this module when one of them is shown; opening a model does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpt.explain.lesson import Lesson, Table
+from gpt.heads.attention_map import AttentionMap
+from gpt.heads.measures import Measure
+from gpt.heads.next_character import Experts, Following, Lens
+from gpt.heads.survey import Survey
+from gpt.reading.paired import Paired
+from gpt.reading.sample import Sample
+from gpt.reading.score import Score, Surprises
+from gpt.storage.overview import Curve, RunTable
+from gpt.trained import TrainedGPT
+from gpt.view.characters import cut
+from gpt.view.notebook import attention, heads, lessons, predictions, runs, texts
+from gpt.view.notebook.card import LIMIT, card, note
+from gpt.view.notebook.saving import save as save
+from gpt.view.notebook.saving import save_figure as save_figure
+from gpt.view.notebook.saving import save_page as save_page
+from gpt.view.notebook.tables import attention_to_pandas as attention_to_pandas
+from gpt.view.notebook.tables import to_pandas as to_pandas
+
+#: Type -> the function that shows it as HTML.
+HTML: dict[type, Callable[[Any], str]] = {
+    AttentionMap: attention.attention,
+    Survey: heads.survey,
+    Measure: heads.measure,
+    Following: predictions.following,
+    Experts: predictions.experts,
+    Lens: predictions.lens,
+    Score: texts.score,
+    Surprises: texts.surprises,
+    Paired: texts.paired,
+    Sample: texts.sample,
+    Lesson: lessons.lesson,
+    Table: lessons.table_card,
+    TrainedGPT: runs.trained,
+    RunTable: runs.run_table,
+    Curve: runs.curve,
+}
+
+
+def html_of(shown: object) -> str | None:
+    """An object as HTML of at most LIMIT bytes; None if its type has no HTML."""
+    for kind in type(shown).__mro__:
+        if kind in HTML:
+            html = HTML[kind](shown)
+            if len(html.encode()) <= LIMIT:
+                return html
+            return card(cut(repr(shown), 200), "", note("This result is too large to show."))
+    return None

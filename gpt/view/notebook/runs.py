@@ -1,0 +1,92 @@
+"""A trained GPT, a list of runs, and a curve of losses."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from gpt.errors import CheckpointError
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.overview import Curve, RunTable
+from gpt.trained import TrainedGPT
+from gpt.view.notebook.card import MOST_ROWS, Cell, card, facts, label, note, table
+from gpt.view.notebook.chart import chart
+from gpt.view.terminal.plan_card import corpus_facts, model_facts
+from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
+from gpt.view.words import millions, some
+
+
+def trained(found: TrainedGPT) -> str:
+    """What the model is, what it was trained on, how good it is, and that its numbers are right."""
+    config, stored, proof = found.config, found.stored, found.proof
+    characters = found.vocabulary.characters
+    values = {"model": model_facts(config)}
+    if stored.source.parent.parent.name == stored.name:
+        with suppress(CheckpointError):
+            manifest = Checkpoint.open(stored.source.parent).manifest
+            values["corpus"] = corpus_facts(
+                manifest.corpus.sources, manifest.corpus.characters, manifest.model
+            )
+            values["best"] = best_facts(manifest)
+            values["to beat"] = counting_facts(manifest)
+    values["characters"] = some([label(each) for each in characters], 80)
+    values["checked"] = (
+        f"✓ numpy computes the logits that torch had at saving: difference {proof.error:.0e}, "
+        f"allowed {proof.bound:.0e}"
+    )
+    values["digest"] = (
+        "" if stored.vouched else "none: an older file whose bytes nobody vouches for"
+    )
+    values["file"] = str(stored.source)
+    next_ = note('run.generate("To be")   run.attention("To be")   run.following("To be")')
+    size = f"{millions(config.parameters())} parameters"
+    return card(
+        stored.title,
+        size,
+        facts({name: each for name, each in values.items() if each != "–"}),
+        next_,
+    )
+
+
+def run_table(found: RunTable) -> str:
+    """A row for each run, the most recently saved last."""
+    losses = [manifest.shown_loss[0] for _, manifest in found.rows]
+    shown = found.rows[-MOST_ROWS:]
+    rows: list[list[str | Cell]] = []
+    for run, manifest in shown:
+        best, characters, of = manifest.shown_loss
+        on = f" ({characters / of:.0%})" if characters < of else ""  # share of the split
+        rows.append(
+            [
+                run.name,
+                f"{manifest.step:,}",
+                f"{manifest.train.steps:,}",
+                "–" if best is None else f"{best:.4f}{on}",
+                better_or_worse(best, manifest.baseline),
+                millions(manifest.model.parameters()),
+                ", ".join(manifest.corpus.sources),
+            ]
+        )
+    headings = ["run", "step", "of", "best nats", "than counting", "parameters", "corpus"]
+    count = len(losses)
+    cut = f"the newest {len(shown)} of {count:,} runs" if count > len(shown) else ""
+    hint = 'run = gpt.load("checkpoints/NAME") opens one' if count else "train one: gptx train"
+    many = f"{count} run{'s' * (count != 1)}"
+    return card("Runs", many, table(headings, rows, left=(0, 6)), note(cut), note(hint))
+
+
+def curve(found: Curve) -> str:
+    """Lines of the losses over the steps; the lowest validation loss is marked."""
+    title = f"Loss{f' of {found.name}' if found.name else ''}"
+    lines = {"train": found.train, "val": found.val, "gpt": found.gpt}
+    known = {
+        name: each for name, each in lines.items() if each is not None and np.isfinite(each).any()
+    }
+    if not len(found) or "val" not in known:
+        return card(title, "no evaluations yet")
+    about = f"{len(found)} evaluations · lowest {found.lowest}"
+    meanings = {"train": "on the training text", "val": "on the validation text"}
+    meanings["gpt"] = "of the GPT alone, without counting"
+    words = "; ".join(f"{name}: {meanings[name]}" for name in known)
+    return card(title, about, chart(found, known), note(f"nats per character; {words}"))

@@ -1,0 +1,80 @@
+"""Writes an attention map into a file of any format, the same files as `gptx attn -o`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from gpt.config.show import Stage
+from gpt.errors import ConfigError
+from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
+from gpt.storage import files
+from gpt.view.files import exports
+from gpt.view.page.page import build_page, opening, subject_of
+from gpt.view.selection import Selection, select
+from gpt.view.terminal.lines import Page
+
+
+def selected(attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Selection:
+    """The part of a map that Python's arguments name. Raises ConfigError."""
+    last = len(attention.layers) - 1
+    layer = last if head == "rollout" and layer == "all" else layer
+    name = attention.model.stored.title if attention.model else ""
+    return select(attention, str(layer), str(head), stage, name=name)
+
+
+def save(
+    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: Stage
+) -> Path:
+    """See AttentionMap.save."""
+    target = Path(path)
+    form = exports.FORMS.get(target.suffix.lower())
+    if form is None:
+        endings = ", ".join(filter(None, exports.FORMS))
+        raise ConfigError("path", f"{target.name} does not end in one of {endings}")
+    if form == "html":
+        return save_page(attention, target)
+    if form in get_args(exports.Figure):
+        return save_figure(attention, target, layer, head, stage)
+    selection = selected(attention, layer, head, stage)
+    if form == "npz":
+        return _write(target, exports.to_npz([attention]))
+    if form == "csv":
+        text = exports.to_csv([selection])
+    elif form == "json":
+        origin = attention.model.stored.origin if attention.model else {}
+        text = exports.to_json([exports.record(selection, origin)])
+    else:
+        from gpt.view.terminal.attention import render
+
+        single = len(selection.panels()) == 1
+        lines = render(selection, "auto" if single else "heads", Page())
+        text = "".join(f"{line.plain}\n" for line in lines)
+    return _write(target, text.encode())
+
+
+def save_page(attention: AttentionMap, path: str | Path) -> Path:
+    """See AttentionMap.page."""
+    subject = subject_of(attention)
+    page = build_page([subject], opening(subject.measures), subject.name)
+    return _write(Path(path), page.encode())
+
+
+def save_figure(
+    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: Stage
+) -> Path:
+    """See AttentionMap.figure."""
+    from gpt.view.figure.figure import to_figure
+
+    target = Path(path)
+    form: Any = exports.FORMS.get(target.suffix.lower())
+    if form not in get_args(exports.Figure):
+        raise ConfigError("path", f"{target.name} does not end in .svg, .pdf or .png")
+    drawn, _ = to_figure(selected(attention, layer, head, stage), form)
+    return _write(target, drawn)
+
+
+def _write(path: Path, data: bytes) -> Path:
+    with files.storage_errors(f"write {path}"):
+        files.output(path, data)
+    return path

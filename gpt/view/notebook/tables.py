@@ -1,0 +1,151 @@
+"""Results as tables of rows, the same as the command line's JSON, for pandas.DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from gpt.config.show import Stage
+from gpt.explain.lesson import Table
+from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
+from gpt.heads.measures import Measure, kinds
+from gpt.heads.next_character import Experts, Following, Lens
+from gpt.heads.survey import Survey
+from gpt.reading.paired import Paired
+from gpt.reading.score import Score, Surprises
+from gpt.storage.overview import Curve, RunTable
+from gpt.view.files.exports import table_of
+from gpt.view.notebook.saving import selected
+from gpt.view.terminal.scores import paired_record, score_record
+from gpt.view.terminal.training_lines import result
+
+Columns = dict[str, Any]  # name -> values, one for each row
+
+
+def to_pandas(found: object) -> Any:
+    """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
+    columns = next(COLUMNS[kind] for kind in type(found).__mro__ if kind in COLUMNS)
+    return _pandas().DataFrame(columns(found))
+
+
+def attention_to_pandas(found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Any:
+    """See AttentionMap.to_pandas."""
+    names, rows = table_of([selected(found, layer, head, stage)])
+    return _pandas().DataFrame(list(rows), columns=names)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            "to_pandas needs pandas, which is not installed: pip install pandas; to_numpy() gives "
+            "the same numbers as arrays"
+        ) from None
+    return pandas
+
+
+def _survey(found: Survey) -> Columns:
+    layers, heads = found.measures[0].values.shape
+    columns = _heads(layers, heads)
+    columns["kind"] = [name for row in kinds(found.measures) for name in row] or ""
+    for measure in (each for whole in found.measures for each in (whole, *whole.parts)):
+        columns[measure.name] = measure.values.ravel()
+        columns[f"{measure.name}_error"] = measure.errors.ravel()
+    return columns
+
+
+def _measure(found: Measure) -> Columns:
+    columns = _heads(*found.values.shape)
+    return columns | {found.name: found.values.ravel(), "error": found.errors.ravel()}
+
+
+def _heads(layers: int, heads: int) -> Columns:
+    places = list(product(range(layers), range(heads)))
+    return {"layer": [layer for layer, _ in places], "head": [head for _, head in places]}
+
+
+def _following(found: Following) -> Columns:
+    from gpt.config.sample import SHAPING
+
+    order = np.argsort(-found.expected, kind="stable")
+    columns = _named(found.characters, order) | {"expected": found.expected[order]}
+    if found.experts is not None:
+        columns |= {"gpt": found.experts.gpt[order], "counting": found.experts.counting[order]}
+    removed = [SHAPING[each] if each >= 0 else None for each in found.removed[order].tolist()]
+    return columns | {"after_filters": found.filtered[order], "removed_by": removed}
+
+
+def _experts(found: Experts) -> Columns:
+    weights = np.atleast_2d(found.weights)
+    columns: Columns = {"position": np.arange(len(weights))}
+    if found.text:
+        columns["text"] = list(found.text)
+    for name in ("gpt", "counting", "both"):
+        chances = np.atleast_2d(getattr(found, name))
+        best = chances.argmax(axis=-1)
+        columns |= {f"{name}_{key}": each for key, each in _named(found.characters, best).items()}
+        columns[f"{name}_probability"] = chances.max(axis=-1)
+    columns |= {"gpt_weight": weights[:, 0], "counting_weight": weights[:, 1]}
+    for name in ("lengths", "totals", "kinds", "pairs"):
+        columns[name] = np.atleast_1d(getattr(found, name))
+    return columns
+
+
+def _lens(found: Lens) -> Columns:
+    depths, positions, ranks = (each.ravel() for each in np.indices(found.ids.shape))
+    columns: Columns = {"depth": depths, "position": positions, "rank": ranks}
+    columns |= _named(found.characters, found.ids.ravel())
+    return columns | {"probability": found.probabilities.ravel()}
+
+
+def _surprises(found: Surprises) -> Columns:
+    columns: Columns = {"position": np.arange(1, len(found.nats) + 1)}
+    if found.text:
+        columns["character"] = list(found.text[1:])
+    columns |= {"nats": found.nats, "bits": found.nats / np.log(2)}
+    expected = _named(found.characters, found.likeliest)
+    columns |= {f"expected_{name}": each for name, each in expected.items()}
+    return columns | {"probability": found.chances}
+
+
+def _named(characters: str, ids: np.ndarray) -> Columns:
+    """Ids, and their characters if the vocabulary is known."""
+    named: Columns = {"character": [characters[token] for token in ids]} if characters else {}
+    return named | {"id": ids}
+
+
+def _runs(found: RunTable) -> list[dict[str, Any]]:
+    return [result(run.name, manifest, "") for run, manifest in found.rows]
+
+
+def _table(found: Table) -> Any:
+    if found.values.ndim > 2:
+        raise ValueError(f"{found.name} has three axes; to_numpy() gives it as an array")
+    values = np.atleast_2d(found.values)
+    names = found.columns or range(values.shape[1])
+    return _pandas().DataFrame(values, index=list(found.rows) or None, columns=list(names))
+
+
+def _curve(found: Curve) -> Columns:
+    columns: Columns = {"step": found.steps, "train": found.train, "val": found.val}
+    return columns if found.gpt is None else columns | {"gpt": found.gpt}
+
+
+#: Type -> its columns, or a list of its rows.
+COLUMNS: dict[type, Callable[[Any], Any]] = {
+    Survey: _survey,
+    Measure: _measure,
+    Following: _following,
+    Experts: _experts,
+    Lens: _lens,
+    Score: lambda found: [score_record(found)],
+    Surprises: _surprises,
+    Paired: lambda found: [paired_record(found)],
+    RunTable: _runs,
+    Table: _table,
+    Curve: _curve,
+}

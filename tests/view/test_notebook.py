@@ -1,0 +1,290 @@
+"""Results in a notebook: small, escaped, without network, and printed in one line."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from manifests import manifest
+from pages import HOSTILE, payload_of
+
+import gpt
+from gpt.errors import ConfigError
+from gpt.explain.lesson import Lesson, Step, Table
+from gpt.heads.attention_map import inspect
+from gpt.heads.next_character import Experts
+from gpt.reading.paired import paired
+from gpt.reading.sample import Sample
+from gpt.reading.score import Score, Surprises
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import CorpusId
+from gpt.storage.overview import Curve, RunTable
+from gpt.storage.run import Run
+from gpt.trained import TrainedGPT
+from gpt.view.notebook import HTML, attention
+from gpt.view.notebook.card import LIMIT, style
+
+TEXT = "the cat sat"
+
+
+class Markup(HTMLParser):
+    """Tags and their attributes; fails for a tag that is closed wrongly."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text, self.opened = "", list[str]()
+        self.feed(html)
+        self.close()
+        assert self.opened == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        self.opened.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Checkpoint) -> TrainedGPT:
+    return gpt.load(tiny.path)
+
+
+def curve(count: int = 5, name: str = "tale-1") -> Curve:
+    losses = np.linspace(3, 1, count)
+    return Curve(np.arange(count) * 10, losses, losses + 0.1, losses * np.nan, name)
+
+
+def experts(length: int, text: str = "") -> Experts:
+    chances = np.full((length, 4), 0.25)
+    ones = np.ones(length, np.int64)
+    weights = np.full((length, 2), 0.5)
+    return Experts(chances, chances, chances, weights, ones, ones * 1.0, ones, ones > 0, text)
+
+
+def every(run: TrainedGPT, text: str) -> list[Any]:
+    """A result of each type for a text of two characters or more."""
+    found = run.attention(text, unknown="skip", truncate=True)
+    rows = ((Run(Path(f"runs/{text[:9]}")), manifest()),)
+    return [
+        run,
+        found,
+        run.heads(TEXT * 9),
+        run.measures(found)[0],
+        run.following(text, unknown="skip", top_k=2),
+        run.lens(found),
+        run.score(text, unknown="skip"),
+        run.surprises(text, unknown="skip"),
+        run.explain(TEXT[:3]),
+        run.explain(TEXT[:3]).steps[0].tables[0],
+        run.compare(run, TEXT * 9),
+        Sample(text, text),
+        curve(name=text),
+        RunTable(rows),
+        experts(len(text), text),
+    ]
+
+
+def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> None:
+    shown = every(run, TEXT)
+    assert {type(each) for each in shown} == set(HTML)
+    for each in shown:
+        markup = Markup(html := each._repr_html_())
+        assert len(html.encode()) <= LIMIT
+        assert not any("id" in attributes for _, attributes in markup.tags)  # ids could collide
+        assert not {"script", "link", "img"} & {tag for tag, _ in markup.tags}
+        links = [attributes for _, attributes in markup.tags if {"href", "src"} & set(attributes)]
+        assert links == []
+        assert not re.search(r"https?:|//|@import|url\(", html.split("srcdoc")[0])
+        assert len(repr(each)) < 200
+        assert "\n" not in repr(each)
+
+
+@pytest.mark.parametrize("length", [1, 12, 16])
+def test_attention_shows_the_page_of_any_length(run: TrainedGPT, length: int) -> None:
+    text = (TEXT * 2)[:length]
+    html = run.attention(text)._repr_html_()
+    assert len(html.encode()) <= LIMIT
+    page = page_in(html)
+    document = payload_of(page)
+    assert "".join(map(chr, document["codes"])) == text
+    assert document["subjects"][0]["origin"]["run"] == "tiny"
+    assert "The page shows" not in html
+
+
+def page_in(html: str) -> str:
+    """The page that the frame of an attention map unpacks."""
+    (frame,) = (attributes for tag, attributes in Markup(html).tags if tag == "iframe")
+    assert frame["sandbox"] == "allow-scripts allow-downloads"  # no access to the notebook
+    packed = re.search(r'atob\("([A-Za-z0-9+/=]*)"\)', frame["srcdoc"] or "")
+    assert packed
+    return gzip.decompress(base64.b64decode(packed[1])).decode()
+
+
+def test_large_attention_shows_its_first_characters_exactly(
+    run: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = run.attention("the cat on a mat")
+    packed, count = attention._page(found.first(4), LIMIT)
+    assert packed
+    assert count == 4
+    around = attention.MARGIN + len(style().encode())
+    monkeypatch.setattr(attention, "LIMIT", len(packed) + around + 1_500)
+    html = found._repr_html_()
+    count = int(re.search(r"first (\d+) of 16 characters", html)[1])  # type: ignore[index]
+    assert 4 <= count < 16
+    assert len(payload_of(page_in(html))["codes"]) == count
+    monkeypatch.setattr(attention, "LIMIT", 20_000)
+    assert "too large" in Markup(found._repr_html_()).text
+
+
+def test_first_characters_have_the_numbers_of_the_whole_text(run: TrainedGPT) -> None:
+    whole, short = run.attention(TEXT), run.attention(TEXT[:4])
+    first = whole.first(4)
+    assert (first.text, first.model) == (TEXT[:4], run)
+    for name, values in first.to_numpy().items():
+        np.testing.assert_allclose(values, short.to_numpy()[name], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="count: 12 is not in 1 … 11"):
+        whole.first(12)
+
+
+def test_map_without_its_model_lists_its_stages(run: TrainedGPT) -> None:
+    ids = run.vocabulary.encode(TEXT)
+    found = inspect(run.reader, TEXT, ids)
+    assert "2 × 2 × 11 × 11" in found._repr_html_()
+    with pytest.raises(ValueError, match=r"make one with run\.attention"):
+        found.page("page.html")
+
+
+def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
+    hostile = f"</iframe></style>{HOSTILE}'\"שלום\x1b[31m"
+    nats = np.linspace(0, 9, len(hostile) - 1)
+    likeliest = np.arange(len(nats))
+    table = Table(hostile, np.ones((2, 2)), (hostile, "é"), ("'", '"'), source=hostile)
+    step = Step(hostile, hostile, hostile, (table,), hostile)
+    corpus = CorpusId("0" * 64, 9, (hostile,))
+    for each in (
+        Surprises(nats, likeliest, nats, hostile, hostile),
+        Lesson(hostile, hostile, (step,), hostile),
+        table,
+        Sample(hostile, hostile),
+        curve(name=hostile),
+        RunTable(((Run(Path(hostile.replace("\0", "")[:60])), manifest(corpus=corpus)),)),
+        replace(run.following("the"), text=hostile, characters=hostile),
+        replace(run.lens(run.attention("the")), text=hostile[-3:], characters=hostile),
+        paired(nats, nats + 1, (hostile, hostile)),
+        replace(experts(len(hostile), hostile), characters=hostile),
+    ):
+        markup = Markup(each._repr_html_())
+        assert not {"script", "img", "iframe"} & {tag for tag, _ in markup.tags}
+        assert not re.search("[\0\x1b\u202e]", markup.text)
+        assert not any("onerror" in attributes for _, attributes in markup.tags)
+
+
+def test_hostile_text_cannot_leave_the_frame(run: TrainedGPT) -> None:
+    found = replace(run.attention(TEXT), text="</iframe>'><"[: len(TEXT)])
+    html = found._repr_html_()
+    assert html.count("</iframe>") == 1
+    assert "'><" not in Markup(html).text.replace("‘", "'").split("Attention")[0]
+    assert "".join(map(chr, payload_of(page_in(html))["codes"])) == found.text
+
+
+def test_large_results_stay_small() -> None:
+    count = 200_000
+    nats = np.random.default_rng(0).exponential(2, count - 1)
+    likeliest = np.zeros(count - 1, np.int64)
+    texts = Surprises(nats, likeliest, nats, "<&ab " * (count // 5), "<&ab ")
+    named = Table("wide", np.ones((600, 600)), tuple("a" * 600), tuple("b" * 600))
+    rows = tuple((Run(Path(f"runs/{number}")), manifest()) for number in range(3_000))
+    lesson = Lesson("long", "about", (Step("step", "text", tables=(named,) * 4),) * 9)
+    for each in (
+        texts, lesson, named, RunTable(rows), curve(50_000), experts(5_000),
+        Sample("", "<" * 10**6), Score(1.5, 10**9, 1.6, 2.0),
+    ):  # fmt: skip
+        assert len(each._repr_html_().encode()) <= LIMIT
+
+
+def test_results_are_data_frames(run: TrainedGPT) -> None:
+    pandas = pytest.importorskip("pandas")
+    found = run.attention(TEXT)
+    frame = found.to_pandas()
+    assert len(frame) == 2 * 2 * 11 * 12 // 2
+    row = frame[(frame.layer == 1) & (frame["head"] == 0) & (frame.q_pos == 5) & (frame.k_pos == 3)]
+    assert row["weight"].item() == pytest.approx(float(found.layers[1].weights[0, 5, 3]), abs=1e-8)
+    assert list(found.to_pandas(layer=1, head="mean", stage="proj").columns)[2:] == [
+        *("pos", "char", "dimension", "proj"),
+    ]
+    for each in every(run, TEXT):
+        if hasattr(each, "to_pandas"):
+            assert isinstance(each.to_pandas(), pandas.DataFrame), each
+    lens = run.lens(found).to_pandas()
+    assert lens.groupby(["depth", "position"]).size().eq(8).all()
+    surprises = run.surprises(TEXT).to_pandas()
+    assert "".join(surprises.character) == TEXT[1:]
+
+
+def test_without_pandas_the_error_says_what_to_install(
+    run: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        run.score(TEXT).to_pandas()
+
+
+def test_attention_is_saved_in_every_format(run: TrainedGPT, tmp_path: Path) -> None:
+    found = run.attention(TEXT)
+    for name, start in (
+        ("a.npz", b"PK"),
+        ("a.csv", b'"layer","head"'),
+        ("a.json", b'{"schema"'),
+        ("a.txt", b"weights of every head"),
+        ("a.html", b"<!doctype html>"),
+        ("a.svg", b"<?xml"),
+    ):
+        assert found.save(tmp_path / name).read_bytes().startswith(start)
+    with pytest.raises(ConfigError, match=r"a\.doc does not end in one of \.txt, \.json"):
+        found.save(tmp_path / "a.doc")
+    assert found.page(tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
+    one = found.figure(tmp_path / "one.svg", layer=1, head=0, stage="scores")
+    assert b"layer 1" in one.read_bytes()
+    with pytest.raises(ConfigError, match=r"\.svg, \.pdf or \.png"):
+        found.figure("one.txt")
+    with pytest.raises(ConfigError, match="layer: 7 is not in 0 … 1"):
+        found.save(tmp_path / "a.csv", layer=7)
+
+
+def test_sample_is_a_text_that_knows_its_prompt(run: TrainedGPT) -> None:
+    sample = run.generate("the", length=5)
+    assert isinstance(sample, Sample)
+    assert sample.prompt == 3
+    for copied in (copy.copy(sample), pickle.loads(pickle.dumps(sample))):
+        assert (copied, copied.prompt) == (sample, 3)
+
+
+def test_opening_a_model_imports_no_view(tiny: Checkpoint) -> None:
+    code = (
+        "import sys, gpt\n"
+        "assert not {'numpy', 'torch'} & set(sys.modules)\n"
+        f"run = gpt.load({str(tiny.path)!r}); repr(run.attention('the cat'))\n"
+        "assert not [name for name in sys.modules if name.startswith('gpt.view')]\n"
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
