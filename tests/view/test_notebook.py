@@ -207,6 +207,20 @@ def test_hostile_text_cannot_leave_the_frame(run: TrainedGPT) -> None:
     assert "".join(map(chr, payload_of(page_in(html))["codes"])) == found.text
 
 
+def test_next_character_shows_each_expert(run: TrainedGPT) -> None:
+    found = run.following("the")
+    even = np.full(len(found.expected), 1 / len(found.expected))
+    counts = np.int64(3), np.float64(7), np.int64(2), np.bool_(False)
+    experts_ = Experts(even, even, even, np.array([0.9, 0.25]), *counts)  # type: ignore[arg-type]
+    both = replace(found, experts=experts_)
+    assert {"GPT", "counting"} <= set(re.findall(r"<th>(\w+)</th>", both._repr_html_()))
+    assert {"gpt", "counting"} <= set(both.to_pandas().columns)
+    assert "history" in experts_._repr_html_()
+    assert repr(experts_) == (
+        "<Experts at 1 position: mean weight of the GPT 0.90, of counting 0.25>"
+    )
+
+
 def test_large_results_stay_small() -> None:
     count = 200_000
     nats = np.random.default_rng(0).exponential(2, count - 1)
