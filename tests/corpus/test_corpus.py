@@ -377,7 +377,7 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
     assert sorted(map(len, corpus.split(fraction, block_size=8))) == [9, 27]
     with pytest.raises(TextError) as caught:
         corpus.split(fraction, block_size=9)
-    message = f"the {short} split has 9 characters, needs 10; use --block-size 8"
+    message = f"the {short} split has 9 characters, needs 10; use `block_size=8`"
     assert str(caught.value) == message
 
 
