@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result
+from gpt.checks import TableResult, views
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.reading.layers import Array
 
 
-@dataclass(frozen=True)
-class Development(Result):
+@dataclass(frozen=True, repr=False)
+class Development(TableResult):
     """M measures of the H heads of L layers, at S steps of a training, on the same text.
 
     steps (S,), ascending. names: those of the measures. values and errors (S, M, L, H): means over
@@ -75,6 +76,14 @@ class Development(Result):
         same = self.kinds == self.kinds[-1]
         since = len(same) - np.logical_and.accumulate(same[::-1]).sum(axis=0)
         return np.where(self.kinds[-1] == "", -1, self.steps[since])
+
+    def figure(self, path: str | Path, *, every: bool = False) -> Path:
+        """Draws each measure over the steps into a .svg, .pdf or .png file; needs matplotlib.
+
+        every: all measures. Raises ConfigError for another ending, StorageError.
+        """
+        found: Path = views().save_development(self, path, every=every)
+        return found
 
     def _number(self, name: str) -> int:
         if name not in self.names:

@@ -13,7 +13,8 @@ from gpt.checks import TableResult
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import Measure, induction, kinds, measure
+from gpt.heads.kinds import kinds
+from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
 

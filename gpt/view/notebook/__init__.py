@@ -11,6 +11,7 @@ from typing import Any
 
 from gpt.explain.lesson import Lesson, Table
 from gpt.heads.attention_map import AttentionMap
+from gpt.heads.development import Development
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
@@ -20,6 +21,7 @@ from gpt.reading.score import Score, Surprises
 from gpt.storage.overview import Curve, RunTable
 from gpt.trained import TrainedGPT
 from gpt.view.characters import cut
+from gpt.view.figure.saving import save_development as save_development
 from gpt.view.notebook import attention, heads, lessons, predictions, runs, texts
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
@@ -32,6 +34,7 @@ from gpt.view.notebook.tables import to_pandas as to_pandas
 HTML: dict[type, Callable[[Any], str]] = {
     AttentionMap: attention.attention,
     Survey: heads.survey,
+    Development: heads.development,
     Measure: heads.measure,
     Following: predictions.following,
     Experts: predictions.experts,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 
-from gpt.heads.measures import RULE, Measure, kinds
+from gpt.errors import ConfigError
+from gpt.heads.development import Development
+from gpt.heads.kinds import RULE, kinds, measure_of
+from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, decimal, note, shortened, table
 from gpt.view.terminal.heads import CAVEAT, FIRST, NO_INDUCTION, ranked
@@ -12,6 +17,8 @@ from gpt.view.words import counted
 
 #: Measures that are not shares of a row's weights: their cells have no background.
 NO_SHARES = ("distance", "distance_later", "ablation")
+MOST_STEPS = 8  # columns of values over training
+MOST_FIGURE = 250_000  # characters of an image
 
 
 def survey(found: Survey) -> str:
@@ -40,6 +47,45 @@ def survey(found: Survey) -> str:
     )
 
 
+def development(found: Development) -> str:
+    """The figure of the measures over the steps, if matplotlib is installed, and a row for each
+    head: its kind, since which step, and the measure that names it, at MOST_STEPS steps or fewer.
+    """
+    shown = np.unique(np.linspace(0, len(found.steps) - 1, MOST_STEPS).round().astype(int))
+    since, rows = found.named_since(), list[list[str | Cell]]()
+    order = [place for place in ranked(found.surveys[-1]) if found.kinds[-1][place]][:MOST_ROWS]
+    for place in order:
+        kind = str(found.kinds[-1][place])
+        values = found.of(measure_of(kind, found.measures).name)
+        cells = [Cell(decimal(each, 2), share=each) for each in values[shown, *place].tolist()]
+        named: list[str | Cell] = [Cell(kind, "left"), f"{since[place]:,}"]
+        rows.append([f"layer {place[0]} head {place[1]}", *named, *cells])
+    headings = ["head", "kind", "since step", *(f"{step:,}" for step in found.steps[shown])]
+    steps = f"{len(found.steps)} steps, {found.steps[0]:,} to {found.steps[-1]:,}"
+    return card(
+        "Heads over training",
+        f"{steps} · {found.measured}",
+        _figure(found),
+        table(headings, rows, left=(0, 1)) if rows else note("no head has a name"),
+        note("the measure that gives a head its name, at each step" if rows else ""),
+        note(RULE),
+    )
+
+
+def _figure(found: Development) -> str:
+    """The figure as an image; without matplotlib a line that says what is missing."""
+    try:
+        from gpt.view.figure.development import to_figure
+
+        drawn = base64.b64encode(to_figure(found, "svg")).decode()
+    except (ImportError, ConfigError):
+        return note("pip install matplotlib draws the measures over the steps here")
+    if len(drawn) > MOST_FIGURE:
+        return note(".figure(path) draws the measures over the steps")
+    described = 'alt="measures of heads over the steps of the training" style="max-width: 100%"'
+    return f'<img {described} src="data:image/svg+xml;base64,{drawn}">'
+
+
 def measure(found: Measure) -> str:
     """A grid: layers are rows, heads are columns."""
     layers, heads = found.values.shape
@@ -57,7 +103,8 @@ def measure(found: Measure) -> str:
 def _cell(found: Measure, layer: int, head: int) -> Cell:
     value, error = float(found.values[layer, head]), float(found.errors[layer, head])
     hint = "" if np.isnan(error) else f"standard error {decimal(error, 4)}"
-    text = _number(found, value)
+    offset = "" if found.offsets is None else f"{found.offsets[layer, head]}: "
+    text = offset + _number(found, value)
     if found.name in NO_SHARES or np.isnan(value):
         return Cell(text, hint=hint)
     return Cell(text, share=value, hint=hint)

@@ -11,7 +11,9 @@ import numpy as np
 from gpt.config.show import Stage
 from gpt.explain.lesson import Table
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.measures import Measure, kinds
+from gpt.heads.development import Development
+from gpt.heads.kinds import kinds
+from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
@@ -56,6 +58,15 @@ def _survey(found: Survey) -> Columns:
         columns[measure.name] = measure.values.ravel()
         columns[f"{measure.name}_error"] = measure.errors.ravel()
     return columns
+
+
+def _development(found: Development) -> Columns:
+    S, M, layers, heads = found.values.shape
+    columns: Columns = {"step": np.repeat(found.steps, M * layers * heads)}
+    columns["measure"] = [*np.repeat(found.names, layers * heads)] * S
+    columns |= {name: each * (S * M) for name, each in _heads(layers, heads).items()}
+    columns["kind"] = np.repeat(found.kinds[:, None], M, axis=1).ravel()
+    return columns | {"value": found.values.ravel(), "error": found.errors.ravel()}
 
 
 def _measure(found: Measure) -> Columns:
@@ -138,6 +149,7 @@ def _curve(found: Curve) -> Columns:
 #: Type -> its columns, or a list of its rows.
 COLUMNS: dict[type, Callable[[Any], Any]] = {
     Survey: _survey,
+    Development: _development,
     Measure: _measure,
     Following: _following,
     Experts: _experts,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 from gpt.checks import Shown
 from gpt.config import SampleConfig
 from gpt.config.keywords import ShapingOptions, takes
-from gpt.generation import Generation, OpenDevice
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import proven
-from gpt.interventions import Interventions
-from gpt.measuring import Measuring
-from gpt.origin import Origin
 from gpt.reading.sampler import before_all
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
+from gpt.trained.generation import Generation, OpenDevice
+from gpt.trained.interventions import Interventions
+from gpt.trained.measuring import Measuring
+from gpt.trained.origin import Origin
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
