@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/page/assets
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons cli-docs soak fuzz bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook cli-docs soak fuzz bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -49,6 +49,10 @@ versions: $(INSTALLED)
 # docs/attention.md: what gptx explain says, as a page.
 lessons: $(INSTALLED)
 	$(BIN)/gptx explain all -o docs/attention.md
+
+# docs/notebook.ipynb with the outputs of a new run.
+notebook: $(INSTALLED)
+	$(BIN)/python docs/notebook.py
 
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)

@@ -249,7 +249,7 @@ def _note(start: Start) -> None:
 def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events; the bar, of total 1, shows steps, losses and speed."""
     from gpt.preparing import recorded
-    from gpt.training.events import Evaluated, Evaluating, Stepped
+    from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
 
     step_characters = trainer.config.batch_size * trainer.manifest.model.block_size
     val = best = ""
@@ -268,6 +268,8 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
         elif isinstance(event, Evaluating):
             shown = f"{steps}/{steps} evaluating the whole split: {event.share:.0%} "
             bar.set_description_str(shown)
+        elif isinstance(event, EvaluatedWhole):
+            bar.set_description_str(f"{steps}/{steps} val {event.val_loss:.3f} ")
         yield event
 
 

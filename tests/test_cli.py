@@ -166,7 +166,7 @@ def test_snippets_in_the_page_on_python_work(
     for snippet in snippets:
         exec(snippet, names)
     assert len(names["losses"]) == 8
-    assert names["run"].path.name == "watched"
+    assert names["run"].path.name == "kept"
     assert "induction" in capsys.readouterr().out
 
 
@@ -176,7 +176,7 @@ def test_python_example_in_readme_works(capsys: pytest.CaptureFixture[str]) -> N
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["weights"].shape == (7, 7)
-    assert names["heads"].measures
+    assert names["logits"].shape[:2] == (1, 7)
     assert capsys.readouterr().out.startswith("The ")
 
 
@@ -221,7 +221,7 @@ def test_version_and_help_are_printed(gptx: Gptx) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of previous"),
+        (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of back"),
         (["heads", "missing.txt"], 3, "cannot read missing.txt"),
         (["heads", "--windows", "0"], 2, "--windows"),
         (["next", "To be", "--top-k", "0"], 2, "--top-k: 0 is less than 1"),

@@ -96,7 +96,7 @@ def pieces(model: TrainedGPT, n: int = 1, **options: Any) -> list[list[str]]:
 
 
 def on(trained: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
-    return TrainedGPT(trained.stored, open_device)
+    return TrainedGPT(trained.stored, lambda stored: open_device())
 
 
 @pytest.mark.parametrize("n", [1, 3])

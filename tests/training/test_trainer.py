@@ -318,7 +318,7 @@ def test_non_finite_loss_ends_the_run_without_saving(
 
 def test_a_diverged_run_suggests_a_lower_learning_rate(tmp_path: Path) -> None:
     error, untouched = fails_after(new_trainer(tmp_path, learning_rate=1e38), 0, NumericsError)
-    assert "last good: step 0. Try a lower --learning-rate" in str(error)
+    assert "last good: step 0. Try a lower `learning_rate`" in str(error)
     assert untouched
 
 

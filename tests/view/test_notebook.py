@@ -23,6 +23,7 @@ import gpt
 from gpt.errors import ConfigError
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.heads.attention_map import inspect
+from gpt.heads.development import development
 from gpt.heads.next_character import Experts
 from gpt.reading.paired import paired
 from gpt.reading.sample import Sample
@@ -88,6 +89,7 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         run,
         found,
         run.heads(TEXT * 9),
+        development([0, 10], [run.heads(TEXT * 9)] * 2),
         run.measures(found)[0],
         run.following(text, unknown="skip", top_k=2),
         run.lens(found),
@@ -110,9 +112,9 @@ def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> No
         markup = Markup(html := each._repr_html_())
         assert len(html.encode()) <= LIMIT
         assert not any("id" in attributes for _, attributes in markup.tags)  # ids could collide
-        assert not {"script", "link", "img"} & {tag for tag, _ in markup.tags}
-        links = [attributes for _, attributes in markup.tags if {"href", "src"} & set(attributes)]
-        assert links == []
+        assert not {"script", "link"} & {tag for tag, _ in markup.tags}
+        links = [each[name] for _, each in markup.tags for name in ("href", "src") if name in each]
+        assert all(link.startswith("data:image/svg+xml;base64,") for link in links)
         assert not re.search(r"https?:|//|@import|url\(", html.split("srcdoc")[0])
         assert len(repr(each)) < 200
         assert "\n" not in repr(each)

@@ -83,7 +83,7 @@ def _figure(found: Development) -> str:
     if len(drawn) > MOST_FIGURE:
         return note(".figure(path) draws the measures over the steps")
     described = 'alt="measures of heads over the steps of the training" style="max-width: 100%"'
-    return f'<img {described} src="data:image/svg+xml;base64,{drawn}">'
+    return f'<img {described} src="data:image/svg+xml;base64,{drawn}"/>'
 
 
 def measure(found: Measure) -> str:

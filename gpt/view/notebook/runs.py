@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -38,7 +39,9 @@ def trained(found: TrainedGPT) -> str:
     values["digest"] = (
         "" if stored.vouched else "none: an older file whose bytes nobody vouches for"
     )
-    values["file"] = str(stored.source)
+    here = Path.cwd()
+    inside = stored.source.is_relative_to(here)
+    values["file"] = str(stored.source.relative_to(here) if inside else stored.source)
     next_ = note('run.generate("To be")   run.attention("To be")   run.following("To be")')
     size = f"{millions(config.parameters())} parameters"
     return card(
