@@ -29,11 +29,11 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (380_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
     (2_500_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
     (8_000_000, {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (12_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 128, "batch_size": 16}),
+    (12_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 256, "batch_size": 8}),
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
-MOST_EPOCHS = 15  # with more epochs, the model memorises the text
-LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes as many on 20,000 characters
+MOST_EPOCHS = 25  # with more epochs, the model memorises the text
+LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 characters
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
 #: dropout.

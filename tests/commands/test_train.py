@@ -190,7 +190,7 @@ def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     bare = ("train", "corpus.txt", "--dry-run", "--checkpoints", "bare")
     small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
     short = gptx(*bare, *small).err  # the text is too short for two minutes
-    assert "no more than 15 epochs" in short
+    assert "no more than 25 epochs" in short
     assert "to train longer: --minutes" not in short
     (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
     longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err

@@ -528,7 +528,7 @@ def test_default_preset_is_fitted_to_the_corpus_with_a_note(
     plan = make_plan(corpus, {}, "default", "cpu", minutes)
     model, train = plan.manifest.model, plan.manifest.train
     assert (model.n_layer, model.dropout) == (1, 0.1)
-    assert train.steps * train.batch_size * model.block_size <= 15 * plan.train_characters
+    assert train.steps * train.batch_size * model.block_size <= 25 * plan.train_characters
     assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
     free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0}, "default", "cpu", minutes)
     assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
@@ -561,12 +561,12 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     plan = make_plan(corpus, {}, name, device, minutes)
     model, train = plan.manifest.model, plan.manifest.train
     seen = train.steps * train.batch_size * model.block_size
-    assert seen <= 15 * plan.train_characters == 15 * 18_000
+    assert seen <= 25 * plan.train_characters == 25 * 18_000
     assert train.steps >= 250
     assert (model.n_layer, model.n_head, model.n_embd, model.block_size) == (6, 6, 384, 256)
     assert model.dropout == dropout
-    assert "4 sequences per step: with 64, 15 epochs would be only 16 steps" in plan.why
-    assert "no more than 15 epochs, or it would learn by heart" in plan.why
+    assert "7 sequences per step: with 64, 25 epochs would be only 27 steps" in plan.why
+    assert "no more than 25 epochs, or it would learn by heart" in plan.why
 
 
 def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(
@@ -612,12 +612,12 @@ def test_a_longer_time_allows_a_larger_model(
 @pytest.mark.parametrize(
     ("repeats", "layers", "width", "epochs"),
     [
-        (1, 1, 128, 15),
-        (25, 2, 128, 15),
-        (60, 2, 128, 15),
-        (300, 4, 128, 15),
-        (400, 4, 192, 15),
-        (5000, 6, 256, 3),
+        (1, 1, 128, 25),
+        (25, 2, 128, 25),
+        (60, 2, 128, 25),
+        (150, 4, 128, 25),
+        (400, 4, 192, 25),
+        (5000, 6, 256, 3.8),
     ],
 )
 def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
