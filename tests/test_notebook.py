@@ -71,12 +71,15 @@ def test_interrupted_training_is_saved_and_returned(monkeypatch: pytest.MonkeyPa
                 signal.raise_signal(signal.SIGINT)
             yield event
 
-    before = signal.getsignal(signal.SIGINT)
-    with monkeypatch.context() as patch:
-        patch.setattr(notebook, "followed", interrupted)
-        run = gpt.train("corpus.txt", run="stopped", **SMALL)
-    assert run.steps == [0, 3]
-    assert signal.getsignal(signal.SIGINT) is before
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(notebook, "followed", interrupted)
+            run = gpt.train("corpus.txt", run="stopped", **SMALL)
+        assert run.steps == [0, 3]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert gpt.resume(run.path).steps[-1] == 8
 
 
