@@ -28,7 +28,7 @@ def numbered(what: str, number: SupportsIndex, count: int) -> int:
 
 
 def views() -> Any:
-    """The module that shows results, gpt.view.notebook: imported only when one is shown."""
+    """gpt.view.notebook, imported only when a result is shown, saved or made a DataFrame."""
     import gpt.view.notebook as notebook
 
     return notebook
@@ -37,8 +37,8 @@ def views() -> Any:
 class Shown:
     """Base of objects that a notebook shows as HTML."""
 
-    def _repr_html_(self) -> str:
-        html: str = views().html_of(self)
+    def _repr_html_(self) -> str | None:
+        html: str | None = views().html_of(self)
         return html
 
 

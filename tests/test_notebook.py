@@ -89,7 +89,7 @@ def test_events_of_a_training_are_yielded_in_order(home: Path) -> None:
     four = [Stepped] * 4
     whole = [Saved, *four, Evaluated, Saved, Sampled, *four, Evaluated, Saved, Sampled, Stopped]
     assert kinds == whole
-    assert gpt.load(home / "checkpoints/events").steps == [0, 4, 8][-2:]
+    assert gpt.load(home / "checkpoints/events").steps == [4, 8]
 
 
 def test_loop_left_early_leaves_a_run_that_can_be_resumed(home: Path) -> None:

@@ -37,13 +37,13 @@ class Heads(shared.DrawingCommand):
     ] = "best"
     ablate: Annotated[
         Literal["no", "mean", "zero", "resample"],
-        "How much the loss rises with a head's mean output, none, or another window's.",
+        "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
     ] = "no"
     windows: Annotated[int, typer.Option(help="Most windows of text to measure on.", min=1)] = 32
     sort: Annotated[
         str | None,
         "Sort by a measure, named as in --json: back, sink_valued, ablation …",
-        "ablation, else what stands out; several steps: what changes most",
+        "ablation, else distance from uniform; with several steps, the largest change",
     ] = None
     top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
     every: Annotated[
@@ -54,7 +54,7 @@ class Heads(shared.DrawingCommand):
     output: Annotated[
         Path | None,
         shared.output_option(
-            "A file: .txt, .json, .csv; of one step .html, a page; of several .svg, .png, .pdf."
+            "File: .txt, .json, .csv; for one step also .html; for several also .svg, .png, .pdf."
         ),
     ] = None
     data: shared.Data = Path("data")

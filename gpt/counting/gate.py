@@ -43,7 +43,8 @@ def log_softmax(logits: Logits) -> Array:
 
 def features(counted: Counted, gpt: Logits, read: Numbers | int) -> Array:
     """What counting says about T characters, (T, V) logits of the GPT and how many characters the
-    GPT has read -> (T, F), see FEATURES; count and kinds plus 1.
+    GPT has read -> (T, F), see FEATURES; 1 is added to count and kinds before
+    the logarithm.
     """
     found = np.ones((len(counted.total), len(FEATURES)))
     np.log1p(counted.total, out=found[:, 1])
@@ -61,9 +62,9 @@ class Gate:
 
     weights: Array
 
-    def with_less(self, share: float) -> Gate:
-        """The gate that gives the GPT this share of its weight."""
-        return Gate(self.weights * [[share], [1.0]])
+    def scaled(self, factor: float) -> Gate:
+        """The gate with the GPT's weight multiplied by `factor`."""
+        return Gate(self.weights * [[factor], [1.0]])
 
     def shares(self, features: Array) -> Array:
         """(T, F) -> (2, T): a and b."""

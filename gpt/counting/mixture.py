@@ -55,7 +55,7 @@ class Mixture:
         return Together(log_softmax(logits), counting, both, self.gate.shares(seen), counted)
 
     def loss(self, logits: Logits, histories: Numbers, read: Numbers, ids: Ids) -> float:
-        """As `predict`, and (T,) what came -> the summed loss of both together, in nats."""
+        """As `predict`, and the (T,) ids that followed -> the summed loss of both, in nats."""
         both = log_softmax(self.scores(logits, histories, read))
         return -float(both[np.arange(len(ids)), ids].sum())
 
@@ -91,7 +91,7 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
 class Streams:
     """B texts that continue, and the (N, B) histories of each. alone: without the GPT.
 
-    read: how many characters of each the GPT has read; who moves its window must set it.
+    read: how many characters of each the GPT has read; a caller that moves the window sets it.
     """
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:

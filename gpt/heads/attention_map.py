@@ -144,7 +144,7 @@ class AttentionMap(TableResult):
     def page(self, path: str | Path) -> Path:
         """Writes the interactive page, one HTML file that needs no network: every head and stage.
 
-        Raises ValueError if the map does not know its model, StorageError.
+        Raises ValueError if the map has no model, StorageError.
         """
         found: Path = views().save_page(self, path)
         return found
@@ -173,8 +173,9 @@ class AttentionMap(TableResult):
         head: AnyHead = "all",
         stage: Stage = "weights",
     ) -> Path:
-        """Writes what the path's ending names: .npz (all stages), .csv, .json, .txt, .html (the
-        page), .svg, .pdf or .png (a figure). .npz and .html contain all layers, heads and stages.
+        """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .txt,
+        .html (the page), .svg, .pdf or .png (a figure). .npz and .html contain all layers, heads
+        and stages.
 
         Raises ConfigError for another ending and for a layer or head that does not exist,
         StorageError.

@@ -18,8 +18,8 @@ KINDS = ("induction", "duplicate", "back", "sink")
 #: The rule of `kinds`, as text.
 RULE = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
-    f"{CERTAIN:g} standard errors above uniform; for induction in text, from the value by distance "
-    "if that is higher than uniform; for synthetic induction, in two periods"
+    f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
+    "the same distances if that is above uniform; synthetic induction must pass in two periods"
 )
 
 

@@ -58,8 +58,8 @@ class Measure(TableResult):
 TITLES = {
     "back": (
         "n back",
-        f"weight on the character n places before, as n: weight, for the n of 1 to {FARTHEST} with "
-        "the most",
+        f"weight on the character n places before, shown as n: weight; of n = 1 to {FARTHEST} the "
+        "one with the most weight",
     ),
     "previous": ("previous", "weight on the character before"),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),

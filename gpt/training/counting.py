@@ -24,8 +24,8 @@ from gpt.model import GPT
 from gpt.vocabulary import Ids
 
 WINDOWS = 16  # that the GPT computes together
-#: What remains of the GPT's weight: it learns the text around the held-out pieces, which the counts
-#: of the fit leave out, so it predicts the pieces better than new text.
+#: Factor on the GPT's fitted weight. The GPT learns the text around the held-out pieces, which the
+#: counts leave out; so it predicts the pieces better than new text.
 TRUST = 0.9
 
 
@@ -74,7 +74,7 @@ class Counting:
         apart = self._apart.result()
         blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
-        return fit_gate(blocks).with_less(TRUST) if finite else COUNTING_ALONE
+        return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
 
     def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
         """Where the windows of the held-out pieces begin, WINDOWS at once, and their length."""

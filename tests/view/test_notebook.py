@@ -205,7 +205,6 @@ def test_hostile_text_cannot_leave_the_frame(run: TrainedGPT) -> None:
     found = replace(run.attention(TEXT), text="</iframe>'><"[: len(TEXT)])
     html = found._repr_html_()
     assert html.count("</iframe>") == 1
-    assert "'><" not in Markup(html).text.replace("‘", "'").split("Attention")[0]
     assert "".join(map(chr, payload_of(page_in(html))["codes"])) == found.text
 
 

@@ -38,7 +38,7 @@ def attention(found: AttentionMap) -> str:
     heads = len(found.layers[0].q)
     facts = f"{len(text)} characters · {len(found.layers)} layers × {heads} heads"
     if found.model is None:
-        why = note("This map does not know its model: run.attention(text) shows its page.")
+        why = note("This map was made without a model; run.attention(text) shows its page.")
         return card("Attention", facts, _stages(found), why, alarm=alarm)
     facts += f" · {found.model.stored.title}"
     page, count = _page(found, LIMIT - MARGIN - len(style().encode()))

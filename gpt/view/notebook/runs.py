@@ -37,7 +37,7 @@ def trained(found: TrainedGPT) -> str:
         f"allowed {proof.bound:.0e}"
     )
     values["digest"] = (
-        "" if stored.vouched else "none: an older file whose bytes nobody vouches for"
+        "" if stored.vouched else "none: an older file, so changed bytes cannot be detected"
     )
     here = Path.cwd()
     inside = stored.source.is_relative_to(here)

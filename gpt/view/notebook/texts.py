@@ -38,7 +38,7 @@ def surprises(found: Surprises) -> str:
     """The text, coloured by surprise, and the largest surprises."""
     facts_ = f"{len(found.nats):,} characters · mean {found.score.bits:.3f} bits a character"
     if not found.text:
-        why = note("This result does not know its text: run.surprises(text) shows it in colour.")
+        why = note("This result was made without its text; run.surprises(text) shows it in colour.")
         return card("Surprise", facts_, why)
     text = found.text[:MOST]
     values = [0.0, *bits(found.nats[: len(text) - 1]).tolist()]
