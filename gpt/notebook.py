@@ -110,8 +110,10 @@ def train(
     the Python language reference. progress: shows a bar in a terminal or notebook.
 
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
-    `gpt.resume` continues it. Raises ConfigError and TypeError for an option, TextError for a
-    corpus that cannot be used, OutOfMemory, NumericsError, StorageError.
+    `gpt.resume` continues it. A second one ends at once, with what was last saved.
+
+    Raises ConfigError and TypeError for an option, TextError for a corpus that cannot be used,
+    OutOfMemory, NumericsError, StorageError.
     """
     from gpt.preparing import begun
 

@@ -127,6 +127,7 @@ def test_model_file_without_its_run_says_that_it_has_no_steps(
     for call in calls:
         with pytest.raises(CheckpointError, match=r"alone.safetensors is a model file without its"):
             call()
+    assert not hasattr(model, "steps")
 
 
 def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:

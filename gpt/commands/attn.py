@@ -37,7 +37,7 @@ class Attn(shared.DrawingCommand):
     ] = None
     file: shared.TextFile = None
     step: Annotated[
-        str, "best, last, a kept step's number; A:B:… or all: several side by side."
+        str, "best, last, a kept step's number; several side by side: 0:200:800, or all."
     ] = "best"
     diff: Annotated[str | None, "Compare with this run or model file."] = None
     layer: Annotated[str | None, "A number, or all.", "0; all with heads, html"] = None

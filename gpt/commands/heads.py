@@ -33,7 +33,7 @@ class Heads(shared.DrawingCommand):
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
     step: Annotated[
-        str, "best, last, a kept step's number; A:B:… or all: how measures change over training."
+        str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
     ] = "best"
     ablate: Annotated[
         Literal["no", "mean", "zero", "resample"],

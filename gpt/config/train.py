@@ -60,7 +60,7 @@ class TrainConfig:
         int, "Most validation characters of all evaluations but the last; 0 = `eval_chars`."
     ] = 0
     patience: Annotated[int, "Stop after this many evaluations without a new best; 0 = never."] = 0
-    keep_all: Annotated[bool, "Keep every evaluation's checkpoint, for attn --step A:B."] = False
+    keep_all: Annotated[bool, "Keep every evaluation's checkpoint (attn and heads --step)."] = False
     seed: Annotated[int, "Seed of initialisation, batches and dropout."] = 1
 
     def __post_init__(self) -> None:

@@ -51,6 +51,13 @@ class Activations(Result):
         super().__post_init__()
         object.__setattr__(self, "arrays", {n: read_only(a) for n, a in self.arrays.items()})
 
+    def to_numpy(self) -> dict[str, Array]:
+        """The arrays by their names."""
+        return dict(self.arrays)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.arrays)
+
     def __getitem__(self, key: str | tuple[str, SupportsIndex]) -> Array:
         name, *layer = (key,) if isinstance(key, str) else key
         if name not in self.arrays:

@@ -45,7 +45,7 @@ class AttentionMap(TableResult):
 
     def __repr__(self) -> str:
         heads = len(self.layers[0].q)
-        text = f"{self.text[:40]!a}{'…' * (len(self.text) > 40)}"
+        text = f"{self.text[:40]!r}{'…' * (len(self.text) > 40)}"
         failed = [check.name for check in self.checks if not check.passed]
         return (
             f"<AttentionMap of {text}: {len(self.ids)} characters, {len(self.layers)} layers × "

@@ -81,7 +81,7 @@ class Following(TableResult):
 
     def __repr__(self) -> str:
         best = int(self.expected.argmax())
-        name = ascii(self.characters[best]) if self.characters else f"id {best}"
+        name = repr(self.characters[best]) if self.characters else f"id {best}"
         return (
             f"<Following: the next of {len(self.expected)} characters; likeliest {name} "
             f"{self.expected[best]:.3f}, entropy {self.entropies[0]:.2f} bits>"

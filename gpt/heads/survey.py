@@ -34,6 +34,10 @@ class Survey(TableResult):
     characters: int
     text: str = "a text"
 
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """Measure -> (L, H) values."""
+        return {each.name: each.values for each in self.measures}
+
     def __repr__(self) -> str:
         layers, heads = self.measures[0].values.shape
         names = [name for row in kinds(self.measures) for name in row if name]

@@ -42,10 +42,12 @@ class Paired(TableResult):
     names: tuple[str, str] = ("first", "second")
 
     def __repr__(self) -> str:
-        low, high = self.interval or (math.nan, math.nan)
+        interval = "too short for an interval"
+        if self.interval is not None:
+            interval = "95 % interval {:+.4f} to {:+.4f}".format(*self.interval)
         return (
             f"<Paired {self.names[0]} {self.first:.4f}, {self.names[1]} {self.second:.4f} nats: "
-            f"difference {self.difference:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}>"
+            f"difference {self.difference:+.4f}, {interval}>"
         )
 
     @property

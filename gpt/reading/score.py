@@ -68,7 +68,7 @@ class Surprises(TableResult):
 
     def __repr__(self) -> str:
         worst = int(self.nats.argmax())
-        character = f" ({self.text[worst + 1]!a})" if self.text else ""
+        character = f" ({self.text[worst + 1]!r})" if self.text else ""
         return (
             f"<Surprises of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits, "
             f"highest {self.nats[worst] / math.log(2):.2f} at {worst + 1:,}{character}>"

@@ -31,7 +31,7 @@ def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
     Raises CheckpointError for a step that the run does not keep, ConfigError for another word and
     if there is only one step.
     """
-    if isinstance(steps, str) and steps != "all":
+    if (isinstance(steps, str) and steps != "all") or not isinstance(steps, Iterable):
         raise ConfigError(field, f"{steps!r} is neither 'all' nor a list of steps")
     every = run.steps()
     numbers = every if isinstance(steps, str) else [run.at(each).manifest.step for each in steps]

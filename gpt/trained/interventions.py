@@ -44,8 +44,10 @@ class Interventions:
         patch replaces stages, and everything after them is computed from the new values. Its keys
         are ("proj", layer), ("context", layer, head), "final_norm" or "logits"; a value is a
         number, an array that broadcasts to the stage of all texts, (N, …), or a function from that
-        array to one of the same shape. Path patching (Goldowsky-Dill et al. 2023), from head 0.2
-        to the queries of head 1.3, has three steps:
+        array to one of the same shape. If texts differ in length, it also gets the numbers of the
+        padding at their ends: one that mixes positions, such as a mean, needs texts of one length.
+        Path patching (Goldowsky-Dill et al. 2023), from head 0.2 to the queries of head 1.3, has
+        three steps:
 
             clean = run.activations(texts, ["context", "feed_forward"])
             other = run.activations(other_texts, "context")["context", 0][:, 2]

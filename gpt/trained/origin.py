@@ -16,6 +16,10 @@ from gpt.storage.overview import Curve, curve_of
 from gpt.storage.run import Run
 
 
+class NoRunError(CheckpointError, AttributeError):
+    """A model file is not in a run. An AttributeError, too, so that `hasattr` is False."""
+
+
 class Origin:
     """The run of a model. All raise CheckpointError for a model file without its run."""
 
@@ -50,7 +54,7 @@ class Origin:
     @property
     def _saved(self) -> Checkpoint:
         if self._checkpoint is None:
-            raise CheckpointError(
+            raise NoRunError(
                 f"{self.stored.source} is a model file without its run, so its other steps, its "
                 "losses and the options of its training are unknown; open the run's folder instead"
             )

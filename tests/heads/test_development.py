@@ -105,6 +105,8 @@ def test_steps_that_cannot_be_measured_are_refused(trained: Checkpoint) -> None:
         last.heads(steps=[4, 5])
     with pytest.raises(ConfigError, match="steps: '4' is neither 'all' nor a list of steps"):
         last.heads(steps="4")  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="steps: 4 is neither 'all' nor a list of steps"):
+        last.heads(steps=4)  # type: ignore[call-overload]
     alone = trained.path.parent.parent / "model.safetensors"
     alone.write_bytes((trained.path / "model.safetensors").read_bytes())
     with pytest.raises(CheckpointError, match="a model file without its run"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import copy
 import gzip
@@ -118,6 +119,18 @@ def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> No
         assert not re.search(r"https?:|//|@import|url\(", html.split("srcdoc")[0])
         assert len(repr(each)) < 200
         assert "\n" not in repr(each)
+
+
+def test_arrays_of_heads_and_activations_have_their_names(run: TrainedGPT) -> None:
+    heads = run.heads(TEXT * 9)
+    assert list(heads.to_numpy()) == [each.name for each in heads.measures]
+    assert heads.to_numpy()["entropy"].shape == (run.config.n_layer, run.config.n_head)
+    assert list(run.activations([TEXT], ["q", "weights"]).to_numpy()) == ["q", "weights"]
+
+
+def test_a_run_suggests_texts_that_its_model_can_read(run: TrainedGPT) -> None:
+    (asked,) = re.findall(r"run\.attention\((.*?)\)", Markup(run._repr_html_() or "").text)
+    assert run.attention(ast.literal_eval(asked)).text
 
 
 @pytest.mark.parametrize("length", [1, 12, 16])

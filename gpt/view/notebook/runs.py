@@ -42,7 +42,8 @@ def trained(found: TrainedGPT) -> str:
     here = Path.cwd()
     inside = stored.source.is_relative_to(here)
     values["file"] = str(stored.source.relative_to(here) if inside else stored.source)
-    next_ = note('run.generate("To be")   run.attention("To be")   run.following("To be")')
+    text = repr(found.example())
+    next_ = note(f"run.generate({text})   run.attention({text})   run.following({text})")
     size = f"{millions(config.parameters())} parameters"
     return card(
         stored.title,
