@@ -6,7 +6,6 @@ import ast
 import base64
 import copy
 import gzip
-import pickle
 import re
 import subprocess
 import sys
@@ -303,7 +302,7 @@ def test_sample_is_a_text_that_knows_its_prompt(run: TrainedGPT) -> None:
     sample = run.generate("the", length=5)
     assert isinstance(sample, Sample)
     assert sample.prompt == 3
-    for copied in (copy.copy(sample), pickle.loads(pickle.dumps(sample))):
+    for copied in (copy.copy(sample), copy.deepcopy(sample)):
         assert (copied, copied.prompt) == (sample, 3)
 
 
