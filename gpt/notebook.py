@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
@@ -37,6 +38,7 @@ Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
 
 LAYOUT = "{percentage:3.0f}%|{bar}| {desc}ETA {remaining}"
 SHOWN = 60  # most characters of a wrong name that an error shows
+_say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +113,7 @@ def train(
 
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
     `gpt.resume` continues it. A second one ends at once, with what was last saved.
-
-    Raises ConfigError and TypeError for an option, TextError for a corpus that cannot be used,
-    OutOfMemory, NumericsError, StorageError.
+    Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
     from gpt.preparing import begun
 
@@ -231,6 +231,11 @@ def _trained(preparing: AbstractContextManager[Start], progress: bool) -> Traine
         with graceful(trainer.stop, "SIGINT"), _bar(progress, initial=done) as bar:
             for _ in followed(trainer, bar):
                 pass
+        step, steps = trainer.manifest.step, trainer.config.steps
+        if step < steps or done >= 1:  # stopped early, or nothing was left to train
+            _say(
+                f"at step {step:,} of {steps:,}; gpt.resume continues it; `steps` sets a later end"
+            )
     return load(start.run.path)
 
 
@@ -245,7 +250,7 @@ def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
 def _note(start: Start) -> None:
     """Logs notes on the text and warnings about the plan, which Python writes to stderr."""
     for note in (*start.plan.corpus.notes, *start.plan.warnings):
-        logging.getLogger("gpt").warning("note: %s", note)
+        _say(note)
 
 
 def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:

@@ -62,7 +62,9 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
         gpt.resume(half, n_layer=3)  # type: ignore[call-arg]
 
 
-def test_interrupted_training_is_saved_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_training_is_saved_and_returned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     followed = notebook.followed
 
     def interrupted(*parts: Any) -> Iterator[Event]:
@@ -77,10 +79,13 @@ def test_interrupted_training_is_saved_and_returned(monkeypatch: pytest.MonkeyPa
             patch.setattr(notebook, "followed", interrupted)
             run = gpt.train("corpus.txt", run="stopped", **SMALL)
         assert run.steps == [0, 3]
+        assert "at step 3 of 8; gpt.resume continues it" in caplog.text
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
     assert gpt.resume(run.path).steps[-1] == 8
+    gpt.resume(run.path)
+    assert "at step 8 of 8; gpt.resume continues it" in caplog.text
 
 
 def test_events_of_a_training_are_yielded_in_order(home: Path) -> None:

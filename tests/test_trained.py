@@ -257,3 +257,12 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert (same.difference, same.first) == (0, pytest.approx(trained.score(text).nats))
     names = [each.name for each in trained.measures(trained.attention("the cat"))]
     assert "previous" in names
+
+
+def test_lens_measures_and_heads_take_a_text(tiny: Checkpoint) -> None:
+    model = TrainedGPT(tiny.model())
+    seen = model.attention("the cat")
+    assert np.array_equal(model.lens("the cat").ids, model.lens(seen).ids)
+    assert np.array_equal(model.measures("the cat")[0].values, model.measures(seen)[0].values)
+    with pytest.raises(TypeError, match="text: expected a text or an array of ids, not list"):
+        model.heads(["the cat"])  # type: ignore[call-overload]

@@ -86,6 +86,8 @@ class Patches:
 
     def __init__(self, config: ModelConfig, patch: Mapping[Any, Patch], N: int, T: int) -> None:
         #: Whether a function needs a stage of all texts at once.
+        if not isinstance(patch, Mapping):
+            raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
         self.has_functions = any(callable(value) for value in patch.values())
         self._changes: dict[tuple[str, int], list[_Change]] = {}
         for place, value in patch.items():

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, overload
 
+import numpy as np
+
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.heads.ablation import Ablation
-    from gpt.heads.attention_map import AttentionMap
     from gpt.heads.development import Development
-    from gpt.heads.measures import Measure
     from gpt.heads.survey import Survey
     from gpt.storage.steps import Steps
 
@@ -100,16 +100,14 @@ class Measuring:
 
         return development(numbers, surveys())
 
-    def measures(self, attention: AttentionMap) -> list[Measure]:
-        """Each head's measures on the text of an attention map."""
-        from gpt.heads.measures import measure
-
-        return measure(self.reader, [attention])
-
     @property
     def excerpt_name(self) -> str:
         """The name of the part of the validation split that the model file contains."""
         return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
     def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
-        return self.vocabulary.encode(text, unknown) if isinstance(text, str) else text
+        if isinstance(text, str):
+            return self.vocabulary.encode(text, unknown)
+        if not isinstance(text, np.ndarray):
+            raise TypeError(f"text: expected a text or an array of ids, not {type(text).__name__}")
+        return text

@@ -21,6 +21,7 @@ from gpt.trained.origin import Origin
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
+    from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Following, Lens
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
@@ -101,24 +102,42 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         attention = self.attention(text, unknown=unknown)
         return walk(self.reader, attention, self.vocabulary, layer, head)
 
-    def lens(self, attention: AttentionMap, most: int = 8) -> Lens:
-        """The `most` likeliest next characters at every depth and position of `attention`'s text.
+    def measures(self, attention: AttentionMap | str) -> list[Measure]:
+        """Each head's measures, (L, H) values each, on the text of an attention map, or on a text.
 
-        Raises ValueError if `most` is less than 1.
+        Raises TextError as `attention`.
+        """
+        from gpt.heads.measures import measure
+
+        return measure(self.reader, [self._map(attention)])
+
+    def lens(self, attention: AttentionMap | str, most: int = 8) -> Lens:
+        """The `most` likeliest next characters at every depth and position of an attention map's
+        text, or of a text.
+
+        Raises ValueError if `most` is less than 1, TextError as `attention`.
         """
         from gpt.heads.next_character import logit_lens
 
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
-        return logit_lens(self.reader, attention, most)
+        return logit_lens(self.reader, self._map(attention), most)
 
-    def experts(self, attention: AttentionMap) -> Experts | None:
-        """What the GPT, counting and both expect after each character of `attention`'s text; None
-        for a model without counting.
+    def experts(self, attention: AttentionMap | str) -> Experts | None:
+        """What the GPT, counting and both expect after each of the T characters of an attention
+        map's text, or of a text: (T, vocab_size) probabilities each. None for a model without
+        counting.
+
+        Raises TextError as `attention`, CheckpointError for damaged counts.
         """
         from gpt.heads.next_character import all_experts
 
-        return all_experts(self.reader, attention, self.mixture) if self.mixture else None
+        if not self.mixture:
+            return None
+        return all_experts(self.reader, self._map(attention), self.mixture)
+
+    def _map(self, of: AttentionMap | str) -> AttentionMap:
+        return self.attention(of) if isinstance(of, str) else of
 
     def example(self, length: int = 12) -> str:
         """An example text: the validation split's first long line, cut between words."""
