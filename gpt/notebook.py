@@ -233,9 +233,7 @@ def _trained(preparing: AbstractContextManager[Start], progress: bool) -> Traine
                 pass
         step, steps = trainer.manifest.step, trainer.config.steps
         if step < steps or done >= 1:  # stopped early, or nothing was left to train
-            _say(
-                f"at step {step:,} of {steps:,}; gpt.resume continues it; `steps` sets a later end"
-            )
+            _say(f"at step {step:,} of {steps:,}; gpt.resume continues it, to `steps=…`")
     return load(start.run.path)
 
 
