@@ -50,16 +50,16 @@ GOLDENS = (
     Golden(
         "default",
         counting=0,
-        trained=(3.363689, 3.298931, 3.151656),
-        evaluated=(3.362229, 3.448648),
-        text="gwf yaugjcgxskdiontxzoeb\ngcakgctjhtqgpjwzbdcgklqxdwshlbhfeae",
+        trained=(3.355375, 3.242543, 2.943317),
+        evaluated=(3.32821, 3.24826),
+        text="ht aw pgia xqkcg pvxzi cbg amkcvjehrcqftyab bhkjudzqclab bcj",
     ),
     Golden(
         "default",
         counting=8,
-        trained=(3.539897, 3.449904, 3.27295),
-        evaluated=(3.330778, 3.325643),
-        text="gvd xatekcfvsoeihrtxzrec gcahidslkpserlwzbbaclmpycxthjakfdbf",
+        trained=(3.531147, 3.41806, 3.011391),
+        evaluated=(3.303408, 3.17519),
+        text="gvc\nx sejcevrm ihprxzoedbfa hieqjmxseogtzbdecmloxdvsegabebad",
     ),
 )
 
