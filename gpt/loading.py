@@ -130,7 +130,7 @@ def open_model(
     stored: StoredModel, device: str = "cpu", checkpoint: Checkpoint | None = None
 ) -> TrainedGPT:
     """The model of a verified file; it generates text on the device, or with numpy if that fails.
-    checkpoint: the one that it belongs to, if any.
+    checkpoint: the model file's checkpoint; None for a file outside a run.
 
     Raises CheckpointError, and ConfigError for an unusable device; "auto" becomes "cpu" instead.
     """

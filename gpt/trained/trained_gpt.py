@@ -32,7 +32,7 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:
-    the one that the model belongs to; None for a model file without its run.
+    the model's checkpoint; None for a model file without its run.
     proof: the largest difference from torch's logits at saving, and its bound.
     """
 

@@ -1,7 +1,7 @@
 """Measures over a training as a figure: a panel for each measure, a line for each head.
 
-Heads differ in colour, in lightness and in their marks, so that they can be told apart in black and
-white and by colour-blind readers. The same input gives the same bytes.
+Heads differ in colour, lightness and mark, so that colour-blind readers and a black-and-white print
+show which is which. The same input gives the same bytes.
 """
 
 from __future__ import annotations
