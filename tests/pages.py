@@ -21,6 +21,7 @@ from gpt.heads.measures import Measure
 from gpt.heads.next_character import all_experts, logit_lens
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.score import surprise_of_each
 from gpt.view.page.page import Subject
 
 #: Characters that HTML, JSON or JavaScript could interpret, and characters that are hard to draw.
@@ -67,13 +68,14 @@ def random_subject(
     ]
     origin = {"run": "tiny-1", "step": 12, "checkpoint": "ab" * 32}
     name = f"step {12 + seed}"
-    lens, experts = logit_lens(reader, attention, 4), None
+    lens, experts, mixture = logit_lens(reader, attention, 4), None, None
     if counted:
         trie = count(np.array([characters.index(each) for each in counted]), len(characters), 4)
         gate = Gate(np.abs(random.normal(0.2, 0.1, (2, len(FEATURES)))))
         mixture = Mixture(Expert(trie, len(characters)), gate)
         experts = all_experts(reader, attention, mixture)
-    return Subject(name, attention, lens, characters, measures, origin, experts)
+    nats = surprise_of_each(reader, ids, mixture).nats if len(ids) > 1 else np.zeros(0)
+    return Subject(name, attention, lens, characters, measures, origin, nats, experts)
 
 
 class Document(HTMLParser):

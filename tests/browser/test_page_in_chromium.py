@@ -293,6 +293,23 @@ def test_page_shows_any_text_without_interpreting_it(open_page: Open) -> None:
     ElementTree.fromstring(saved(page, "svg").read_text("utf-8"))
 
 
+def test_characters_are_shaded_by_their_surprise(open_page: Open, subject: Subject) -> None:
+    page = open_page([subject])
+    page.locator("#direction button", has_text="surprise").click()
+    characters = page.locator("#text .character")
+    characters.nth(3).hover()
+    said_first, mean = page.locator("#text-said").inner_text().split(" · ")
+    place, _, nats, unit = said_first.rsplit(maxsplit=3)
+    assert (place, unit) == ("3", "nats")
+    assert near(nats, subject.surprises[2])
+    assert near(mean.split()[1], subject.surprises.mean())
+    assert near(mean.split()[4], subject.surprises.mean() / math.log(2))
+    shades = characters.evaluate_all("all => all.map(e => e.style.background)")
+    assert shades[0] == ""
+    lightness = [sum(map(int, re.findall(r"\d+", shade))) for shade in shades[1:]]
+    assert np.argmin(lightness) == subject.surprises.argmax()
+
+
 def test_heads_and_table_sort_by_a_measure(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     sink = subject.measures[0].values

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,11 +23,16 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import STRONG, kinds, measure_of, strengths
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
+from gpt.reading.layers import Array
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
 from gpt.view.page.packing import DETAILS, fit, lower, pack
 from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
+from gpt.vocabulary import Ids
+
+if TYPE_CHECKING:
+    from gpt.trained.trained_gpt import TrainedGPT
 
 SCHEMA = 1
 ASSETS = Path(__file__).parent / "assets"
@@ -52,13 +57,17 @@ SCRIPTS = (
     "readout.js",
     "keys.js",
     "about.js",
+    "view.js",
     "page.js",
 )
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One checkpoint's view of the text."""
+    """One checkpoint's view of the text.
+
+    surprises: of each of the (T − 1,) characters after the first, in nats.
+    """
 
     name: str
     attention: AttentionMap
@@ -66,6 +75,7 @@ class Subject:
     characters: str  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
+    surprises: Array
     experts: Experts | None = None  # of a model with counting
 
 
@@ -90,8 +100,14 @@ def subject_of(
         attention.characters,
         model.measures(attention) if measures is None else measures,
         model.stored.origin if origin is None else origin,
+        surprises_of(model, attention.ids),
         model.experts(attention),
     )
+
+
+def surprises_of(model: TrainedGPT, ids: Ids) -> Array:
+    """(T,) ids -> (T − 1,) nats of the characters after the first."""
+    return model.surprises(ids, overlapping=False).nats if len(ids) > 1 else np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -196,6 +212,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "checks": [check_record(check) for check in attention.checks],
         "measures": [{**measure_record(each), "title": each.title} for each in subject.measures],
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
+        "surprises": pack(subject.surprises, 32),
         "lens": lens_record(subject.lens, subject.characters),
         "experts": None
         if subject.experts is None

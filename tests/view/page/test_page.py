@@ -93,6 +93,21 @@ def test_page_contains_the_logit_lens(subject: Subject) -> None:
         assert lens["labels"][read] == label(subject.characters[expected])
 
 
+@pytest.mark.parametrize("counted", ["", "the cat sat on the mat. the rat"])
+def test_page_contains_each_characters_surprise(counted: str) -> None:
+    one = random_subject(TEXT, counted=counted)
+    (read,) = payload_of(build_page([one], Start(), TEXT))["subjects"]
+    shown = unpack(read["surprises"])
+    if one.experts:
+        ids = [one.characters.index(character) for character in TEXT[1:]]
+        expected = -np.log(one.experts.both[np.arange(T - 1), ids])
+        np.testing.assert_allclose(shown, expected, rtol=0, atol=1e-6)
+    else:
+        likeliest = one.lens.probabilities[-1].max(axis=-1)
+        assert (shown >= -np.log(likeliest[:-1]) - 1e-5).all()
+    assert len(shown) == T - 1
+
+
 def test_page_contains_what_the_gpt_counting_and_both_expect() -> None:
     one = random_subject(TEXT, counted="the cat sat on the mat. the rat")
     (read,) = payload_of(build_page([one], Start(), TEXT))["subjects"]

@@ -1,12 +1,13 @@
 // @ts-check
 // The constant parts of the page: names, origin, precision of the numbers, and their checks.
 
-import { count, make, part } from "./parts.js";
+import { count, lead, make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
 /** @param {App} app */
-export function introduce({ data, subjects }) {
+export function introduce(app) {
+  const { data, subjects } = app;
   part("title").textContent = data.title;
   const shapes = subjects.map((subject) =>
     `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
@@ -16,7 +17,7 @@ export function introduce({ data, subjects }) {
     : shapes;
   part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
   part("symbols").textContent = data.legend.join(" · ");
-  part("precision").textContent = `${count(data.codes.length, "character")} · ` +
+  part("precision").textContent = `${count(lead(app).length, "character")} · ` +
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);

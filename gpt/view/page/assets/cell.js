@@ -50,7 +50,7 @@ function explained(app, subject, [row, column], order) {
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
   const alone = state.view === "head" || ["concat", "proj", "residual"].includes(state.stage);
   const sum = alone && subject.has(state.layer, state.head)
-    ? termsOf(subject, state, row, column, (position) => named(app, position), written)
+    ? termsOf(subject, state, row, column, (position) => named(subject, position), written)
     : null;
   if (!sum) return [...title, make("p", { class: "hint" }, reason(app, subject))];
   const total = sum.terms.reduce((all, { value }) => all + value, 0);
@@ -88,8 +88,8 @@ function explained(app, subject, [row, column], order) {
     }
   }
   const heading = sum.sum === "q·k"
-    ? `query ${named(app, row)} · key ${named(app, column)}`
-    : `${sum.sum} of ${named(app, row)} · dimension ${column}`;
+    ? `query ${named(subject, row)} · key ${named(subject, column)}`
+    : `${sum.sum} of ${named(subject, row)} · dimension ${column}`;
   return [
     ...title,
     make("p", { class: "cell-name" }, heading),

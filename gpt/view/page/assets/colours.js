@@ -57,7 +57,7 @@ export class Scale {
    * @param {number} [least] the limit of a scale that others share
    */
   constructor(matrix, mode, dark, least = 0) {
-    this.signed = matrix.kind !== "share";
+    this.signed = matrix.kind === "signed" || matrix.kind === "difference";
     this.mode = mode;
     this.colours = rampTable(dark ? "dark" : "light", this.signed);
     this.matrix = matrix;
@@ -69,7 +69,7 @@ export class Scale {
         if (size > largest[row] && size < Infinity) largest[row] = size;
       }
     }
-    this.limit = this.signed ? largest.reduce((a, b) => Math.max(a, b), least) || 1 : 1;
+    this.limit = matrix.kind === "share" ? 1 : largest.reduce((a, b) => Math.max(a, b), least) || 1;
     this.largest = mode === "row" ? largest.map((size) => size || 1) : largest.fill(this.limit);
   }
 

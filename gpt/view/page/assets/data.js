@@ -18,6 +18,8 @@ import { unpack } from "./numbers.js";
  * @property {number} windows
  * @property {number[][]} [offsets] of the measure "n back": each head's n
  */
+/** A text: its characters' code points, and how they are shown.
+ * @typedef {{codes: number[], labels: string[]}} Text */
 /**
  * @typedef {object} SubjectPayload
  * @property {string} name
@@ -33,6 +35,7 @@ import { unpack } from "./numbers.js";
  * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
  * @property {Packed[]} weights lower triangles, by layer
  * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer
+ * @property {Packed} surprises of each character after the first: −ln of its probability, in nats
  */
 /**
  * @typedef {object} Payload
@@ -42,8 +45,6 @@ import { unpack } from "./numbers.js";
  * @property {number} bits
  * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
  *   why: string}} start
- * @property {number[]} codes
- * @property {string[]} labels
  * @property {string[]} legend of the symbols in the labels
  * @property {SubjectPayload[]} subjects
  */
@@ -55,7 +56,7 @@ import { unpack } from "./numbers.js";
  * @property {Float64Array} values
  * @property {boolean} causal
  * @property {boolean} keys whether columns are characters, else dimensions
- * @property {"share" | "signed" | "difference"} kind
+ * @property {"share" | "signed" | "difference" | "nats"} kind
  */
 
 /** Stages in the order of the computation, and the labels of their tabs. */
@@ -78,12 +79,14 @@ const KEPT = 24; // matrices in memory
 export class Subject {
   /**
    * @param {SubjectPayload} payload
-   * @param {number} length of the text
+   * @param {Text} text
    */
-  constructor(payload, length) {
+  constructor(payload, text) {
     this.payload = payload;
     this.name = payload.name;
-    this.length = length;
+    this.codes = text.codes;
+    this.labels = text.labels;
+    this.length = text.codes.length;
     this.layers = payload.layers;
     this.heads = payload.heads;
     this.headSize = payload.headSize;
@@ -93,8 +96,9 @@ export class Subject {
     this.arrays = new Map();
     /** @type {Map<string, Matrix>} */
     this.matrices = new Map();
-    this.lens = new Guesses(payload.lens, length);
+    this.lens = new Guesses(payload.lens, this.length);
     this.experts = payload.experts && new Experts(payload.experts);
+    this.surprises = unpack(payload.surprises);
   }
 
   /** @param {number} layer */

@@ -116,9 +116,8 @@ export function drawCrosshair(view, pen, x, y, colour) {
  * @param {(name: string) => string} colour
  */
 export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) {
-  const { matrix, app, width, height } = view;
+  const { matrix, labels, app, width, height } = view;
   if (!matrix) return;
-  const { labels } = app.data;
   const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
   const paint = (/** @type {boolean} */ strong, /** @type {boolean} */ dim) => {
     pen.fillStyle = strong ? colour("accent") : colour(dim ? "faint" : "ink");

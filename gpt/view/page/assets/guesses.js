@@ -10,10 +10,11 @@ import { bytes } from "./numbers.js";
  * @property {number} most characters of a place
  * @property {number[]} codes of the characters that occur
  * @property {string[]} labels of the same
- * @property {string} ids indices of these, by place
- * @property {string} probabilities
+ * @property {string | Uint32Array} ids indices of these, by place
+ * @property {string | Float32Array} probabilities
  */
-/** @typedef {GuessesPayload & {weights: string, history: string}} ExpertsPayload */
+/** @typedef {GuessesPayload & {weights: string | Float32Array, history: string | Uint32Array}}
+ * ExpertsPayload */
 /**
  * A next character with its three probabilities.
  * @typedef {object} Candidate
@@ -37,8 +38,8 @@ export class Guesses {
   constructor(payload, length) {
     this.payload = payload;
     this.length = length;
-    this.ids = new Uint32Array(bytes(payload.ids).buffer);
-    this.chances = new Float32Array(bytes(payload.probabilities).buffer);
+    this.ids = integers(payload.ids);
+    this.chances = floats(payload.probabilities);
   }
 
   /** @param {number} depth @param {number} position @param {number} count @returns {Guess[]} */
@@ -57,10 +58,10 @@ export class Experts {
   /** @param {ExpertsPayload} payload */
   constructor(payload) {
     this.payload = payload;
-    this.ids = new Uint32Array(bytes(payload.ids).buffer);
-    this.chances = new Float32Array(bytes(payload.probabilities).buffer);
-    this.weights = new Float32Array(bytes(payload.weights).buffer);
-    this.history = new Uint32Array(bytes(payload.history).buffer);
+    this.ids = integers(payload.ids);
+    this.chances = floats(payload.probabilities);
+    this.weights = floats(payload.weights);
+    this.history = integers(payload.history);
   }
 
   /** The likeliest together first. @param {number} position @returns {Candidate[]} */
@@ -93,4 +94,14 @@ export class Experts {
       return { code, label, probability };
     });
   }
+}
+
+/** @param {string | Uint32Array} given base64, or the numbers */
+function integers(given) {
+  return typeof given === "string" ? new Uint32Array(bytes(given).buffer) : given;
+}
+
+/** @param {string | Float32Array} given base64, or the numbers */
+function floats(given) {
+  return typeof given === "string" ? new Float32Array(bytes(given).buffer) : given;
 }

@@ -3,7 +3,7 @@
 
 import { Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
-import { context, legend, make, part } from "./parts.js";
+import { context, lead, legend, make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -25,7 +25,7 @@ export function makeHeads(app) {
 
   function render() {
     const { of, scale, layer, head, view } = app.state;
-    const now = [of, scale, app.dark, order.value].join();
+    const now = [app.changes, of, scale, app.dark, order.value].join();
     if (now !== drawn) build();
     drawn = now;
     for (const button of buttons) {
@@ -53,7 +53,7 @@ export function makeHeads(app) {
     grid.replaceChildren(...buttons);
     part("heads-legend").replaceChildren(...legend(scales[0], app.digits));
     const what = app.state.of === "diff" ? "differences of weights" : "weights";
-    const size = pixelSize(app);
+    const size = pixelSize(lead(app));
     part("heads-scale").textContent = size > 1
       ? `${what}; a pixel is the largest of ${size} × ${size}`
       : what;
@@ -154,9 +154,9 @@ function thumbnail(app, layer, head, order, value, scale) {
   return button;
 }
 
-/** How many rows and columns a pixel of a small picture covers. @param {App} app */
-function pixelSize(app) {
-  return Math.ceil(app.data.codes.length / MOST);
+/** How many rows and columns a pixel of a small picture covers. @param {Subject} subject */
+function pixelSize({ length }) {
+  return Math.ceil(length / MOST);
 }
 
 /**
@@ -168,11 +168,12 @@ function pixelSize(app) {
  */
 function smaller(app, layer, head) {
   const { of } = app.state;
-  const T = app.data.codes.length;
   const [a, b] = app.subjects;
-  const weights = (of === "b" ? b : a).triangle(layer, head);
+  const subject = of === "b" ? b : a;
+  const T = subject.length;
+  const weights = subject.triangle(layer, head);
   const later = of === "diff" ? b.triangle(layer, head) : null;
-  const step = pixelSize(app);
+  const step = pixelSize(subject);
   const side = Math.ceil(T / step);
   const values = new Float64Array(side * side);
   for (let i = 0, n = 0; i < T; i++) {

@@ -24,7 +24,7 @@ export function makeLens(app) {
   });
 
   function render() {
-    const now = `${app.state.of} ${app.dark}`;
+    const now = `${app.changes} ${app.state.of} ${app.dark}`;
     if (now !== drawn) {
       host.replaceChildren(...shownSubjects(app).map((subject) => depthTable(app, subject)));
     }
@@ -44,7 +44,7 @@ export function makeLens(app) {
 
 /** @param {App} app @param {Subject} subject */
 function depthTable(app, subject) {
-  const { labels, codes } = app.data;
+  const { labels, codes } = subject;
   const head = make("tr", null, make("th", { scope: "col" }, "depth \\ after"));
   labels.forEach((label, position) => {
     head.append(make("th", { scope: "col", "data-position": position, title: position }, label));

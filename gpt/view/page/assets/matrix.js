@@ -33,6 +33,8 @@ export class MatrixView {
     this.matrix = null;
     /** @type {Scale | null} */
     this.scale = null;
+    /** @type {string[]} */
+    this.labels = []; // of the rows, and of columns that are characters
     this.picture = document.createElement("canvas");
     this.left =
       this.top =
@@ -58,12 +60,13 @@ export class MatrixView {
   /**
    * @param {Matrix} matrix
    * @param {Scale} scale
-   * @param {string} name
+   * @param {import("./parts.js").Panel} panel its title, and the subject of its text
    */
-  show(matrix, scale, name) {
+  show(matrix, scale, { title, subject }) {
     this.matrix = matrix;
+    this.labels = subject.labels;
     this.scale = scale;
-    this.box.setAttribute("aria-label", `${name}; arrow keys move between cells`);
+    this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);
     this.picture.width = matrix.columns;
     this.picture.height = matrix.rows;
     context(this.picture).putImageData(scale.picture(), 0, 0);
@@ -78,10 +81,12 @@ export class MatrixView {
     const { matrix, box } = this;
     if (!matrix || !box.clientWidth) return;
     const ratio = globalThis.devicePixelRatio || 1;
-    const { labels } = this.app.data;
     const pen = context(this.canvas);
     pen.font = `12px ${MONO}`;
-    const widest = labels.reduce((most, text) => Math.max(most, pen.measureText(text).width), 0);
+    const widest = this.labels.reduce(
+      (most, text) => Math.max(most, pen.measureText(text).width),
+      0,
+    );
     this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest + 18);
     this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest, 12)) + 24) : 22;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);

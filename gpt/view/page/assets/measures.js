@@ -9,15 +9,14 @@ import { make, part } from "./parts.js";
 /** @param {App} app */
 export function makeMeasures(app) {
   const host = part("measures");
-  const [a, b] = app.subjects;
-  part("measures-card").hidden = !a.measures.length;
+  part("measures-card").hidden = !app.subjects[0].measures.length;
   let sort = -1;
   let drawn = "";
 
   function render() {
     const { of, layer, head, view } = app.state;
-    const now = `${of} ${sort}`;
-    if (now !== drawn && a.measures.length) build();
+    const now = `${app.changes} ${of} ${sort}`;
+    if (now !== drawn && app.subjects[0].measures.length) build();
     drawn = now;
     for (const line of host.querySelectorAll("tbody tr[data-layer]")) {
       const { dataset } = /** @type {HTMLElement} */ (line);
@@ -39,6 +38,7 @@ export function makeMeasures(app) {
 
   function build() {
     const { of } = app.state;
+    const [a, b] = app.subjects;
     const subject = of === "b" ? b : a;
     const head = make("tr", null, heading("head", "By layer and head", -1));
     const even = make("tr", { class: "even" }, make("th", { scope: "row" }, "uniform"));

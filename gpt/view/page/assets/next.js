@@ -3,9 +3,10 @@
 // and both together expect, side by side, and how the gate mixed them.
 
 import { decimals, short } from "./numbers.js";
-import { bar, count, make, named, part, positionOf, shownSubjects } from "./parts.js";
+import { bar, count, lead, make, named, part, positionOf, shownSubjects } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Subject} Subject */
 /** @typedef {import("./guesses.js").Guess} Guess */
 /** @typedef {import("./guesses.js").Experts} Experts */
 
@@ -17,21 +18,22 @@ export function makeNext(app) {
   const host = part("next");
   let drawn = "";
   function render() {
-    const { labels } = app.data;
+    const subject = lead(app);
     const position = positionOf(app);
-    const now = `${position} ${app.state.of}`;
+    const now = `${app.changes} ${position} ${app.state.of}`;
     if (now === drawn) return;
     drawn = now;
-    const name = part("next-of");
-    name.textContent = `after ${named(app, position)}` +
-      (position + 1 < labels.length ? `; the text goes on with '${labels[position + 1]}'` : "");
+    const following = subject.labels[position + 1];
+    part("next-of").textContent = `after ${named(subject, position)}` +
+      (following === undefined ? "" : `; the text goes on with '${following}'`);
     host.replaceChildren(
       ...shownSubjects(app).map((subject) => {
+        const position = positionOf(app, subject);
         const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
         const { experts, layers } = subject;
         const shown = experts
-          ? sideBySide(app, experts, position)
-          : [guessList(app, subject.lens.at(layers, position, Infinity), position)];
+          ? sideBySide(subject, experts, position)
+          : [guessList(app, subject, subject.lens.at(layers, position, Infinity), position)];
         return make("div", null, ...title, ...shown);
       }),
     );
@@ -39,11 +41,11 @@ export function makeNext(app) {
   return { render };
 }
 
-/** @param {App} app @param {Guess[]} guesses @param {number} position */
-function guessList({ data, digits }, guesses, position) {
+/** @param {App} app @param {Subject} subject @param {Guess[]} guesses @param {number} position */
+function guessList({ digits }, { codes }, guesses, position) {
   const rest = 1 - guesses.reduce((sum, { probability }) => sum + probability, 0);
   const items = guesses.map(({ label, code, probability }) =>
-    row(label, probability, code === data.codes[position + 1], digits)
+    row(label, probability, code === codes[position + 1], digits)
   );
   if (rest > LEAST) items.push(row("rest", rest, false, digits));
   return make("ol", { class: "guesses" }, ...items);
@@ -62,11 +64,11 @@ function row(label, share, right, digits) {
 
 /**
  * A table of characters × (GPT, counting, together), and how the three go together.
- * @param {App} app
+ * @param {Subject} subject
  * @param {Experts} experts
  * @param {number} position
  */
-function sideBySide({ data }, experts, position) {
+function sideBySide({ codes, labels }, experts, position) {
   const { weights, length, total, kinds, pairs } = experts.used(position);
   const [gpt, counting] = weights.map((weight) => decimals(weight, 2));
   const column = (/** @type {string} */ name, /** @type {string} */ of) =>
@@ -103,7 +105,7 @@ function sideBySide({ data }, experts, position) {
     );
   const candidates = experts.at(position);
   const lines = candidates.map((candidate) => {
-    const right = candidate.code === data.codes[position + 1];
+    const right = candidate.code === codes[position + 1];
     return line(candidate.label, EXPERTS.map((name) => candidate[name]), right ? "right" : "");
   });
   const rest = EXPERTS.map((name) =>
@@ -116,7 +118,7 @@ function sideBySide({ data }, experts, position) {
     make("thead", null, head),
     make("tbody", null, ...lines),
   );
-  const history = data.labels.slice(position + 1 - length, position + 1).join("");
+  const history = labels.slice(position + 1 - length, position + 1).join("");
   const formula = make(
     "p",
     { class: "hint mixed" },

@@ -1,7 +1,7 @@
 // @ts-check
 // Converts base64 to typed arrays, and numbers to short text.
 
-/** @typedef {{bits: number, base64: string}} Packed */
+/** Numbers as base64, or as they are. @typedef {{bits: number, base64: string} | Float32Array} Packed */
 
 /** @type {Float32Array | null} */
 let halves = null;
@@ -24,6 +24,7 @@ export function bytes(text) {
  * @returns {Float32Array}
  */
 export function unpack(packed) {
+  if (packed instanceof Float32Array) return packed;
   const buffer = bytes(packed.base64).buffer;
   if (packed.bits === 32) return new Float32Array(buffer);
   const table = halves ??= halfTable();

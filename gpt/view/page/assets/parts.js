@@ -10,11 +10,12 @@ import { short } from "./numbers.js";
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./colours.js").Scale} Scale */
-/** @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
+/** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
 /**
  * @typedef {object} App
  * @property {Payload} data
- * @property {Subject[]} subjects
+ * @property {Subject[]} subjects one, or two that are compared
+ * @property {number} changes how often the subjects have changed
  * @property {State} state
  * @property {Panel[]} panels what the matrix shows: two side by side, or one
  * @property {number} limit of the colour scale that the panels share
@@ -117,9 +118,15 @@ export function scaleTexts(scale, digits) {
   return ["0", short(scale.largest[0] * (scale.mode === "root" ? 0.25 : 0.5), 2), full];
 }
 
-/** @param {App} app @param {number} position */
-export function named(app, position) {
-  return `${position} '${app.data.labels[position]}'`;
+/** @param {import("./data.js").Text} text @param {number} position */
+export function named(text, position) {
+  return `${position} '${text.labels[position]}'`;
+}
+
+/** The subject whose text the page shows: of two, the second unless the state selects the first.
+ * @param {App} app */
+export function lead({ subjects, state }) {
+  return state.of === "a" ? subjects[0] : subjects[subjects.length - 1];
 }
 
 /**
@@ -137,10 +144,16 @@ export function drawable(character) {
   return here !== missing;
 }
 
-/** The position that predictions are of: read, pointed at, pinned, or the last. @param {App} app */
-export function positionOf(app) {
+/**
+ * The position that a subject's predictions are of: read, pointed at, pinned, or the last. A shorter
+ * text than the shown one may not have it: then its last.
+ * @param {App} app
+ * @param {Subject} [subject]
+ */
+export function positionOf(app, subject = lead(app)) {
   const { state: { pins, cell }, pointed, reading } = app;
-  return reading ?? pointed?.[0] ?? pins.at(-1) ?? cell?.[0] ?? app.data.codes.length - 1;
+  const position = reading ?? pointed?.[0] ?? pins.at(-1) ?? cell?.[0] ?? Infinity;
+  return Math.min(position, subject.length - 1);
 }
 
 /** @param {HTMLCanvasElement} canvas */

@@ -24,8 +24,9 @@ export function describe(app) {
   const numberIn = (/** @type {import("./data.js").Matrix | string} */ matrix) =>
     typeof matrix === "string" ? NaN : matrix.values[row * matrix.columns + column];
   const pieces = [];
-  if (first.matrix.keys) pieces.push(`query ${named(app, row)} → key ${named(app, column)}`);
-  else pieces.push(`${named(app, row)} · dimension ${column}`);
+  if (first.matrix.keys) {
+    pieces.push(`query ${named(first.subject, row)} → key ${named(first.subject, column)}`);
+  } else pieces.push(`${named(first.subject, row)} · dimension ${column}`);
   if (state.of === "diff") {
     const [a, b] = app.subjects.map((subject) => short(numberIn(matrixOf(subject, state)), digits));
     pieces.push(`${value} ${signed(numberIn(first.matrix), digits)}`, `A ${a}`, `B ${b}`);

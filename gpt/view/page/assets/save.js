@@ -41,7 +41,7 @@ const MODES = {
 export function makeSave(app) {
   /** @type {Record<string, (panel: Panel, matrix: Matrix) => Blob>} */
   const forms = {
-    csv: (_, matrix) => new Blob([toCsv(app, matrix)], { type: "text/csv" }),
+    csv: (panel, matrix) => new Blob([toCsv(app, panel, matrix)], { type: "text/csv" }),
     svg: (panel, matrix) => new Blob([toSvg(app, panel, matrix)], { type: "image/svg+xml" }),
     png: (panel, matrix) => toPng(app, panel, matrix),
   };
@@ -81,12 +81,13 @@ function fileName(app, panel) {
 /**
  * One line per number; weights above the diagonal, which are all 0, are left out.
  * @param {App} app
+ * @param {Panel} panel
  * @param {Matrix} matrix
  */
-export function toCsv(app, matrix) {
+export function toCsv(app, { subject }, matrix) {
   const { layer, head, view, stage, of } = app.state;
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
-  const character = (/** @type {number} */ n) => quoted(String.fromCodePoint(app.data.codes[n]));
+  const character = (/** @type {number} */ n) => quoted(String.fromCodePoint(subject.codes[n]));
   const named = of === "diff" ? "difference" : stage === "weights" ? "weight" : stage;
   const columns = matrix.keys
     ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]
@@ -143,7 +144,7 @@ function wrapped(pieces, size, width) {
  */
 function figureOf(app, panel, matrix) {
   const { data, state, limit } = app;
-  const { labels } = data;
+  const { labels } = panel.subject;
   const scale = new Scale(matrix, state.scale, false, limit);
   const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
   const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));

@@ -54,7 +54,6 @@ export function fromHash(hash, start, subjects) {
   };
   const [layer = start.layer] = numbers("layer");
   const [head = start.head] = numbers("head");
-  const T = subjects[0].length;
   const cell = numbers("cell");
   const state = /** @type {State} */ ({
     of: subjects.length > 1 ? choice("of") : "a",
@@ -63,26 +62,32 @@ export function fromHash(hash, start, subjects) {
     head: Math.min(head, most("heads") - 1),
     stage: choice("stage"),
     scale: choice("scale"),
-    cell: cell.length === 2 && cell[0] < T ? cell : null,
-    pins: [...new Set(numbers("pins"))].filter((pin) => pin < T),
+    cell: cell.length === 2 ? cell : null,
+    pins: [...new Set(numbers("pins"))],
   });
   return settled(state, subjects);
 }
 
 /**
- * The state without contradictions: a pinned cell lies within the stage, rollout needs weights.
+ * The state without contradictions: pins lie within the text, a pinned cell within the stage;
+ * rollout needs weights, a difference needs texts of one length.
  * @param {State} state
  * @param {Subject[]} subjects
  * @returns {State}
  */
 export function settled(state, subjects) {
-  const subject = subjects[state.of === "b" ? 1 : 0];
+  const [a, b] = subjects;
+  let { of, cell } = state;
+  if (!b) of = "a";
+  else if (of === "diff" && a.length !== b.length) of = "both";
+  const subject = of === "a" ? a : b;
   const stage = state.view === "rollout" ? "weights" : state.stage;
   let columns = subject.length;
   if (stage === "context") columns = subject.headSize;
   if (LAYER_STAGES.includes(stage)) columns = subject.width;
-  let { cell } = state;
   const causal = stage === "weights" || stage === "masked";
-  if (cell && (cell[1] >= columns || (causal && cell[1] > cell[0]))) cell = null;
-  return { ...state, stage, cell };
+  const outside = cell && (cell[0] >= subject.length || cell[1] >= columns);
+  if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
+  const pins = state.pins.filter((pin) => pin < subject.length);
+  return { ...state, of, stage, cell, pins };
 }

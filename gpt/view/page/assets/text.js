@@ -1,42 +1,38 @@
 // @ts-check
-// The text: selecting a character shades the characters that it attends to, or that attend to it.
+// The text: selecting a character shades the characters that it attends to, or that attend to it; or
+// each character is shaded by its surprise.
 
 import { css, ink, Scale } from "./colours.js";
-import { short, signed } from "./numbers.js";
-import { legend, make, named, part, segments } from "./parts.js";
+import { decimals, short, signed } from "./numbers.js";
+import { lead, legend, make, named, part, segments } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Matrix} Matrix */
+/** @typedef {import("./data.js").Subject} Subject */
+/** What the shades are. @typedef {"from" | "to" | "surprise"} Direction */
+
+const LEAST_NATS = 5; // of the scale of surprises: ln 148
 
 /** @param {App} app */
 export function makeText(app) {
   const host = part("text");
   const said = part("text-said");
-  /** @type {"from" | "to"} */
+  /** @type {Direction} */
   let direction = "from";
   let drawn = "";
   /** @type {App["weights"]} */
   let shaded = "";
   let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
-  const characters = app.data.labels.map((label, position) => {
-    const code = app.data.codes[position];
-    const blank = code === 32 || code === 10 || code === 9;
-    return make("span", {
-      class: blank ? "character blank" : "character",
-      role: "option",
-      "data-position": position,
-      title: `position ${position}, U+${code.toString(16).toUpperCase().padStart(4, "0")}`,
-    }, label);
-  });
-  characters.forEach((character, position) => {
-    host.append(character);
-    if (app.data.codes[position] === 10) host.append(make("br", null));
-    else host.append(document.createElement("wbr"));
-  });
+  /** @type {string[]} */
+  let written = [];
+  /** @type {HTMLElement[]} */
+  let characters = [];
   const show = segments(part("direction"), [
     ["from", "attends to", "Shades the keys that a character looks at"],
     ["to", "is attended by", "Shades the queries that look at a character"],
+    ["surprise", "surprise", "Shades each character by −ln of its probability, in nats"],
   ], (value) => {
-    direction = /** @type {"from" | "to"} */ (value);
+    direction = /** @type {Direction} */ (value);
     render();
   });
 
@@ -79,74 +75,137 @@ export function makeText(app) {
   function chosen() {
     const { state: { pins, cell }, reading, pointed } = app;
     if (reading !== null) return [reading];
-    if (pointed && direction === "from") return [pointed[0]];
+    if (pointed && direction !== "to") return [pointed[0]];
     if (pointed && app.panels.every(({ matrix }) => typeof matrix !== "string" && matrix.keys)) {
       return [pointed[1]];
     }
     if (pins.length) return pins;
-    return [direction === "from" && cell ? cell[0] : app.data.codes.length - 1];
+    return [direction === "from" && cell ? cell[0] : lead(app).length - 1];
+  }
+
+  /** Writes the characters of another text. @param {Subject} subject */
+  function write({ codes, labels }) {
+    written = labels;
+    characters = labels.map((label, position) => {
+      const code = codes[position];
+      const blank = code === 32 || code === 10 || code === 9;
+      return make("span", {
+        class: blank ? "character blank" : "character",
+        role: "option",
+        "data-position": position,
+        title: `position ${position}, U+${code.toString(16).toUpperCase().padStart(4, "0")}`,
+      }, label);
+    });
+    const breaks = codes.map((code) => make(code === 10 ? "br" : "wbr", null));
+    host.replaceChildren(...characters.flatMap((character, n) => [character, breaks[n]]));
   }
 
   function render() {
     show(direction);
+    const subject = lead(app);
     const { weights } = app;
-    const T = characters.length;
     const rows = chosen();
-    const now = [direction, app.dark, app.state.scale, rows, app.state.pins.join("+")].join();
+    const { scale: mode, pins } = app.state;
+    const now = [app.changes, app.state.of, direction, app.dark, mode, rows, pins.join("+")].join();
     if (now === drawn && weights === shaded) return;
+    if (subject.labels !== written) write(subject);
     if (weights !== shaded && typeof weights !== "string") {
       limit = new Scale(weights, "fixed", app.dark).limit;
     }
     drawn = now;
     shaded = weights;
-    const values = new Float64Array(T);
-    if (typeof weights !== "string") {
-      for (const row of rows) {
-        for (let j = 0; j < T; j++) {
-          const at = direction === "from" ? row * T + j : j * T + row;
-          values[j] += weights.values[at] / rows.length;
-        }
-      }
-    }
-    const kind = typeof weights === "string" ? "share" : weights.kind;
-    const line = { rows: 1, columns: T, values, causal: false, keys: true, kind };
-    const scale = new Scale(line, app.state.scale, app.dark, limit);
+    const line = direction === "surprise"
+      ? surpriseLine(subject)
+      : weightsLine(weights, rows, direction, subject.length);
+    const least = direction === "surprise" ? LEAST_NATS : limit;
+    const scale = new Scale(line, direction === "surprise" ? "fixed" : mode, app.dark, least);
     part("text-legend").replaceChildren(...legend(scale, app.digits));
-    const [first, last] = [Math.min(...rows), Math.max(...rows)];
+    const masked = maskOf(direction, rows);
     characters.forEach((character, position) => {
-      const masked = direction === "from" ? position > last : position < first;
-      const colour = scale.rgb(scale.step(0, position));
-      character.style.background = masked ? "" : css(colour);
-      character.style.color = masked ? "" : ink(colour);
-      character.classList.toggle("masked", masked);
+      const colour = scale.rgb(Math.max(0, scale.step(0, position)));
+      const empty = masked(position);
+      character.style.background = empty ? "" : css(colour);
+      character.style.color = empty ? "" : ink(colour);
+      character.classList.toggle("masked", empty);
       character.classList.toggle("here", rows.includes(position));
-      character.setAttribute("aria-selected", String(app.state.pins.includes(position)));
+      character.setAttribute("aria-selected", String(pins.includes(position)));
     });
     if (!host.querySelector('[tabindex="0"]')) characters[0].tabIndex = 0;
-    said.textContent = summary(app, weights, rows, values, direction);
+    said.textContent = direction === "surprise"
+      ? surpriseSummary(subject, rows, app.digits)
+      : summary(app, subject, rows, line.values, direction);
   }
   return { render };
 }
 
+/** Which characters have no shade. @param {Direction} direction @param {number[]} rows */
+function maskOf(direction, rows) {
+  const [first, last] = [Math.min(...rows), Math.max(...rows)];
+  return (/** @type {number} */ position) => {
+    if (direction === "surprise") return position === 0;
+    return direction === "from" ? position > last : position < first;
+  };
+}
+
+/** Each character's surprise; the first has none. @param {Subject} subject @returns {Matrix} */
+function surpriseLine({ surprises, length }) {
+  const values = Float64Array.of(NaN, ...surprises);
+  return { rows: 1, columns: length, values, causal: false, keys: true, kind: "nats" };
+}
+
 /**
- * @param {App} app
+ * The mean of rows, or of columns, of the weights.
  * @param {App["weights"]} weights
  * @param {number[]} rows
- * @param {Float64Array} values
- * @param {"from" | "to"} direction
+ * @param {Direction} direction
+ * @param {number} T
+ * @returns {Matrix}
  */
-function summary(app, weights, rows, values, direction) {
+function weightsLine(weights, rows, direction, T) {
+  const values = new Float64Array(T);
+  if (typeof weights !== "string") {
+    for (const row of rows) {
+      for (let j = 0; j < T; j++) {
+        const at = direction === "from" ? row * T + j : j * T + row;
+        values[j] += weights.values[at] / rows.length;
+      }
+    }
+  }
+  const kind = typeof weights === "string" ? "share" : weights.kind;
+  return { rows: 1, columns: T, values, causal: false, keys: true, kind };
+}
+
+/** @param {Subject} subject @param {number[]} rows @param {number} digits */
+function surpriseSummary(subject, rows, digits) {
+  const { surprises } = subject;
+  if (!surprises.length) return "The first character has no surprise: nothing comes before it.";
+  const each = rows.filter((row) => row > 0).slice(0, 6).map((row) =>
+    `${named(subject, row)} ${short(surprises[row - 1], digits)} nats`
+  );
+  const mean = surprises.reduce((sum, nats) => sum + nats, 0) / surprises.length;
+  const bits = decimals(mean / Math.LN2, 3);
+  return [...each, `mean ${decimals(mean, 3)} nats/char = ${bits} bits/char`].join(" · ");
+}
+
+/**
+ * @param {App} app
+ * @param {Subject} subject
+ * @param {number[]} rows
+ * @param {Float64Array} values
+ * @param {Direction} direction
+ */
+function summary({ weights, digits }, subject, rows, values, direction) {
   if (typeof weights === "string") return weights;
-  const many = rows.slice(0, 6).map((row) => named(app, row)).join(", ") +
+  const many = rows.slice(0, 6).map((row) => named(subject, row)).join(", ") +
     (rows.length > 6 ? ` and ${rows.length - 6} more` : "");
   const differs = weights.kind === "difference";
   const write = differs ? signed : short;
   const order = Array.from(values.keys()).filter((j) => values[j] !== 0);
   order.sort((i, j) => Math.abs(values[j]) - Math.abs(values[i]) || i - j);
-  const top = order.slice(0, 4).map((j) => `${named(app, j)} ${write(values[j], app.digits)}`);
+  const top = order.slice(0, 4).map((j) => `${named(subject, j)} ${write(values[j], digits)}`);
   const rest = order.slice(4).reduce((sum, j) => sum + values[j], 0);
   if (order.length > 4 && direction === "from" && !differs) {
-    top.push(`rest ${short(rest, app.digits)}`);
+    top.push(`rest ${short(rest, digits)}`);
   }
   const verb = direction === "from" ? "→" : "←";
   return `${rows.length > 1 ? "mean of " : ""}${many} ${verb} ${top.join(" · ") || "nothing"}`;
