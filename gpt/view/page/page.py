@@ -1,19 +1,12 @@
 """Attention maps as one HTML file that needs no network: the page's source and its data.
 
-The page's style and scripts are in assets/; packing.py encodes its arrays.
+The page's style and scripts are in assets/; document.py joins them, packing.py encodes arrays.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,6 +19,7 @@ from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
+from gpt.view.page.document import template, to_json
 from gpt.view.page.packing import DETAILS, fit, lower, pack
 from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
     from gpt.trained.trained_gpt import TrainedGPT
 
 SCHEMA = 1
-ASSETS = Path(__file__).parent / "assets"
 #: In the order of their imports: the page contains them one after the other, as one module.
 SCRIPTS = (
     "numbers.js",
@@ -184,8 +177,8 @@ def build_page(
         "legend": legend(text),
         "subjects": [_described(subject) for subject in subjects],
     }
-    page = _template()
-    empty = len(page(escape(title), _json(document | {"bits": 16})).encode())
+    page = template(SCRIPTS)
+    empty = len(page(escape(title), to_json(document | {"bits": 16})).encode())
     bits, detailed = fit([subject.attention for subject in subjects], start.layer, limit - empty)
     for described, subject in zip(document["subjects"], subjects, strict=True):
         layers = subject.attention.layers
@@ -195,7 +188,7 @@ def build_page(
             for n, layer in enumerate(layers)
             if n in detailed
         }
-    return page(escape(title), _json(document | {"bits": bits}))
+    return page(escape(title), to_json(document | {"bits": bits}))
 
 
 def _described(subject: Subject) -> dict[str, Any]:
@@ -223,46 +216,3 @@ def _described(subject: Subject) -> dict[str, Any]:
 def _several(measures: Sequence[Measure]) -> bool:
     """Whether the measures come from several windows: one text is too little to name a kind."""
     return any(each.windows > 1 and each.name != "induction_synthetic" for each in measures)
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    """JSON in ASCII that HTML cannot mistake for markup: no <, > or & however it is nested."""
-    written = json.dumps(document, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-@cache
-def _template() -> Callable[[str, str], str]:
-    """(title, payload) -> document. Its policy permits this script and this style, by their
-    hashes, and no network address."""
-    style = (ASSETS / "page.css").read_text("utf-8")
-    script = "".join(_inlined((ASSETS / name).read_text("utf-8")) for name in SCRIPTS)
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src 'sha256-{_digest(script)}'",
-            f"style-src 'sha256-{_digest(style)}'",
-            "img-src data: blob:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
-    source = (ASSETS / "page.html").read_text("utf-8")
-    fixed = {"policy": policy, "style": style, "script": script}
-
-    def page(title: str, payload: str) -> str:
-        # One pass, so that inserted text is not searched for placeholders.
-        parts = {**fixed, "title": html.escape(title), "payload": payload}
-        return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
-
-    return page
-
-
-def _inlined(module: str) -> str:
-    """A module's text without imports and the word export, so that all share one scope."""
-    module = re.sub(r'^import [^;]*? from "[^"]*";\n', "", module, flags=re.M)
-    return re.sub(r"^export (?=(const|function|class|async) )", "", module, flags=re.M)
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

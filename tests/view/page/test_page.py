@@ -20,8 +20,9 @@ from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
 from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
+from gpt.view.page.document import ASSETS
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import ASSETS, SCRIPTS, Start, Subject, build_page, opening
+from gpt.view.page.page import SCRIPTS, Start, Subject, build_page, opening
 from gpt.view.page.predictions import likeliest
 
 TEXT = "the cat sat"

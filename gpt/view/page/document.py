@@ -1,0 +1,66 @@
+"""One HTML file from the page's assets: style and scripts inside it, and a policy that permits only
+these.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ASSETS = Path(__file__).parent / "assets"
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """JSON in ASCII that HTML cannot mistake for markup: no <, > or & however it is nested."""
+    written = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def joined(scripts: Sequence[str]) -> str:
+    """Modules of ASSETS, in the order of their imports, as one: without imports and the word
+    export, so that all share one scope.
+    """
+    return "".join(_inlined((ASSETS / name).read_text("utf-8")) for name in scripts)
+
+
+@cache
+def template(scripts: tuple[str, ...]) -> Callable[[str, str], str]:
+    """(title, payload) -> document. Its policy permits this script and this style, by their
+    hashes, and no network address."""
+    style = (ASSETS / "page.css").read_text("utf-8")
+    script = joined(scripts)
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src 'sha256-{_digest(script)}'",
+            f"style-src 'sha256-{_digest(style)}'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    source = (ASSETS / "page.html").read_text("utf-8")
+    fixed = {"policy": policy, "style": style, "script": script}
+
+    def page(title: str, payload: str) -> str:
+        # One pass, so that inserted text is not searched for placeholders.
+        parts = {**fixed, "title": html.escape(title), "payload": payload}
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
+
+    return page
+
+
+def _inlined(module: str) -> str:
+    module = re.sub(r'^import [^;]*? from "[^"]*";\n', "", module, flags=re.M)
+    return re.sub(r"^export (?=(const|function|class|async) )", "", module, flags=re.M)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
