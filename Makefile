@@ -32,6 +32,9 @@ lint: $(INSTALLED)
 	$(DENO) lint --config $(PAGE)/deno.json
 	$(DENO) fmt --check --config $(PAGE)/deno.json
 	$(DENO) check --config $(PAGE)/deno.json $(PAGE)/*.js
+	$(DENO) lint --config tests/deno.json
+	$(DENO) fmt --check --config tests/deno.json
+	$(DENO) check --config tests/deno.json $(shell find tests -name '*.js')
 
 types: $(INSTALLED)
 	$(BIN)/mypy
