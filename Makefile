@@ -31,7 +31,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(DENO) lint --config $(PAGE)/deno.json
 	$(DENO) fmt --check --config $(PAGE)/deno.json
-	$(DENO) check --config $(PAGE)/deno.json $(PAGE)/*.js
+	$(DENO) check --config $(PAGE)/deno.json $(PAGE)/*.js $(PAGE)/*/*.js
 	$(DENO) lint --config tests/deno.json
 	$(DENO) fmt --check --config tests/deno.json
 	$(DENO) check --config tests/deno.json $(shell find tests -name '*.js')

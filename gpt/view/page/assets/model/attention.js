@@ -1,0 +1,228 @@
+// @ts-check
+// The attention of one layer for a text that grows: q, k, v and weights of earlier positions are
+// kept, so that a new position is computed alone. T positions, C n_embd, H heads, D head_size.
+
+import { rmsNorm } from "./layers.js";
+import { dot } from "./linear.js";
+
+/** @typedef {import("./gpt.js").Gpt} Gpt */
+/** @typedef {Float32Array<ArrayBuffer>} Numbers */
+/**
+ * Replacements while the model computes, as patches of gpt/heads/patching.py. heads: their output
+ * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, from
+ * key 0 to itself.
+ * @typedef {object} Changes
+ * @property {{layer: number, head: number, value: Float32Array | null}[]} heads
+ * @property {{layer: number, head: number, query: number, weights: Float32Array}[]} rows
+ */
+
+export class Attention {
+  /**
+   * Throws an Error for changes of a head that the model does not have, and for those with another
+   * number of numbers.
+   * @param {Gpt} gpt
+   * @param {number} layer
+   * @param {Changes | null} changes
+   */
+  constructor(gpt, layer, changes) {
+    this.gpt = gpt;
+    this.layer = gpt.layers[layer];
+    // (T, C) each: all heads of a position side by side.
+    this.q = new Float32Array(0);
+    this.k = new Float32Array(0);
+    this.v = new Float32Array(0);
+    this.proj = new Float32Array(0);
+    this.weights = new Float32Array(0); // of each query: (H, query + 1)
+    this.scores = new Float64Array(0);
+    this.sums = new Float64Array(gpt.config.head_size);
+    /** @type {Map<number, Float32Array>} What replaces the outputs of heads. */
+    this.outputs = new Map();
+    /** @type {Map<string, Float32Array>} What replaces weights, by head and query. */
+    this.rows = new Map();
+    const { n_head, head_size } = gpt.config;
+    for (const { head, value, ...at } of changes?.heads ?? []) {
+      if (at.layer !== layer) continue;
+      check(head < n_head && (!value || value.length === head_size), layer, head);
+      this.outputs.set(head, value ?? new Float32Array(head_size));
+    }
+    for (const { head, query, weights, ...at } of changes?.rows ?? []) {
+      if (at.layer !== layer) continue;
+      check(head < n_head && weights.length === query + 1, layer, head);
+      this.rows.set(`${head} ${query}`, weights);
+    }
+  }
+
+  /**
+   * Computes new positions, from q to proj.
+   * @param {Float32Array} stream (T, C), what enters the layer
+   * @param {number} first of the new positions
+   * @param {(Float32Array | null)[]} biases of the new queries
+   */
+  extend(stream, first, biases) {
+    const { n_embd, n_head } = this.gpt.config;
+    const count = biases.length;
+    const end = first + count;
+    this.q = withRoom(this.q, end * n_embd);
+    this.k = withRoom(this.k, end * n_embd);
+    this.v = withRoom(this.v, end * n_embd);
+    this.proj = withRoom(this.proj, end * n_embd);
+    this.weights = withRoom(this.weights, n_head * triangle(end));
+    const context = new Float32Array(count * n_embd);
+    this.project(stream, first, count);
+    for (let n = 0; n < count; n++) {
+      for (let head = 0; head < n_head; head++) {
+        const row = this.attend(head, first + n, biases[n]);
+        this.mix(head, first + n, row, context, n * n_embd);
+      }
+    }
+    this.layer.proj.apply(context, 0, count, this.proj, first * n_embd);
+  }
+
+  /**
+   * The queries, keys and values of new positions.
+   * @param {Float32Array} stream
+   * @param {number} first
+   * @param {number} count
+   */
+  project(stream, first, count) {
+    const { gpt, layer } = this;
+    const { n_embd, n_head, head_size, qk_norm } = gpt.config;
+    const normed = new Float32Array(count * n_embd);
+    const packed = new Float32Array(count * 3 * n_embd);
+    for (let n = 0; n < count; n++) layer.norm1(stream, (first + n) * n_embd, normed, n * n_embd);
+    layer.qkv.apply(normed, 0, count, packed, 0);
+    for (let n = 0; n < count; n++) {
+      const to = (first + n) * n_embd;
+      const part = (/** @type {number} */ number) =>
+        packed.subarray((3 * n + number) * n_embd, (3 * n + number + 1) * n_embd);
+      this.q.set(part(0), to);
+      this.k.set(part(1), to);
+      this.v.set(part(2), to);
+      for (const heads of [this.q, this.k]) {
+        for (let head = 0; qk_norm && head < n_head; head++) {
+          const at = to + head * head_size;
+          rmsNorm(heads, at, heads, at, head_size);
+        }
+        gpt.position.rotate(heads, to, first + n);
+      }
+    }
+  }
+
+  /**
+   * The weights of one head for a query; returns where they begin in `weights`.
+   * @param {number} head
+   * @param {number} query
+   * @param {Float32Array | null} bias
+   */
+  attend(head, query, bias) {
+    const { n_embd, n_head, head_size } = this.gpt.config;
+    const { q, k, weights } = this;
+    const keys = query + 1;
+    const row = n_head * triangle(query) + head * keys;
+    const given = this.rows.get(`${head} ${query}`);
+    if (given) {
+      weights.set(given, row);
+      return row;
+    }
+    if (this.scores.length < keys) this.scores = new Float64Array(2 * keys);
+    const { scores } = this;
+    const scale = Math.fround(head_size ** -0.5);
+    const at = head * head_size;
+    let largest = -Infinity;
+    for (let key = 0; key < keys; key++) {
+      const score = dot(q, query * n_embd + at, k, key * n_embd + at, head_size) * scale;
+      scores[key] = bias ? score + bias[head * keys + key] : score;
+      largest = Math.max(largest, scores[key]);
+    }
+    let total = 0;
+    for (let key = 0; key < keys; key++) {
+      scores[key] = Math.exp(scores[key] - largest);
+      total += scores[key];
+    }
+    for (let key = 0; key < keys; key++) weights[row + key] = scores[key] / total;
+    return row;
+  }
+
+  /**
+   * The output of one head for a query: the values, mixed by the weights that begin at `row`.
+   * @param {number} head
+   * @param {number} query
+   * @param {number} row
+   * @param {Float32Array} context
+   * @param {number} from where the query's row of `context` begins
+   */
+  mix(head, query, row, context, from) {
+    const { n_embd, head_size } = this.gpt.config;
+    const { v, weights } = this;
+    const at = head * head_size;
+    const output = this.outputs.get(head);
+    if (output) return context.set(output, from + at);
+    const sums = this.sums.fill(0);
+    for (let key = 0; key <= query; key++) {
+      const weight = weights[row + key];
+      const value = key * n_embd + at;
+      for (let d = 0; d < head_size; d++) sums[d] += weight * v[value + d];
+    }
+    context.set(sums, from + at);
+  }
+
+  /** Copies of the stages of T positions, head after head: see `Stages`. @param {number} length */
+  stages(length) {
+    const { n_embd, n_head, head_size } = this.gpt.config;
+    const byHead = (/** @type {Float32Array} */ rows) => {
+      const result = new Float32Array(length * n_embd);
+      for (let head = 0; head < n_head; head++) {
+        for (let position = 0; position < length; position++) {
+          const from = position * n_embd + head * head_size;
+          result.set(rows.subarray(from, from + head_size), (head * length + position) * head_size);
+        }
+      }
+      return result;
+    };
+    const row = (/** @type {number} */ query) => this.weights.subarray(n_head * triangle(query));
+    return {
+      q: byHead(this.q),
+      k: byHead(this.k),
+      v: byHead(this.v),
+      weights: triangles(n_head, length, row),
+      proj: this.proj.slice(0, length * n_embd),
+    };
+  }
+}
+
+/** @param {boolean} ok @param {number} layer @param {number} head */
+function check(ok, layer, head) {
+  if (!ok) throw new Error(`The model cannot change its head ${layer}.${head} in this way.`);
+}
+
+/** Numbers in the rows of the queries before this one. @param {number} query */
+function triangle(query) {
+  return query * (query + 1) / 2;
+}
+
+/**
+ * Rows of queries, (H, query + 1) each -> (H, T(T + 1)/2).
+ * @param {number} heads
+ * @param {number} length
+ * @param {(query: number) => Float32Array} rowsOfQuery
+ */
+export function triangles(heads, length, rowsOfQuery) {
+  const size = triangle(length);
+  const result = new Float32Array(heads * size);
+  for (let query = 0; query < length; query++) {
+    const rows = rowsOfQuery(query);
+    for (let head = 0; head < heads; head++) {
+      const row = rows.subarray(head * (query + 1), (head + 1) * (query + 1));
+      result.set(row, head * size + triangle(query));
+    }
+  }
+  return result;
+}
+
+/** The array, or a longer copy of it. @param {Numbers} array @param {number} length */
+export function withRoom(array, length) {
+  if (length <= array.length) return array;
+  const longer = new Float32Array(Math.max(length, 2 * array.length));
+  longer.set(array);
+  return longer;
+}

@@ -1,0 +1,56 @@
+// @ts-check
+// The parts of a block that compute each position by itself: gpt/reading/layers.py in JavaScript.
+// Arrays are Float32Array, sums are in double precision. C n_embd.
+
+const EPSILON = 1e-5;
+
+/**
+ * x / sqrt(mean(x²) + epsilon) for `count` numbers from `from` on, written to `out` from `to` on;
+ * `out` may be `x`.
+ * @param {Float32Array} x
+ * @param {number} from
+ * @param {Float32Array} out
+ * @param {number} to
+ * @param {number} count
+ */
+export function rmsNorm(x, from, out, to, count) {
+  let squares = 0;
+  for (let i = from; i < from + count; i++) squares += x[i] * x[i];
+  const scale = 1 / Math.sqrt(squares / count + EPSILON);
+  for (let i = 0; i < count; i++) out[to + i] = x[from + i] * scale;
+}
+
+/**
+ * Normalises the C numbers of `x` from `from` on, and writes them to `out` from `to` on.
+ * @typedef {(x: Float32Array, from: number, out: Float32Array, to: number, width: number,
+ *   gain: Float32Array | undefined, shift: Float32Array | undefined) => void} Norm
+ */
+/** @type {Record<string, Norm>} */
+export const NORMS = {
+  layer(x, from, out, to, width, gain, shift) {
+    let mean = 0;
+    for (let i = from; i < from + width; i++) mean += x[i];
+    mean /= width;
+    let squares = 0;
+    for (let i = from; i < from + width; i++) squares += (x[i] - mean) ** 2;
+    const scale = 1 / Math.sqrt(squares / width + EPSILON);
+    for (let i = 0; i < width; i++) {
+      const normed = (x[from + i] - mean) * scale * (gain ? gain[i] : 1);
+      out[to + i] = shift ? normed + shift[i] : normed;
+    }
+  },
+  rms: rmsNorm,
+};
+
+/**
+ * A number, or for a gated function the gate's, and the number that the gate multiplies.
+ * @type {Record<string, (x: number, up: number) => number>}
+ */
+export const ACTIVATIONS = {
+  /** The tanh form (Hendrycks & Gimpel 2016). */
+  gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
+  relu: (x) => x > 0 ? x : 0,
+  relu2: (x) => x > 0 ? x * x : 0,
+  /** SiLU of the gate times the other number (Shazeer 2020). */
+  swiglu: (x, up) => x / (1 + Math.exp(-x)) * up,
+};

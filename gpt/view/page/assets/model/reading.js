@@ -1,0 +1,158 @@
+// @ts-check
+// One text under a GPT: all stages of each position. The text grows and shrinks at its end, and so do
+// the arrays. Numbers are kept as float32; sums are in double precision.
+// T positions, C n_embd, H heads, D head_size, V vocab_size.
+
+import { Attention, triangles, withRoom } from "./attention.js";
+
+/** @typedef {import("./gpt.js").Gpt} Gpt */
+/** @typedef {import("./attention.js").Changes} Changes */
+/**
+ * The stages of one layer, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of query i
+ * begins at i(i + 1)/2. stream, what enters the layer, and proj: (T, C). A head whose output
+ * `Changes` replaces keeps its q, k, v and weights here.
+ * @typedef {object} Stages
+ * @property {Float32Array} q
+ * @property {Float32Array} k
+ * @property {Float32Array} v
+ * @property {Float32Array} weights
+ * @property {Float32Array} stream
+ * @property {Float32Array} proj
+ */
+
+const AT_ONCE = 16; // positions whose activations fit in a core's cache
+
+export class Reading {
+  /**
+   * Throws an Error for changes that the model cannot make.
+   * @param {Gpt} gpt
+   * @param {Changes | null} changes
+   */
+  constructor(gpt, changes = null) {
+    const { n_layer, n_embd } = gpt.config;
+    this.gpt = gpt;
+    /** @type {number[]} The text. */
+    this.ids = [];
+    /** The input of each layer, and the output of the last one; (T, C) each. */
+    this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
+    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes));
+    for (const { layer, head } of [...changes?.heads ?? [], ...changes?.rows ?? []]) {
+      if (!this.attention[layer]) throw new Error(`The model has no head ${layer}.${head}.`);
+    }
+    /** @type {Float32Array[]} (V,) logits of the positions that were asked for. */
+    this.predictions = [];
+    this.normed = new Float32Array(n_embd);
+  }
+
+  get length() {
+    return this.ids.length;
+  }
+
+  /** Forgets the positions from `length` on. @param {number} length */
+  truncate(length) {
+    this.ids.length = Math.min(this.ids.length, length);
+    this.predictions.length = Math.min(this.predictions.length, length);
+  }
+
+  /**
+   * Adds characters at the end, and computes their stages. Throws a RangeError for unknown ids, and
+   * if the text becomes longer than the model's context.
+   * @param {ArrayLike<number>} ids
+   */
+  append(ids) {
+    const { vocab_size, block_size } = this.gpt.config;
+    const added = Array.from(ids);
+    if (this.length + added.length > block_size) {
+      throw new RangeError(`The model reads at most ${block_size} characters at once.`);
+    }
+    if (added.some((id) => !Number.isInteger(id) || id < 0 || id >= vocab_size)) {
+      throw new RangeError("The text has a character that the model does not know.");
+    }
+    for (let at = 0; at < added.length; at += AT_ONCE) this.extend(added.slice(at, at + AT_ONCE));
+  }
+
+  /** Computes at most AT_ONCE new positions. @param {number[]} ids */
+  extend(ids) {
+    const { gpt } = this;
+    const { n_embd } = gpt.config;
+    const first = this.length;
+    this.streams = this.streams.map((each) => withRoom(each, (first + ids.length) * n_embd));
+    const [embedded] = this.streams;
+    ids.forEach((id, n) => {
+      const at = (first + n) * n_embd;
+      embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
+      gpt.position.embed(embedded, at, first + n);
+    });
+    const biases = ids.map((_, n) => gpt.position.bias(first + n));
+    this.attention.forEach((attention, layer) => {
+      attention.extend(this.streams[layer], first, biases);
+      this.feedForward(layer, first, ids.length);
+    });
+    this.ids.push(...ids);
+  }
+
+  /**
+   * The feed-forward of one layer for `count` new positions: from proj to the next stream.
+   * @param {number} layer
+   * @param {number} first
+   * @param {number} count
+   */
+  feedForward(layer, first, count) {
+    const { n_embd, widened, hidden } = this.gpt.config;
+    const { norm2, up, down } = this.gpt.layers[layer];
+    const { activation } = this.gpt;
+    const [stream, next] = [this.streams[layer], this.streams[layer + 1]];
+    const { proj } = this.attention[layer];
+    const start = first * n_embd;
+    const residual = new Float32Array(count * n_embd);
+    const normed = new Float32Array(count * n_embd);
+    const wide = new Float32Array(count * widened);
+    const active = new Float32Array(count * hidden);
+    for (let i = 0; i < residual.length; i++) residual[i] = stream[start + i] + proj[start + i];
+    for (let n = 0; n < count; n++) norm2(residual, n * n_embd, normed, n * n_embd);
+    up.apply(normed, 0, count, wide, 0);
+    const half = widened - hidden; // where a gated activation's second half begins, else 0
+    for (let n = 0; n < count; n++) {
+      for (let i = 0, from = n * widened; i < hidden; i++, from++) {
+        active[n * hidden + i] = activation(wide[from], wide[from + half]);
+      }
+    }
+    down.apply(active, 0, count, next, start);
+    for (let i = 0; i < residual.length; i++) next[start + i] += residual[i];
+  }
+
+  /**
+   * (V,) scores of the next character after a position: unembed(norm(stream)) at a depth. 0 is the
+   * embedding; n_layer gives the model's prediction, which is kept: it must not be written to.
+   * @param {number} position
+   * @param {number} depth
+   * @returns {Float32Array}
+   */
+  logits(position, depth = this.gpt.config.n_layer) {
+    const { finalNorm, output, config } = this.gpt;
+    if (!(position >= 0 && position < this.length)) {
+      throw new RangeError(`There is no position ${position} in ${this.length} characters.`);
+    }
+    const last = depth === config.n_layer;
+    if (last && this.predictions[position]) return this.predictions[position];
+    finalNorm(this.streams[depth], position * config.n_embd, this.normed, 0);
+    const logits = new Float32Array(config.vocab_size);
+    output.apply(this.normed, 0, 1, logits, 0);
+    if (last) this.predictions[position] = logits;
+    return logits;
+  }
+
+  /** The stages of one layer. @param {number} layer @returns {Stages} */
+  stage(layer) {
+    const stream = this.streams[layer].slice(0, this.length * this.gpt.config.n_embd);
+    return { ...this.attention[layer].stages(this.length), stream };
+  }
+
+  /** What positions add to scaled scores, (H, T(T + 1)/2) as `weights`; null: nothing. */
+  bias() {
+    const { position, config } = this.gpt;
+    if (!position.bias(0)) return null;
+    const row = (/** @type {number} */ query) => /** @type {Float32Array} */ (position.bias(query));
+    return triangles(config.n_head, this.length, row);
+  }
+}

@@ -1,0 +1,217 @@
+"""The page's GPT computes what numpy's does: logits, stages, lens, and with replaced heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from javascript import JavaScript, JavaScriptError
+
+from gpt.config import ModelConfig
+from gpt.config.model import Activation, Norm, Position
+from gpt.heads.patching import Patches
+from gpt.heads.proof import promised
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import ACTIVATIONS, NORMS, Array
+from gpt.reading.positions import POSITIONS
+from gpt.view.page.packing import lower
+from gpt.view.page.shipping import config_record
+
+SWITCHES = [
+    dict(zip(("qk_norm", "bias", "tied"), on, strict=True))
+    for on in product((True, False), repeat=3)
+]
+T = 21  # more than the page computes at once
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[JavaScript]:
+    with JavaScript(Path(__file__).with_suffix(".js")) as running:
+        yield running
+
+
+def reader_of(larger: float = 1.0, **options: Any) -> Reader:
+    """A model of random weights, whose heads differ. larger: factor of all weights."""
+    shape: dict[str, Any] = {"vocab_size": 11, "n_layer": 3, "n_head": 3, "n_embd": 24}
+    config = ModelConfig(**{**shape, "block_size": 32, **options})
+    random = np.random.default_rng(3)
+    tensors = {
+        name: random.normal(0, larger * 1.5 / shape[-1] ** 0.5, shape).astype(np.float32)
+        for name, shape in config.shapes().items()
+    }
+    for name in tensors:
+        tensors[name] += "norm" in name and name.endswith(".weight")
+    return Reader(config, tensors)
+
+
+def opened(script: JavaScript, reader: Reader) -> int:
+    number: int = script("open", config_record(reader.config), dict(reader.tensors))
+    return number
+
+
+def ids_of(reader: Reader, length: int = T) -> Any:
+    return np.random.default_rng(4).integers(reader.config.vocab_size, size=length)
+
+
+def expected_logits(reader: Reader, ids: Any, patch: Any = None) -> Array:
+    """(T, V) in float64."""
+    exact = Reader(
+        reader.config, {n: each.astype(np.float64) for n, each in reader.tensors.items()}
+    )
+    hook = Patches(exact.config, patch or {}, 1, len(ids)).hook(slice(0, 1))
+    x = exact.blocks(exact.embed(ids[None]), range(exact.config.n_layer), hook)
+    found: Array = exact.logits(exact.final_norm(x))[0]
+    return found
+
+
+def apart(found: Array, expected: Array) -> float:
+    assert found.size == expected.size
+    return float(np.abs(found.reshape(expected.shape) - expected).max())
+
+
+def test_javascript_has_every_variant_of_numpy(script: JavaScript) -> None:
+    assert script("variants") == [list(each) for each in (POSITIONS, NORMS, ACTIVATIONS)]
+    assert set(NORMS) == set(get_args(Norm))
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize("position", get_args(Position))
+def test_logits_equal_numpys_for_every_variant(
+    script: JavaScript, position: str, switches: dict[str, bool]
+) -> None:
+    for norm, activation in product(get_args(Norm), get_args(Activation)):
+        options = {**switches, "position": position, "norm": norm, "activation": activation}
+        if position == "rotary":
+            options["n_head"] = 4
+        reader = reader_of(**options)
+        ids = ids_of(reader)
+        expected = expected_logits(reader, ids)
+        found = script("logits", opened(script, reader), [ids.tolist()], None)
+        assert np.abs(expected).max() > 1
+        assert apart(found, expected) < 1e-4, options
+
+
+@pytest.mark.parametrize("larger", [2.0, 4.0])
+@pytest.mark.parametrize("position", get_args(Position))
+def test_logits_of_large_weights_are_as_exact_as_numpys(
+    script: JavaScript, position: str, larger: float
+) -> None:
+    for norm, qk_norm in product(get_args(Norm), (True, False)):
+        reader = reader_of(larger, position=position, norm=norm, qk_norm=qk_norm, n_head=4)
+        ids = ids_of(reader)
+        expected = expected_logits(reader, ids)
+        found = script("logits", opened(script, reader), [ids.tolist()], None)
+        error = apart(found, expected)
+        assert error <= promised(reader, ids[None], expected[None], error)
+
+
+@pytest.mark.parametrize("position", get_args(Position))
+def test_a_text_read_in_parts_and_edited_gives_the_logits_of_the_whole(
+    script: JavaScript, position: str
+) -> None:
+    reader = reader_of(position=position, n_head=4)
+    ids = ids_of(reader)
+    first, rest, other = ids[:5].tolist(), ids[5:].tolist(), ids[::-1][:9].tolist()
+    model = opened(script, reader)
+    whole = script("logits", model, [ids.tolist()], None)
+    for parts in ([first, rest], [[each] for each in ids.tolist()], [first, other, -9, rest]):
+        assert np.array_equal(script("logits", model, parts, None), whole)
+    emptied = [first, -5, first, rest]
+    assert np.array_equal(script("logits", model, emptied, None), whole)
+
+
+@pytest.mark.parametrize("position", get_args(Position))
+def test_stages_bias_and_lens_equal_numpys(script: JavaScript, position: str) -> None:
+    reader = reader_of(position=position, n_head=4)
+    ids = ids_of(reader)
+    found = script("stages", opened(script, reader), ids.tolist(), None)
+    stages = reader.stages(ids)
+    for layer, expected in zip(found["layers"], stages, strict=True):
+        for name in ("q", "k", "v", "stream", "proj"):
+            assert apart(layer[name], getattr(expected, name)) < 1e-5, name
+        assert apart(layer["weights"], lower(expected.weights)) < 1e-5
+    streams = np.stack([stages[0].stream, *(each.output for each in stages)])
+    lens = reader.logits(reader.final_norm(streams))
+    for found_at, expected_at in zip(found["lens"], lens, strict=True):
+        assert apart(found_at, expected_at) < 1e-5
+    bias = reader.position.bias(slice(0, T))
+    assert (found["bias"] is None) == (bias is None)
+    if bias is not None:
+        assert np.array_equal(found["bias"], lower(bias).ravel())
+
+
+def test_replaced_heads_and_weights_give_the_logits_of_a_patch(script: JavaScript) -> None:
+    reader = reader_of(n_head=4, position="alibi")
+    config, ids = reader.config, ids_of(reader)
+    model, random = opened(script, reader), np.random.default_rng(5)
+    mean = random.normal(size=config.head_size).astype(np.float32)
+    row = random.dirichlet(np.ones(8)).astype(np.float32)
+
+    def with_row(weights: Array) -> Array:
+        changed = weights.copy()
+        changed[..., 7, :8] = row
+        return changed
+
+    off = {"heads": [{"layer": 1, "head": 2, "value": None}], "rows": []}
+    averaged = {"heads": [{"layer": 0, "head": 3, "value": mean}, *off["heads"]], "rows": []}
+    moved = {"heads": [], "rows": [{"layer": 2, "head": 1, "query": 7, "weights": row}]}
+    both = {"heads": off["heads"], "rows": moved["rows"]}
+    patch_off, patch_moved = {("context", 1, 2): 0}, {("weights", 2, 1): with_row}
+    before = script("logits", model, [ids.tolist()], None)
+    for changes, patch in [
+        (off, patch_off),
+        (averaged, {("context", 0, 3): mean, **patch_off}),
+        (moved, patch_moved),
+        (both, {**patch_off, **patch_moved}),
+    ]:
+        found = script("logits", model, [ids[:6].tolist(), ids[6:].tolist()], changes)
+        assert apart(found, expected_logits(reader, ids, patch)) < 1e-5
+        assert apart(found, before) > 1e-3
+    weights = script("stages", model, ids.tolist(), moved)["layers"][2]["weights"]
+    assert np.array_equal(weights.reshape(4, -1)[1, 28:36], row)
+
+
+def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
+    script: JavaScript,
+) -> None:
+    for position in ("rotary", "alibi", "sinusoidal"):
+        model = opened(script, reader_of(block_size=2**20, position=position, n_head=4))
+        assert 0 < script("room", model, [1, 2, 3]) < 50_000
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes", "message"),
+    [
+        ([[0] * 33], None, "The model reads at most 32 characters at once."),
+        ([[0] * 32, [0]], None, "The model reads at most 32 characters at once."),
+        ([[11]], None, "The text has a character that the model does not know."),
+        ([[-1]], None, "The text has a character that the model does not know."),
+        ([], {"heads": [{"layer": 3, "head": 0, "value": None}], "rows": []}, "no head 3.0"),
+        ([], {"heads": [{"layer": 0, "head": 4, "value": None}], "rows": []}, "its head 0.4 in"),
+        (
+            [],
+            {"heads": [], "rows": [{"layer": 0, "head": 1, "query": 3, "weights": [1.0]}]},
+            "its head 0.1 in",
+        ),
+    ],
+)
+def test_what_the_model_cannot_read_or_change_is_refused(
+    script: JavaScript, parts: Any, changes: Any, message: str
+) -> None:
+    model = opened(script, reader_of(n_head=4))
+    with pytest.raises(JavaScriptError, match=message):
+        script("logits", model, parts, changes)
+
+
+def test_unknown_variants_and_missing_tensors_are_refused(script: JavaScript) -> None:
+    reader = reader_of(n_head=4)
+    record, tensors = config_record(reader.config), dict(reader.tensors)
+    with pytest.raises(JavaScriptError, match='cannot compute the model\'s norm "toString"'):
+        script("open", record | {"norm": "toString"}, tensors)
+    del tensors["blocks.1.attention.qkv.weight"]
+    with pytest.raises(JavaScriptError, match=r"lacks its numbers blocks.1.attention.qkv.weight"):
+        script("open", record, tensors)
