@@ -3,7 +3,7 @@
 // kept, so that a new position is computed alone. T positions, C n_embd, H heads, D head_size.
 
 import { rmsNorm } from "./layers.js";
-import { dot } from "./linear.js";
+import { multiplyOne } from "./linear.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
@@ -33,7 +33,7 @@ export class Attention {
     this.v = new Float32Array(0);
     this.proj = new Float32Array(0);
     this.weights = new Float32Array(0); // of each query: (H, query + 1)
-    this.scores = new Float64Array(0);
+    this.scores = new Float32Array(0);
     this.sums = new Float64Array(gpt.config.head_size);
     /** @type {Map<number, Float32Array>} What replaces the outputs of heads. */
     this.outputs = new Map();
@@ -124,14 +124,14 @@ export class Attention {
       weights.set(given, row);
       return row;
     }
-    if (this.scores.length < keys) this.scores = new Float64Array(2 * keys);
+    if (this.scores.length < keys) this.scores = new Float32Array(2 * keys);
     const { scores } = this;
     const scale = Math.fround(head_size ** -0.5);
     const at = head * head_size;
+    multiplyOne(k, at, n_embd, head_size, keys, q, query * n_embd + at, scores, 0);
     let largest = -Infinity;
     for (let key = 0; key < keys; key++) {
-      const score = dot(q, query * n_embd + at, k, key * n_embd + at, head_size) * scale;
-      scores[key] = bias ? score + bias[head * keys + key] : score;
+      scores[key] = scores[key] * scale + (bias ? bias[head * keys + key] : 0);
       largest = Math.max(largest, scores[key]);
     }
     let total = 0;
@@ -158,10 +158,16 @@ export class Attention {
     const output = this.outputs.get(head);
     if (output) return context.set(output, from + at);
     const sums = this.sums.fill(0);
-    for (let key = 0; key <= query; key++) {
-      const weight = weights[row + key];
-      const value = key * n_embd + at;
-      for (let d = 0; d < head_size; d++) sums[d] += weight * v[value + d];
+    const last = row + query;
+    let value = at;
+    for (; row < last; row += 2, value += 2 * n_embd) { // two keys at once
+      const [weight, next] = [weights[row], weights[row + 1]];
+      for (let d = 0, a = value, b = value + n_embd; d < head_size; d++) {
+        sums[d] += weight * v[a++] + next * v[b++];
+      }
+    }
+    if (row === last) {
+      for (let d = 0; d < head_size; d++) sums[d] += weights[row] * v[value + d];
     }
     context.set(sums, from + at);
   }

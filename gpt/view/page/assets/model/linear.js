@@ -31,7 +31,8 @@ export class Linear {
       multiplyTwo(weight, columns, rows, x, from + done * columns, out, to + done * rows);
     }
     if (done < count) {
-      multiplyOne(weight, columns, rows, x, from + done * columns, out, to + done * rows);
+      const [place, result] = [from + done * columns, to + done * rows];
+      multiplyOne(weight, 0, columns, columns, rows, x, place, out, result);
     }
     for (let n = 0; bias && n < count; n++) {
       for (let row = 0; row < rows; row++) out[to + n * rows + row] += bias[row];
@@ -40,8 +41,11 @@ export class Linear {
 }
 
 /**
- * One vector, four rows at once: four sums do not wait for each other.
+ * Multiplies one vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows
+ * at once: four sums do not wait for each other.
  * @param {Float32Array} weight
+ * @param {number} first
+ * @param {number} stride
  * @param {number} columns
  * @param {number} rows
  * @param {Float32Array} x
@@ -49,11 +53,11 @@ export class Linear {
  * @param {Float32Array} out
  * @param {number} to
  */
-function multiplyOne(weight, columns, rows, x, from, out, to) {
+export function multiplyOne(weight, first, stride, columns, rows, x, from, out, to) {
   const end = from + columns;
   let row = 0;
   for (; row + 4 <= rows; row += 4) {
-    let a = row * columns, b = a + columns, c = b + columns, d = c + columns;
+    let a = first + row * stride, b = a + stride, c = b + stride, d = c + stride;
     let sumA = 0, sumB = 0, sumC = 0, sumD = 0;
     for (let i = from; i < end; i++) {
       const value = x[i];
@@ -67,11 +71,11 @@ function multiplyOne(weight, columns, rows, x, from, out, to) {
     out[to + row + 2] = sumC;
     out[to + row + 3] = sumD;
   }
-  for (; row < rows; row++) out[to + row] = dot(weight, row * columns, x, from, columns);
+  for (; row < rows; row++) out[to + row] = dot(weight, first + row * stride, x, from, columns);
 }
 
 /**
- * The same for two vectors that follow each other; so do their results.
+ * Multiplies two vectors that follow each other by a matrix; their results follow each other, too.
  * @param {Float32Array} weight
  * @param {number} columns
  * @param {number} rows
@@ -122,7 +126,7 @@ function multiplyTwo(weight, columns, rows, x, from, out, to) {
  * @param {number} from
  * @param {number} count
  */
-export function dot(a, at, b, from, count) {
+function dot(a, at, b, from, count) {
   let sum = 0;
   for (let i = 0; i < count; i++) sum += a[at + i] * b[from + i];
   return sum;
