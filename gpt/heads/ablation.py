@@ -5,7 +5,7 @@ The head's output is replaced, and only its layer and later layers are computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,13 +44,12 @@ def ablate(
     """
     layers, heads, N = reader.config.n_layer, reader.config.n_head, len(windows)
     others = other_windows(N, seed) if how == "resample" else None
-    size = windows_at_once(reader.config)
-    places = [slice(first, first + size) for first in range(0, N, size)]
-    parts = [_Part(reader, windows, place, others is not None) for place in places]
+    parts = list(_parts(reader, windows, others is not None))
+    means = _mean(parts)
     rises = np.zeros((N, layers, heads))
     for layer in range(layers):
         for head in range(heads):
-            output = _replacement(parts, how, layer, head, others)
+            output = _replacement(parts, means, how, layer, head, others)
             patch = {("context", layer, head): output}
             patches = Patches(reader.config, patch, N, windows.shape[1] - 1)
             for part in parts:
@@ -74,16 +73,33 @@ def other_windows(N: int, seed: int) -> Ids:
     return others
 
 
+def mean_contexts(reader: Reader, windows: Ids) -> Array:
+    """(N, T + 1) ids -> (L, H, D) mean output of each head, by which "mean" replaces its output."""
+    return _mean(list(_parts(reader, windows, False)))
+
+
 def _replacement(
-    parts: list[_Part], how: Ablation, layer: int, head: int, others: Ids | None
+    parts: list[_Part], means: Array, how: Ablation, layer: int, head: int, others: Ids | None
 ) -> Array | float:
     """What a head's output becomes: 0, its mean (D,), or that of other windows, (N, T, D)."""
     if how == "zero":
         return 0.0
     if others is not None:
         return np.concatenate([part.contexts[layer][:, head] for part in parts])[others]
-    counts = [len(part.targets) for part in parts]
-    mean: Array = np.average([part.means[layer][head] for part in parts], 0, counts)
+    mean: Array = means[layer, head]
+    return mean
+
+
+def _parts(reader: Reader, windows: Ids, needed: bool) -> Iterator[_Part]:
+    """All windows, as many at once as memory allows. needed: see _Part."""
+    size = windows_at_once(reader.config)
+    for first in range(0, len(windows), size):
+        yield _Part(reader, windows, slice(first, first + size), needed)
+
+
+def _mean(parts: Sequence[_Part]) -> Array:
+    """(L, H, D) mean output of each head over all positions of all windows."""
+    mean: Array = np.average([part.means for part in parts], 0, [len(p.targets) for p in parts])
     return mean
 
 

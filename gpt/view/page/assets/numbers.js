@@ -25,8 +25,17 @@ export function bytes(text) {
  */
 export function unpack(packed) {
   if (packed instanceof Float32Array) return packed;
-  const buffer = bytes(packed.base64).buffer;
-  if (packed.bits === 32) return new Float32Array(buffer);
+  return floats(bytes(packed.base64).buffer, packed.bits);
+}
+
+/**
+ * The float16 or float32 numbers of a buffer, exactly.
+ * @param {ArrayBuffer} buffer
+ * @param {number} bits
+ * @returns {Float32Array}
+ */
+export function floats(buffer, bits) {
+  if (bits === 32) return new Float32Array(buffer);
   const table = halves ??= halfTable();
   const codes = new Uint16Array(buffer);
   const result = new Float32Array(codes.length);
