@@ -21,7 +21,7 @@ from gpt.view.page.shipping import fitting, rounded
 from gpt.vocabulary import Ids
 
 LOGITS = 8  # of each position
-LONGEST = 64  # characters of a random text that the page proves
+LONGEST = 32  # characters of a random text that the page proves
 FEWEST, MOST = 2, 8  # of these texts; more than FEWEST if the probe lacks characters
 #: The page, too, computes with float32. Its error may be PAGE times numpy's, and is at most
 #: ORDINARY where that is less.
