@@ -1,0 +1,134 @@
+// @ts-check
+// How the GPT and counting predict together: a product of experts, ln p(w) = a·ln p_GPT(w) +
+// b·ln p_counting(w) − ln Z. The weights a and b are linear in features of the position
+// (gpt/counting/gate.py).
+
+/** @typedef {import("./counting.js").Trie} Trie */
+/** @typedef {import("./counting.js").Counted} Counted */
+/**
+ * Log-probabilities (V,) of the GPT, of counting and of both together; the weights a and b of the
+ * first two; and what counting says.
+ * @typedef {object} Together
+ * @property {Float64Array} gpt
+ * @property {Float64Array} counting
+ * @property {Float64Array} both
+ * @property {number[]} weights
+ * @property {Counted} counted
+ */
+/**
+ * Also what a view shows of the longest history that counting knows. length: its characters; total:
+ * how often it was counted, or if `pairs`, how many distinct pairs of a character before and one
+ * after it there are; kinds: how many distinct characters followed it.
+ * @typedef {Together & {length: number, total: number, kinds: number, pairs: boolean}} Expected
+ */
+
+/** The number of features: 1, ln count, ln kinds, ln likeliest, 1 / read. */
+export const GATE_FEATURES = 5;
+const MOST_WEIGHT = 4;
+
+/** The counting expert of a checkpoint, and the gate that mixes it with the GPT. */
+export class Mixture {
+  /**
+   * @param {Trie} trie
+   * @param {readonly (readonly number[])[]} gate (2, GATE_FEATURES)
+   */
+  constructor(trie, gate) {
+    this.trie = trie;
+    this.gate = gate;
+  }
+
+  /**
+   * @param {ArrayLike<number>} logits (V,) of the GPT
+   * @param {readonly number[]} nodes of the text
+   * @param {number} read how many characters the GPT has read
+   * @returns {Together}
+   */
+  predict(logits, nodes, read) {
+    const { counted, counting, below, normaliser, weights } = this.#weighed(logits, nodes, read);
+    const both = logSoftmax(product(below, counting, weights));
+    return { gpt: below.map((score) => score - normaliser), counting, both, weights, counted };
+  }
+
+  /**
+   * The same arguments -> (V,) the logits of both together.
+   * @param {ArrayLike<number>} logits
+   * @param {readonly number[]} nodes
+   * @param {number} read
+   */
+  scores(logits, nodes, read) {
+    const { counting, below, weights } = this.#weighed(logits, nodes, read);
+    return product(below, counting, weights);
+  }
+
+  /**
+   * What the GPT, counting and both expect after each character of a text that begins with its
+   * first character.
+   * @param {ArrayLike<number>} ids
+   * @param {(position: number) => ArrayLike<number>} logitsAt (V,) logits of the GPT
+   * @returns {Expected[]}
+   */
+  expected(ids, logitsAt) {
+    let nodes = [0];
+    return Array.from(ids, (id, position) => {
+      nodes = this.trie.followed(nodes, id);
+      return this.described(this.predict(logitsAt(position), nodes, position + 1));
+    });
+  }
+
+  /** @param {Together} found @returns {Expected} */
+  described(found) {
+    const { depth, total, kinds } = found.counted;
+    return { ...found, length: depth - 1, total, kinds, pairs: depth < this.trie.orders };
+  }
+
+  /**
+   * What each of the two says, and their weights.
+   * @param {ArrayLike<number>} logits
+   * @param {readonly number[]} nodes
+   * @param {number} read
+   */
+  #weighed(logits, nodes, read) {
+    const counted = this.trie.predict(nodes);
+    const { below, normaliser } = shifted(logits);
+    const [total, kinds] = [Math.log1p(counted.total), Math.log1p(counted.kinds)];
+    const features = [1, total, kinds, -normaliser, 1 / read];
+    const weights = this.gate.map((row) => {
+      const share = row.reduce((sum, weight, f) => sum + weight * features[f], 0);
+      return Math.min(Math.max(share, 0), MOST_WEIGHT);
+    });
+    return { counted, counting: counted.chances.map(Math.log), below, normaliser, weights };
+  }
+}
+
+/**
+ * Log-probabilities in float64.
+ * @param {ArrayLike<number>} logits
+ */
+export function logSoftmax(logits) {
+  const { below, normaliser } = shifted(logits);
+  return below.map((score) => score - normaliser);
+}
+
+/**
+ * below: the logits less the largest; normaliser: the logarithm of the sum of their powers of e.
+ * @param {ArrayLike<number>} logits
+ */
+function shifted(logits) {
+  const most = largest(logits);
+  const below = Float64Array.from(logits);
+  let sum = 0;
+  for (let w = 0; w < below.length; w++) sum += Math.exp(below[w] -= most);
+  return { below, normaliser: Math.log(sum) };
+}
+
+/** @param {ArrayLike<number>} values */
+export function largest(values) {
+  let most = values[0];
+  for (let w = 1; w < values.length; w++) if (values[w] > most) most = values[w];
+  return most;
+}
+
+/** @param {Float64Array} below @param {Float64Array} counting @param {readonly number[]} weights */
+function product(below, counting, [a, b]) {
+  return below.map((score, w) => a * score + b * counting[w]);
+}
