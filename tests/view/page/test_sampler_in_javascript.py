@@ -1,0 +1,212 @@
+"""Sampling in the page: random numbers, filters, window and the text itself are those of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import combinations, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from javascript import JavaScript, JavaScriptError
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.config.sample import SHAPING
+from gpt.counting.expert import Array, Expert
+from gpt.counting.gate import FEATURES, Gate
+from gpt.counting.mixture import Mixture
+from gpt.counting.tables import count
+from gpt.reading.sampler import (
+    FILTERS,
+    before_all,
+    draw,
+    probabilities,
+    sample_ids,
+    uniforms,
+    window_start,
+)
+from gpt.vocabulary import Ids, Vocabulary
+
+SIZE = 23
+PROMPT = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4])
+#: Options other than the default: each filter, all together, and extreme temperatures.
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.0},
+    {"temperature": 0.0, "top_k": 3},
+    {"temperature": 2.5, "seed": 2**63 - 1},
+    {"temperature": 1e-4},
+    {"temperature": 1.0, "top_k": 1},
+    {"temperature": 1.0, "top_k": 4, "seed": 2},
+    {"temperature": 1.0, "top_k": 400},
+    {"temperature": 1.3, "top_p": 0.7},
+    {"temperature": 1.0, "top_p": 1.0},
+    {"temperature": 1.0, "min_p": 0.1, "seed": 3},
+    {"temperature": 1.0, "min_p": 0.0},
+    {"temperature": 1.0, "min_p": 1.0},
+    {"temperature": 1.0, "typical_p": 0.5},
+    {"temperature": 1.5, "typical_p": 0.95, "seed": 4},
+    {"temperature": 1.5, "top_k": 12, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.8, "seed": 5},
+    {"temperature": 3.0, "top_p": 0.5, "typical_p": 0.3},
+]
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[JavaScript]:
+    with JavaScript(Path(__file__).with_suffix(".js")) as running:
+        yield running
+
+
+class Toy:
+    """A decoder whose logits depend on the last three ids and on how many it has read."""
+
+    def __init__(self, block_size: int) -> None:
+        self.config = ModelConfig(vocab_size=SIZE, block_size=block_size)
+        self.starts = 0
+
+    def start(self, ids: Ids) -> Array:
+        self.starts += 1
+        return self._logits(ids)
+
+    def step(self, ids: Ids) -> Array:
+        return self._logits(np.append(self._ids, ids[:, None], axis=1))
+
+    def _logits(self, ids: Ids) -> Array:
+        self._ids, known = ids, np.arange(SIZE)
+        before = np.concatenate((np.zeros((len(ids), 2), np.int64), ids), axis=1)[:, -3:]
+        state = before @ [3, 5, 7] + 11 * ids.shape[1]
+        logits = (state[:, None] * (known + 3) + known * known) % 61 / 8
+        return logits.astype(np.float32)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def mixture() -> Mixture:
+    random = np.random.default_rng(8)
+    text = (random.exponential(4, 3000).astype(np.int32) + np.arange(3000) % 3) % SIZE
+    gate = Gate(np.abs(random.normal(0.1, 0.1, (2, len(FEATURES)))))
+    return Mixture(Expert(count(text, SIZE, 4), SIZE), gate)
+
+
+def options_of(config: SampleConfig, sample: int = 0) -> dict[str, Any]:
+    return {**asdict(config), "seed": str(config.seed), "sample": sample}
+
+
+def written(script: JavaScript, mixture: Mixture, counts: bool, *asked: Any) -> dict[str, Any]:
+    """What the page writes. asked: the length, block size, prompt and options."""
+    tables, gate = mixture.expert.trie.packed(), mixture.gate.weights.tolist()
+    found: dict[str, Any] = script("written", *asked, SIZE, tables, gate, counts)
+    return found
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_page_writes_what_sample_writes(
+    script: JavaScript, mixture: Mixture, options: dict[str, Any], counts: bool
+) -> None:
+    for block_size, length in ((16, 400), (1, 20), (7, 90)):
+        config = SampleConfig(length=length, **options)
+        toy = Toy(block_size)
+        expected = sample_ids(toy, PROMPT, config, mixture if counts else None)
+        asked = length, block_size, PROMPT.astype(np.int32), options_of(config)
+        found = written(script, mixture, counts, *asked)
+        assert found["ids"] == [int(row[0]) for row in expected]
+        assert found["starts"] == toy.starts
+        assert found["last"] == found["id"] == found["ids"][-1]
+
+
+@pytest.mark.parametrize("only", ["gpt", "counting"])
+def test_page_writes_with_one_expert_alone(script: JavaScript, mixture: Mixture, only: Any) -> None:
+    config = SampleConfig(length=300, only=only, top_p=0.95)
+    asked = 300, 16, PROMPT.astype(np.int32), options_of(config)
+    expected = [int(row[0]) for row in sample_ids(Toy(16), PROMPT, config, mixture)]
+    assert written(script, mixture, True, *asked)["ids"] == expected
+    both = replace(config, only=None)
+    assert expected != [int(row[0]) for row in sample_ids(Toy(16), PROMPT, both, mixture)]
+    if only == "counting":
+        with pytest.raises(JavaScriptError, match="trained without counting"):
+            written(script, mixture, False, *asked)
+
+
+def test_page_writes_each_of_several_samples_and_from_one_character(
+    script: JavaScript, mixture: Mixture
+) -> None:
+    config = SampleConfig(length=60, n=3, temperature=1.0)
+    rows = np.array(list(sample_ids(Toy(16), PROMPT[:1], config, mixture)))
+    for sample in range(3):
+        asked = 60, 16, PROMPT[:1].astype(np.int32), options_of(config, sample)
+        assert written(script, mixture, True, *asked)["ids"] == rows[:, sample].tolist()
+
+
+def test_random_numbers_are_those_of_numpy(script: JavaScript) -> None:
+    seeds = [0, 1, 2, 42, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]
+    seeds += np.random.default_rng(1).integers(2**63, size=20).tolist()
+    for sample, seed in enumerate(seeds):
+        expected = list(islice(uniforms(seed, sample), 2000))
+        assert script("uniforms", str(seed), sample, 2000).tolist() == expected
+    assert script("uniforms", 7, 0, 3).tolist() == list(islice(uniforms(7, 0), 3))
+
+
+@pytest.mark.parametrize("seed", ["", "-1", "1.5", "x", str(2**64), 2**53, 0.5])
+def test_seeds_that_are_no_whole_number_are_refused(script: JavaScript, seed: object) -> None:
+    with pytest.raises(JavaScriptError, match=r"no seed: give a whole number from 0 to"):
+        script("uniforms", seed, 0, 1)
+
+
+def test_filters_and_their_order_are_those_of_python(script: JavaScript) -> None:
+    assert script("shaping") == {"filters": list(FILTERS), "shaping": list(SHAPING)}
+
+
+def removed_by(scores: Array, config: SampleConfig) -> list[int]:
+    """For each character the index in SHAPING of what removed it, or −1 (see Following)."""
+    removed = np.full(scores.shape[1], -1)
+    for number in range(len(SHAPING)):
+        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])
+        chances = probabilities(scores, replace(config, **later))[0]
+        removed[(chances == 0) & (removed < 0)] = number
+    return removed.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_filters_keep_what_python_keeps(script: JavaScript, options: dict[str, Any]) -> None:
+    config, random = SampleConfig(**options), np.random.default_rng(6)
+    for size in (1, 2, 9, 65, 300):
+        ties = random.integers(6, size=(2, size)) / 2  # many characters are equally likely
+        for scores in (*ties, random.normal(size=size) * 4, np.zeros(size)):
+            found = script("filtered", scores, options_of(config))
+            expected = probabilities(scores[None], config)[0]
+            np.testing.assert_allclose(found["chances"], expected, rtol=1e-12, atol=0)
+            assert found["removed"] == removed_by(scores[None], config)
+            unfiltered = replace(config, **dict.fromkeys(FILTERS))  # type: ignore[arg-type]
+            before = probabilities(scores[None], unfiltered)[0]
+            np.testing.assert_allclose(found["before"], before, rtol=1e-12, atol=0)
+
+
+def test_rounding_errors_decide_no_tie_of_typical_characters(script: JavaScript) -> None:
+    config = SampleConfig(temperature=1.0, typical_p=0.5)
+    for a, b in combinations(range(1, 12), 2):  # a characters sum to ½, and so do b others
+        scores = -np.log(np.repeat([2.0 * a, 2.0 * b], [a, b]))
+        found = script("filtered", scores, options_of(config))
+        assert found["removed"] == removed_by(scores[None], config)
+
+
+def test_sums_round_as_numpys(script: JavaScript) -> None:
+    random = np.random.default_rng(2)
+    for size in [*range(1, 40), 127, 128, 129, 137, 255, 256, 257, 1000, 5003]:
+        values = random.exponential(size=size)
+        assert script("pairwiseSum", values) == values.sum()
+
+
+def test_draws_are_those_of_python(script: JavaScript) -> None:
+    chances = np.array([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    for uniform in (0.0, 0.2, 0.25, 0.5, 0.75, 1 - 2**-53):
+        assert script("draw", chances, uniform) == draw(chances[None], np.array([uniform]))[0]
+
+
+def test_windows_and_empty_prompts_are_those_of_python(script: JavaScript) -> None:
+    cases = [(length, size) for length in range(70) for size in (1, 2, 5, 16)]
+    assert script("windowStarts", cases) == [window_start(*case) for case in cases]
+    for characters in ("\n ab", "ab", "\t\nc"):
+        expected = characters.index(before_all(Vocabulary(characters)))
+        assert script("beforeAll", list(characters)) == expected
