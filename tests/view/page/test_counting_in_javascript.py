@@ -123,6 +123,7 @@ def damaged_records(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"levels": [*levels[:-1], -1]}
     yield {"levels": [*levels[:-1], 2**60]}
     yield {"levels": []}
+    yield {"vocabSize": levels[0] - 1}
     yield {"gate": record["gate"][:1]}
     yield {"gate": [row[:-1] for row in record["gate"]]}
     yield {"gate": [[None] * len(row) for row in record["gate"]]}

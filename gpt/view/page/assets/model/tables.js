@@ -12,6 +12,7 @@ import { GATE_FEATURES } from "./gate.js";
  */
 
 const MOST_DENSE = 32; // candidates of a history that has one bit for each
+const DAMAGED_COUNTING = "The counting tables in this file are damaged; write the file again.";
 
 /**
  * Throws an Error if the tables are damaged.
@@ -27,14 +28,12 @@ export async function unpackCounting(base64, record) {
     if (whole && gate.flat().every(Number.isFinite)) {
       tables = tablesOf(await gunzip(bytes(base64)), record);
     }
-  } catch (error) { // of atob, of gzip, of its CRC-32, or of lengths that no array has
+  } catch (error) { // of base64, of gzip with its CRC-32, or of lengths that no array has
     throw new Error(DAMAGED_COUNTING, { cause: error });
   }
   if (!tables) throw new Error(DAMAGED_COUNTING);
   return tables;
 }
-
-const DAMAGED_COUNTING = "The counting tables in this file are damaged; write the file again.";
 
 /** @param {Uint8Array<ArrayBuffer>} packed */
 async function gunzip(packed) {
@@ -50,7 +49,7 @@ async function gunzip(packed) {
  */
 function tablesOf(data, { vocabSize, levels }) {
   const reading = new TableReader(data, vocabSize, levels);
-  reading.unigrams(levels[0]);
+  if (!reading.unigrams(levels[0], vocabSize)) return null;
   if (!levels.slice(1).every((level) => reading.longer(level))) return null;
   reading.lastCounts(levels[levels.length - 1]);
   const { symbols, counts, children } = reading;
@@ -74,10 +73,12 @@ class TableReader {
     this.shorter = new Uint32Array(grams + 1); // node -> the node without its first character
   }
 
-  /** @param {number} count */
-  unigrams(count) {
-    for (let symbol = -1; this.gram < count;) this.symbols[this.gram++] = symbol += 1 + this.#gap();
+  /** @param {number} count @param {number} vocabSize @returns {boolean} whether all are known */
+  unigrams(count, vocabSize) {
+    let symbol = -1;
+    while (this.gram < count) this.symbols[this.gram++] = symbol += 1 + this.#gap();
     this.#finishNode(0);
+    return symbol < vocabSize;
   }
 
   /** The n-grams of the next order. @param {number} count @returns {boolean} whether there are so many */
