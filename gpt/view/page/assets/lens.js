@@ -18,6 +18,8 @@ export function makeLens(app) {
   let drawn = "";
   /** @type {HTMLElement[]} */
   let marked = [];
+  /** @type {DepthTable[]} */
+  const tables = [];
   host.addEventListener("click", (event) => {
     const cell = /** @type {Element} */ (event.target).closest("td");
     if (cell) app.change({ pins: [Number(cell.dataset.position)] });
@@ -26,7 +28,11 @@ export function makeLens(app) {
   function render() {
     const now = `${app.changes} ${app.state.of} ${app.dark}`;
     if (now !== drawn) {
-      host.replaceChildren(...shownSubjects(app).map((subject) => depthTable(app, subject)));
+      const subjects = shownSubjects(app);
+      while (tables.length < subjects.length) tables.push(new DepthTable(app));
+      subjects.forEach((subject, n) => tables[n].show(subject));
+      const shown = tables.slice(0, subjects.length).map(({ table }) => table);
+      if (host.childElementCount !== shown.length) host.replaceChildren(...shown);
     }
     drawn = now;
     const position = positionOf(app);
@@ -42,40 +48,85 @@ export function makeLens(app) {
   return { render };
 }
 
-/** @param {App} app @param {Subject} subject */
-function depthTable(app, subject) {
-  const { labels, codes } = subject;
-  const head = make("tr", null, make("th", { scope: "col" }, "depth \\ after"));
-  labels.forEach((label, position) => {
-    head.append(make("th", { scope: "col", "data-position": position, title: position }, label));
-  });
-  const body = make("tbody", null);
-  const rows = rowsOf(subject);
-  rows.forEach(({ name, guesses, last }, n) => {
-    const line = make("tr", { class: last ? "last" : "" }, make("th", { scope: "row" }, name));
-    for (let position = 0; position < labels.length; position++) {
-      const [{ label, code, probability }] = guesses(position);
-      const right = code === codes[position + 1];
-      const cell = make("td", {
-        class: right ? "right" : "",
-        "data-row": n,
-        "data-position": position,
-      }, label);
-      cell.style.setProperty("--share", `${Math.round(probability * 100)}%`);
-      line.append(cell);
+/** Depths × positions. Another subject changes only the cells that differ from those before. */
+class DepthTable {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    this.caption = make("caption", null);
+    this.head = make("tr", null, make("th", { scope: "col" }, "depth \\ after"));
+    this.body = make("tbody", null);
+    this.table = make("table", null, this.caption, make("thead", null, this.head), this.body);
+    /** @type {ReturnType<typeof rowsOf>} */
+    this.rows = [];
+    /** @type {WeakMap<Element, string>} What a cell shows. */
+    this.shown = new WeakMap();
+    this.body.addEventListener("pointerover", (event) => {
+      const cell = /** @type {Element} */ (event.target).closest("td");
+      if (!cell) return;
+      const place = this.body.children;
+      const row = Array.prototype.indexOf.call(place, cell.parentElement);
+      const guesses = this.rows[row].guesses(Number(cell.dataset.position));
+      cell.title = guesses.map(({ label, probability }) =>
+        `'${label}' ${short(probability, app.digits)}`
+      ).join(" · ");
+    });
+  }
+
+  /** @param {Subject} subject */
+  show(subject) {
+    const { labels, codes } = subject;
+    this.caption.hidden = this.app.subjects.length < 2;
+    this.caption.textContent = subject.name;
+    this.rows = rowsOf(subject);
+    this.#fill(this.head, "th", labels.length, (cell, position) => {
+      if (this.#changes(cell, labels[position])) cell.textContent = labels[position];
+    });
+    while (this.body.childElementCount < this.rows.length) {
+      this.body.append(make("tr", null, make("th", { scope: "row" })));
     }
-    body.append(line);
-  });
-  const title = app.subjects.length > 1 ? [make("caption", null, subject.name)] : [];
-  body.addEventListener("pointerover", (event) => {
-    const cell = /** @type {Element} */ (event.target).closest("td");
-    if (!cell) return;
-    const guesses = rows[Number(cell.dataset.row)].guesses(Number(cell.dataset.position));
-    cell.title = guesses.map(({ label, probability }) =>
-      `'${label}' ${short(probability, app.digits)}`
-    ).join(" · ");
-  });
-  return make("table", null, ...title, make("thead", null, head), body);
+    while (this.body.childElementCount > this.rows.length) this.body.lastElementChild?.remove();
+    this.rows.forEach(({ name, guesses, last }, n) => {
+      const line = this.body.children[n];
+      line.className = last ? "last" : "";
+      line.children[0].textContent = name;
+      this.#fill(line, "td", labels.length, (cell, position) => {
+        const [{ label, code, probability }] = guesses(position);
+        const right = code === codes[position + 1] ? "right" : "";
+        const share = `${Math.round(probability * 100)}%`;
+        if (!this.#changes(cell, `${label} ${right} ${share}`)) return;
+        cell.textContent = label;
+        cell.className = right;
+        cell.style.setProperty("--share", share);
+      });
+    });
+  }
+
+  /**
+   * Gives a row one cell for each position, after its heading.
+   * @param {Element} line
+   * @param {"td" | "th"} tag
+   * @param {number} count
+   * @param {(cell: HTMLElement, position: number) => void} draw
+   */
+  #fill(line, tag, count, draw) {
+    while (line.childElementCount > count + 1) line.lastElementChild?.remove();
+    for (let position = 0; position < count; position++) {
+      if (line.childElementCount < position + 2) {
+        const cell = make(tag, { "data-position": position });
+        if (tag === "th") cell.setAttribute("scope", "col");
+        line.append(cell);
+      }
+      draw(/** @type {HTMLElement} */ (line.children[position + 1]), position);
+    }
+  }
+
+  /** Whether a cell must be drawn to show this. @param {Element} cell @param {string} content */
+  #changes(cell, content) {
+    if (this.shown.get(cell) === content) return false;
+    this.shown.set(cell, content);
+    return true;
+  }
 }
 
 /**
