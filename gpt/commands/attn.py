@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from gpt.view.files.exports import Form
     from gpt.view.selection import Selection
 
+OURS = b"gptx attention</title>"
 #: Options that have no effect for these formats, which contain everything.
 NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
@@ -67,7 +66,7 @@ class Attn(shared.DrawingCommand):
         from gpt.view.selection import select
 
         if self.show and self.output is None:
-            self.output = _own_page()
+            self.output = shared.own_file("attention.html", OURS, "--open")
         other_form = self.as_json and self.format not in (None, "json")
         refuse((other_form, f"--json and --format {self.format}: give one of them"))
         form = self.format or self.form(FORMS, "; choose one, or name the `format`")
@@ -90,10 +89,7 @@ class Attn(shared.DrawingCommand):
             selections.append(select(found, *chosen, name))
         self._write(selections, form)
         if self.show and self.output:
-            shown = webbrowser.open(self.output.resolve().as_uri())
-            console.say(
-                f"page: {self.output}" + ("" if shown else " (no browser found to open it)")
-            )
+            shared.open_in_browser(self.output)
         checks = [check for selection in selections for check in selection.attention.checks]
         shared.require_passed(check.name for check in checks if not check.passed)
 
@@ -238,17 +234,6 @@ class Attn(shared.DrawingCommand):
         title = " and ".join(selection.name for selection in selections)
         run = self.sides[0].name
         return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
-
-
-def _own_page() -> Path:
-    """The file that --open writes without -o. Raises ConfigError if there is a file of this name
-    that gptx did not write.
-    """
-    page = Path("attention.html")
-    ours = b"gptx attention</title>"
-    if os.path.lexists(page) and not (os.path.isfile(page) and ours in page.read_bytes()[:4096]):
-        raise ConfigError(f"--open: {page} is not a page of gptx; name another file with -o")
-    return page
 
 
 def _names(opened: Sequence[Saved]) -> list[str]:

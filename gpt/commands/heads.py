@@ -10,8 +10,6 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
-from gpt.config.fields import spelled
-from gpt.errors import TextError
 
 if TYPE_CHECKING:
     from gpt.heads.development import Development
@@ -114,14 +112,7 @@ class Heads(shared.DrawingCommand):
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
             name = "standard input" if self.file == "-" else self.file
             return model.vocabulary.encode(text), name
-        try:
-            return opened.splits(self.data)[1], "the validation split"
-        except TextError as error:
-            console.say(
-                f"note: {spelled(error)}; measuring on the start of the validation split, stored "
-                "in the model file"
-            )
-            return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
+        return shared.validation(opened, self.data)
 
     def _write_survey(self, found: Survey, ids: Ids, form: Form) -> None:
         """Writes the measures of one step."""

@@ -6,7 +6,9 @@ Importing this imports neither numpy nor torch.
 
 from __future__ import annotations
 
+import os
 import sys
+import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +18,9 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
+from gpt.config.fields import spelled
 from gpt.devices import Device
-from gpt.errors import ConfigError, NumericsError
+from gpt.errors import ConfigError, NumericsError, TextError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from gpt.storage.model_file import StoredModel
     from gpt.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
+    from gpt.vocabulary import Ids
 
 Form = TypeVar("Form", bound=str)
 
@@ -122,6 +126,39 @@ class DrawingCommand(ModelCommand):
     def write_text(self, text: str) -> None:
         """Writes a text unchanged. Raises StorageError."""
         console.write(text, self.output)
+
+
+def validation(opened: Saved, data: Path) -> tuple[Ids, str]:
+    """The validation split of a checkpoint's run, and its name; a note says if only its start,
+    which the model file contains, is at hand.
+    """
+    try:
+        return opened.splits(data)[1], "the validation split"
+    except TextError as error:
+        console.say(
+            f"note: {spelled(error)}; measuring on the start of the validation split, stored in "
+            "the model file"
+        )
+        model = opened.model
+        return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
+
+
+def own_file(name: str, mark: bytes, option: str) -> Path:
+    """The file that a command writes if -o names none.
+
+    mark: what the first 4 kB of such a file contain. Raises ConfigError if there is a file of this
+    name that gptx did not write.
+    """
+    path = Path(name)
+    if os.path.lexists(path) and not (os.path.isfile(path) and mark in path.read_bytes()[:4096]):
+        raise ConfigError(f"{option}: {path} is not a page of gptx; name another file with -o")
+    return path
+
+
+def open_in_browser(path: Path) -> None:
+    """Opens a page that was written, and names it on stderr."""
+    found = webbrowser.open(path.resolve().as_uri())
+    console.say(f"page: {path}" + ("" if found else " (no browser found to open it)"))
 
 
 def output_option(help: str) -> Any:
