@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/page/assets
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook cli-docs soak fuzz bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook page cli-docs soak fuzz bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -56,6 +56,11 @@ lessons: $(INSTALLED)
 # docs/notebook.ipynb with the outputs of a new run.
 notebook: $(INSTALLED)
 	$(BIN)/python docs/notebook.py
+
+# docs/demo.html: a model of the Python language reference, without counting, in a page.
+page: $(INSTALLED)
+	$(BIN)/gptx train --counting 0 --n-layer 2 --steps 2000 --checkpoints build/demo
+	$(BIN)/gptx live "def function(" --checkpoints build/demo --limit 1.5 -o docs/demo.html
 
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)

@@ -26,6 +26,8 @@ ARGUMENTS = (
 
 #: Builds a page of subjects and opens it: open_page(subjects, hash="layer=1", width=360, …).
 Open = Callable[..., "Page"]
+#: Opens a file: open_file(path, hash="layer=1", width=360, scheme="dark").
+OpenFile = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +47,8 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens pages; fails the test if one made a request or logged an error."""
+def open_file(chromium: Browser) -> Iterator[OpenFile]:
+    """Opens HTML files; fails the test if one made a request or logged an error."""
     complaints: list[str] = []
     context = chromium.new_context(accept_downloads=True)
     addresses: set[str] = set()
@@ -60,17 +62,7 @@ def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
         complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def open_(
-        subjects: Sequence[Subject],
-        start: Start | None = None,
-        title: str = "title",
-        limit: int = 5_000_000,
-        hash: str = "",
-        width: int = 1280,
-        scheme: Any = "light",
-    ) -> Page:
-        path = tmp_path / f"{len(addresses)}.html"
-        path.write_text(build_page(subjects, start or Start(), title, limit), encoding="utf-8")
+    def open_(path: Path, hash: str = "", width: int = 1280, scheme: Any = "light") -> Page:
         addresses.add(path.as_uri())
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 900})
@@ -86,3 +78,21 @@ def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
     yield open_
     context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def open_page(open_file: OpenFile, tmp_path: Path) -> Open:
+    """Builds pages of subjects and opens them."""
+
+    def open_(
+        subjects: Sequence[Subject],
+        start: Start | None = None,
+        title: str = "title",
+        limit: int = 5_000_000,
+        **how: Any,
+    ) -> Page:
+        path = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
+        path.write_text(build_page(subjects, start or Start(), title, limit), encoding="utf-8")
+        return open_file(path, **how)
+
+    return open_

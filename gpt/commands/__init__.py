@@ -16,6 +16,7 @@ try:
     from gpt.commands.evaluate import Eval
     from gpt.commands.explain import Explain
     from gpt.commands.heads import Heads
+    from gpt.commands.live import Live
     from gpt.commands.next import Next
     from gpt.commands.options import callback
     from gpt.commands.runs import Runs
@@ -48,7 +49,7 @@ def gptx(
         raise typer.Exit  # with several ranks, only the first one prints
 
 
-for command in (Train, Sample, Attn, Heads, Next, Eval, Runs, Explain):
+for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Explain):
     app.command(command.__name__.lower())(callback(command))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack
 
-from gpt.checks import Shown
+from gpt.checks import Shown, views
 from gpt.config import SampleConfig
 from gpt.config.keywords import ShapingOptions, takes
 from gpt.heads.attention_map import AttentionMap, inspect
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.heads.next_character import Experts, Following, Lens
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
+    from gpt.storage.steps import Steps
     from gpt.vocabulary import Ids
 
 
@@ -176,6 +178,29 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         """
         checkpoint, stored = Run(self.path).read(step)
         return TrainedGPT(stored, self._open_device, checkpoint)
+
+    def live(
+        self,
+        path: str | Path = "live.html",
+        *,
+        text: str | None = None,
+        steps: Steps | None = None,
+        precision: Literal["auto", "float32", "float16"] = "auto",
+        limit: float = 8.0,
+        windows: int = 32,
+    ) -> Path:
+        """Writes the model itself into one HTML file: type in it, and every head follows.
+
+        text: to begin with; None: the first line of the validation split. steps: several steps of
+        this model's run for a slider, "all" or a list of numbers, "best" and "last". precision: of
+        the weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what
+        does not fit then is left out, and the page says so. windows: of the start of the validation
+        split, which measure the heads. Raises ConfigError if the model does not fit and for a model
+        with n-gram embeddings, TextError for a text with unknown characters, CheckpointError for a
+        step that the run does not keep, StorageError.
+        """
+        found: Path = views().save_live(self, path, text, steps, precision, limit, windows)
+        return found
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:
         """How both models predict the same text, character by character. Raises TextError."""

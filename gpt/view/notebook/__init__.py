@@ -26,6 +26,7 @@ from gpt.view.notebook import attention, heads, lessons, predictions, runs, text
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_figure as save_figure
+from gpt.view.notebook.saving import save_live as save_live
 from gpt.view.notebook.saving import save_page as save_page
 from gpt.view.notebook.tables import attention_to_pandas as attention_to_pandas
 from gpt.view.notebook.tables import to_pandas as to_pandas

@@ -1,18 +1,23 @@
-"""Writes an attention map into a file of any format, the same files as `gptx attn -o`."""
+"""Writes attention maps and models into files, the same ones as `gptx attn -o` and `gptx live`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.storage import files
+from gpt.storage.steps import Steps, run_of, step_numbers
+from gpt.trained import TrainedGPT
 from gpt.view.files import exports
 from gpt.view.page.page import build_page, opening, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
+
+if TYPE_CHECKING:
+    from gpt.view.page.live import Precision
 
 
 def selected(attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Selection:
@@ -58,6 +63,28 @@ def save_page(attention: AttentionMap, path: str | Path) -> Path:
     subject = subject_of(attention)
     page = build_page([subject], opening(subject.measures), subject.name)
     return _write(Path(path), page.encode())
+
+
+def save_live(
+    model: TrainedGPT,
+    path: str | Path,
+    text: str | None,
+    steps: Steps | None,
+    precision: Precision,
+    limit: float,
+    windows: int,
+) -> Path:
+    """See TrainedGPT.live."""
+    from gpt.view.page.live import build_live
+
+    if text is not None:
+        model.vocabulary.encode(text)
+    models = [model]
+    if steps is not None:
+        models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
+    survey = models[-1].heads(windows=windows)
+    page = build_live(models, survey, text, None, precision, int(limit * 1e6))
+    return _write(Path(path), page.html.encode())
 
 
 def save_figure(

@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,27 +28,57 @@ def joined(scripts: Sequence[str]) -> str:
     """Modules of ASSETS, in the order of their imports, as one: without imports and the word
     export, so that all share one scope.
     """
-    return "".join(_inlined((ASSETS / name).read_text("utf-8")) for name in scripts)
+    return "".join(_inlined(_read(name)) for name in scripts)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a page is made of, as names of files in ASSETS; scripts in the order of their imports.
+
+    name: of the kind, for its title. fragments: placeholder of page.html -> file. worker: scripts
+    that compute in a thread of their own. hidden: main and footer, until a script shows them.
+    """
+
+    name: str
+    scripts: tuple[str, ...]
+    styles: tuple[str, ...] = ("page.css",)
+    fragments: tuple[tuple[str, str], ...] = ()
+    worker: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 @cache
-def template(scripts: tuple[str, ...]) -> Callable[[str, str], str]:
+def template(kind: Kind) -> Callable[[str, str], str]:
     """(title, payload) -> document. Its policy permits this script and this style, by their
     hashes, and no network address."""
-    style = (ASSETS / "page.css").read_text("utf-8")
-    script = joined(scripts)
+    style = "".join(map(_read, kind.styles))
+    script = joined(kind.scripts)
+    if kind.worker:
+        worker = json.dumps(joined(kind.worker)).replace("</", r"<\/")
+        script = f"globalThis.WORKER = {worker};\n{script}"
     policy = "; ".join(
         [
             "default-src 'none'",
             f"script-src 'sha256-{_digest(script)}'",
             f"style-src 'sha256-{_digest(style)}'",
             "img-src data: blob:",
+            *(["worker-src blob:"] if kind.worker else []),
             "base-uri 'none'",
             "form-action 'none'",
         ]
     )
-    source = (ASSETS / "page.html").read_text("utf-8")
-    fixed = {"policy": policy, "style": style, "script": script}
+    fragments = dict.fromkeys(("notice", "editor", "cards"), "")
+    fragments |= {name: _read(file).strip() for name, file in kind.fragments}
+    fixed = {
+        **fragments,
+        "name": kind.name,
+        "hidden": " hidden" * kind.hidden,
+        "quiet": ' aria-live="off"' * bool(kind.worker),  # the text changes with every key
+        "policy": policy,
+        "style": style,
+        "script": script,
+    }
+    source = _read("page.html")
 
     def page(title: str, payload: str) -> str:
         # One pass, so that inserted text is not searched for placeholders.
@@ -55,6 +86,10 @@ def template(scripts: tuple[str, ...]) -> Callable[[str, str], str]:
         return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
 
     return page
+
+
+def _read(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
 
 
 def _inlined(module: str) -> str:

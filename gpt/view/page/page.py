@@ -19,7 +19,7 @@ from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
-from gpt.view.page.document import template, to_json
+from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import DETAILS, fit, lower, pack
 from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpt.trained.trained_gpt import TrainedGPT
 
 SCHEMA = 1
-#: In the order of their imports: the page contains them one after the other, as one module.
-SCRIPTS = (
+#: The scripts that every page has.
+SHARED = (
     "numbers.js",
     "guesses.js",
     "data.js",
@@ -51,8 +51,8 @@ SCRIPTS = (
     "keys.js",
     "about.js",
     "view.js",
-    "page.js",
 )
+PAGE = Kind("attention", (*SHARED, "page.js"))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def build_page(
         "legend": legend(text),
         "subjects": [_described(subject) for subject in subjects],
     }
-    page = template(SCRIPTS)
+    page = template(PAGE)
     empty = len(page(escape(title), to_json(document | {"bits": 16})).encode())
     bits, detailed = fit([subject.attention for subject in subjects], start.layer, limit - empty)
     for described, subject in zip(document["subjects"], subjects, strict=True):

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import posixpath
 import re
 from dataclasses import replace
 
@@ -20,9 +21,10 @@ from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
 from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
-from gpt.view.page.document import ASSETS
+from gpt.view.page.document import ASSETS, joined
+from gpt.view.page.live import LIVE
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import SCRIPTS, Start, Subject, build_page, opening
+from gpt.view.page.page import PAGE, Start, Subject, build_page, opening
 from gpt.view.page.predictions import likeliest
 
 TEXT = "the cat sat"
@@ -244,20 +246,31 @@ def test_security_policy_allows_only_the_pages_script_and_style(
     }
 
 
-def test_page_contains_every_script_after_its_imports() -> None:
-    assert {path.name for path in ASSETS.glob("*.js")} == set(SCRIPTS)
-    for number, name in enumerate(SCRIPTS):
-        imported = re.findall(r'^import [^;]*? from "\./(.*)";$', read(name), re.M)
-        assert set(imported) <= set(SCRIPTS[:number]), name
+BUNDLES = {"page": PAGE.scripts, "live": LIVE.scripts, "worker": LIVE.worker}
 
 
-def test_scripts_in_one_scope_have_no_duplicate_names() -> None:
+def test_every_script_is_in_a_page() -> None:
+    files = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.js")}
+    assert files == {name for scripts in BUNDLES.values() for name in scripts}
+
+
+@pytest.mark.parametrize("scripts", BUNDLES.values(), ids=BUNDLES)
+def test_scripts_come_after_their_imports(scripts: tuple[str, ...]) -> None:
+    for number, name in enumerate(scripts):
+        imported = re.findall(r'^import [^;]*? from "(.*)";$', read(name), re.M)
+        paths = {
+            posixpath.normpath(posixpath.join(posixpath.dirname(name), each)) for each in imported
+        }
+        assert paths <= set(scripts[:number]), name
+
+
+@pytest.mark.parametrize("scripts", BUNDLES.values(), ids=BUNDLES)
+def test_scripts_in_one_scope_have_no_duplicate_names(scripts: tuple[str, ...]) -> None:
     pattern = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
-    names = [found for name in SCRIPTS for found in re.findall(pattern, read(name), re.M)]
+    names = [found for name in scripts for found in re.findall(pattern, read(name), re.M)]
     assert len(names) > 50
     assert sorted(names) == sorted(set(names))
-    inlined = Document(build_page([random_subject("a")], Start(), "a")).texts["script"]
-    assert not re.search(r"^(import|export) ", inlined, re.M)
+    assert not re.search(r"^(import|export) ", joined(scripts), re.M)
 
 
 def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:

@@ -18,7 +18,8 @@ export function introduce(app) {
   part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
   part("symbols").textContent = data.legend.join(" · ");
   part("precision").textContent = `${count(lead(app).length, "character")} · ` +
-    `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
+    (data.stored ??
+      `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`);
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);
   }

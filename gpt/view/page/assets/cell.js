@@ -113,6 +113,7 @@ function reason(app, subject) {
   if (!subject.detailed(layer)) {
     return `This file has no q and k of layer ${layer}: make a page with --layer ${layer}.`;
   }
+  if (stage === "context" || stage === "concat") return "This head is switched off.";
   return stage === "proj"
     ? "The projection mixes all dimensions of concat; its matrix is not here."
     : "";

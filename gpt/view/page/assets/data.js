@@ -35,6 +35,10 @@ import { unpack } from "./numbers.js";
  * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
  * @property {Packed[]} weights lower triangles, by layer
  * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer
+ * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose
+ *   output is replaced at every position: by `value`, or by 0 (null)
+ * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
+ *   log-probabilities of the vocabulary after the text, on a page that computes
  * @property {Packed} surprises of each character after the first: −ln of its probability, in nats
  */
 /**
@@ -43,6 +47,7 @@ import { unpack } from "./numbers.js";
  * @property {string} title
  * @property {string} measured what the measures are of
  * @property {number} bits
+ * @property {string} [stored] what the file contains, on a page that computes
  * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
  *   why: string}} start
  * @property {string[]} legend of the symbols in the labels
@@ -143,6 +148,21 @@ export class Subject {
     if (!this.payload.bias) return null;
     const size = this.length * (this.length + 1) / 2;
     return this.#array("bias", this.payload.bias).subarray(head * size, (head + 1) * size);
+  }
+
+  /**
+   * Log-probabilities of the character after the text, of what predicts: both together if the model
+   * counts. null: the page does not have them.
+   * @param {"gpt" | "counting" | null} only
+   */
+  nextOf(only) {
+    const { next } = this.payload;
+    return (only ? next?.[only] : next?.both ?? next?.gpt) ?? null;
+  }
+
+  /** What replaces a head's output, if anything does. @param {number} layer @param {number} head */
+  replacement(layer, head) {
+    return this.payload.replaced?.find((each) => each.layer === layer && each.head === head);
   }
 
   /**
@@ -250,6 +270,12 @@ export class Subject {
   #context(layer, head, values, columns, first) {
     const [T, D] = [this.length, this.headSize];
     const [weights, v] = [this.triangle(layer, head), this.detail("v", layer, head)];
+    const replaced = this.replacement(layer, head);
+    if (replaced) {
+      const { value } = replaced;
+      for (let i = 0; value && i < T; i++) values.set(value, i * columns + first);
+      return;
+    }
     for (let i = 0; i < T; i++) {
       for (let j = 0; j <= i; j++) {
         const weight = weights[i * (i + 1) / 2 + j];

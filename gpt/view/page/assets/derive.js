@@ -111,6 +111,7 @@ export function termsOf(subject, state, row, column, name, written) {
   }
   const joined = stage === "concat";
   const head = joined ? Math.floor(column / D) : state.head;
+  if ((joined || stage === "context") && subject.replacement(layer, head)) return null;
   if (stage === "context" || joined) {
     const d = joined ? column % D : column;
     const [weights, v] = [subject.triangle(layer, head), subject.detail("v", layer, head)];

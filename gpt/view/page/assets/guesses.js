@@ -38,8 +38,8 @@ export class Guesses {
   constructor(payload, length) {
     this.payload = payload;
     this.length = length;
-    this.ids = integers(payload.ids);
-    this.chances = floats(payload.probabilities);
+    this.ids = asIntegers(payload.ids);
+    this.chances = asFloats(payload.probabilities);
   }
 
   /** @param {number} depth @param {number} position @param {number} count @returns {Guess[]} */
@@ -58,10 +58,10 @@ export class Experts {
   /** @param {ExpertsPayload} payload */
   constructor(payload) {
     this.payload = payload;
-    this.ids = integers(payload.ids);
-    this.chances = floats(payload.probabilities);
-    this.weights = floats(payload.weights);
-    this.history = integers(payload.history);
+    this.ids = asIntegers(payload.ids);
+    this.chances = asFloats(payload.probabilities);
+    this.weights = asFloats(payload.weights);
+    this.history = asIntegers(payload.history);
   }
 
   /** The likeliest together first. @param {number} position @returns {Candidate[]} */
@@ -97,11 +97,11 @@ export class Experts {
 }
 
 /** @param {string | Uint32Array} given base64, or the numbers */
-function integers(given) {
+function asIntegers(given) {
   return typeof given === "string" ? new Uint32Array(bytes(given).buffer) : given;
 }
 
 /** @param {string | Float32Array} given base64, or the numbers */
-function floats(given) {
+function asFloats(given) {
   return typeof given === "string" ? new Float32Array(bytes(given).buffer) : given;
 }

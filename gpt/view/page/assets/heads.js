@@ -135,9 +135,16 @@ function thumbnail(app, layer, head, order, value, scale) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   canvas.width = canvas.height = scale.matrix.rows;
   context(canvas).putImageData(scale.picture(), 0, 0);
+  const off = lead(app).replacement(layer, head) !== undefined;
   const button = make(
     "button",
-    { type: "button", "data-layer": layer, "data-head": head, "aria-label": name },
+    {
+      type: "button",
+      class: off ? "off" : "",
+      "data-layer": layer,
+      "data-head": head,
+      "aria-label": off ? `${name}, switched off` : name,
+    },
     canvas,
     make("span", { class: "name" }, name),
   );

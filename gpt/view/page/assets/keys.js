@@ -5,6 +5,8 @@ import { STAGES } from "./data.js";
 import { make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
+/** A key, its name in the list, and what it does. @typedef {{key: string, name: string, does: string,
+ * act: () => void}} Key */
 
 const KEYS = [
   ["← ↑ → ↓", "move between cells of the matrix, characters of the text, heads"],
@@ -16,15 +18,16 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-/** @param {App} app */
-export function listen(app) {
+/** @param {App} app @param {Key[]} more keys of a page that computes */
+export function listen(app, more) {
+  const all = [...KEYS, ...more.map(({ name, does }) => [name, does])];
   part("help-keys").replaceChildren(
-    ...KEYS.flatMap(([keys, does]) => [make("dt", null, keys), make("dd", null, does)]),
+    ...all.flatMap(([keys, does]) => [make("dt", null, keys), make("dd", null, does)]),
   );
   part("help-open").addEventListener("click", () => {
     /** @type {HTMLDialogElement} */ (part("help")).showModal();
   });
-  addEventListener("keydown", (event) => onKey(app, event));
+  addEventListener("keydown", (event) => onKey(app, event, more));
 }
 
 /** @param {App} app @param {number} by */
@@ -40,21 +43,23 @@ function otherLayer(app, by) {
   app.change({ layer: Math.min(last, Math.max(0, app.state.layer + by)) });
 }
 
-/** @param {App} app @param {KeyboardEvent} event */
-function onKey(app, event) {
+/** @param {App} app @param {KeyboardEvent} event @param {Key[]} more */
+function onKey(app, event, more) {
   const composed = event.getModifierState("AltGraph"); // [ and { on many keyboards
   if ((event.ctrlKey || event.altKey || event.metaKey) && !composed) return;
   const target = /** @type {Element} */ (event.target);
   const help = /** @type {HTMLDialogElement} */ (part("help"));
-  if (help.open || target.matches?.("select, input")) return;
+  if (help.open || target.matches?.("select, input, textarea")) return;
   const inside = target.closest?.(".matrix-box");
   const stage = STAGES[Number(event.key) - 1]?.[0];
+  const own = more.find(({ key }) => key === event.key);
   if (event.key === "[") otherHead(app, -1);
   else if (event.key === "]") otherHead(app, 1);
   else if (event.key === "{" || (inside && event.key === "PageUp")) otherLayer(app, -1);
   else if (event.key === "}" || (inside && event.key === "PageDown")) otherLayer(app, 1);
   else if (event.key === "Escape") app.change({ cell: null, pins: [] });
   else if (event.key === "?") help.showModal();
+  else if (own) own.act();
   else if (stage && app.state.view !== "rollout") app.change({ stage });
   else return;
   event.preventDefault();

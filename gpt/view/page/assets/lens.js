@@ -31,7 +31,7 @@ export function makeLens(app) {
       const subjects = shownSubjects(app);
       while (tables.length < subjects.length) tables.push(new DepthTable(app));
       subjects.forEach((subject, n) => tables[n].show(subject));
-      const shown = tables.slice(0, subjects.length).map(({ table }) => table);
+      const shown = tables.slice(0, subjects.length).map(({ box }) => box);
       if (host.childElementCount !== shown.length) host.replaceChildren(...shown);
     }
     drawn = now;
@@ -53,10 +53,11 @@ class DepthTable {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.caption = make("caption", null);
+    this.title = make("h3", null);
     this.head = make("tr", null, make("th", { scope: "col" }, "depth \\ after"));
     this.body = make("tbody", null);
-    this.table = make("table", null, this.caption, make("thead", null, this.head), this.body);
+    const table = make("table", null, make("thead", null, this.head), this.body);
+    this.box = make("div", { class: "depths" }, this.title, table);
     /** @type {ReturnType<typeof rowsOf>} */
     this.rows = [];
     /** @type {WeakMap<Element, string>} What a cell shows. */
@@ -76,8 +77,8 @@ class DepthTable {
   /** @param {Subject} subject */
   show(subject) {
     const { labels, codes } = subject;
-    this.caption.hidden = this.app.subjects.length < 2;
-    this.caption.textContent = subject.name;
+    this.title.hidden = this.app.subjects.length < 2;
+    this.title.textContent = subject.name;
     this.rows = rowsOf(subject);
     this.#fill(this.head, "th", labels.length, (cell, position) => {
       if (this.#changes(cell, labels[position])) cell.textContent = labels[position];

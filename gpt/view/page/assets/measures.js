@@ -88,7 +88,7 @@ export function makeMeasures(app) {
       ]),
     );
     const shown = { a: a.name, b: b?.name, both: a.name, diff: `${b?.name} − ${a.name}` }[of];
-    const compared = app.subjects.length > 1 ? [String(shown)] : [];
+    const compared = b && b.measures !== a.measures ? [String(shown)] : [];
     part("measures-of").textContent = [...compared, app.data.measured].join(" · ");
   }
 

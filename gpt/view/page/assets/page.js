@@ -14,4 +14,8 @@ if (!drawable("␠")) {
   }
   data.legend = data.legend.map((text) => text.replace("␠ space", "␣ space"));
 }
-makeView(data, data.subjects.map((subject) => new Subject(subject, data)), "diff");
+makeView(data, data.subjects.map((subject) => new Subject(subject, data)), "diff", {
+  settings: [],
+  parts: () => [],
+  keys: [],
+});

@@ -14,6 +14,7 @@ import { LAYER_STAGES, STAGES } from "./data.js";
  * @property {import("./colours.js").Mode} scale
  * @property {[number, number] | null} cell pinned row and column
  * @property {number[]} pins positions of the text
+ * @property {Record<string, string>} more of a page that computes: its own settings, by name
  */
 
 const CHOICES = {
@@ -24,12 +25,15 @@ const CHOICES = {
 };
 
 /** @param {State} state */
-export function toHash(state) {
+export function toHash({ more, ...state }) {
   const parts = Object.entries(state).map(([name, value]) => {
     if (value === null || (Array.isArray(value) && !value.length)) return "";
     return `${name}=${value}`;
   });
-  return parts.filter(Boolean).join("&");
+  const own = Object.entries(more).map(([name, value]) =>
+    value && `${name}=${encodeURIComponent(value)}`
+  );
+  return [...parts, ...own].filter(Boolean).join("&");
 }
 
 /**
@@ -64,6 +68,7 @@ export function fromHash(hash, start, subjects) {
     scale: choice("scale"),
     cell: cell.length === 2 ? cell : null,
     pins: [...new Set(numbers("pins"))],
+    more: Object.fromEntries(Object.keys(start.more).map((name) => [name, said.get(name) ?? ""])),
   });
   return settled(state, subjects);
 }

@@ -27,13 +27,22 @@ import { makeText } from "./text.js";
 /** @typedef {import("./state.js").State} State */
 
 /**
+ * What a page that computes adds. settings: the names of its settings in the address.
+ * @typedef {object} Additions
+ * @property {string[]} settings
+ * @property {(app: App) => {render: () => void}[]} parts
+ * @property {import("./keys.js").Key[]} keys
+ */
+
+/**
  * Draws the page. `compared` is what the page shows first of two subjects.
  * @param {Payload} data
  * @param {Subject[]} subjects
  * @param {State["of"]} compared
+ * @param {Additions} additions
  * @returns {{app: App, show: (subjects: Subject[]) => void}} show: draws other subjects
  */
-export function makeView(data, subjects, compared) {
+export function makeView(data, subjects, compared, additions) {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const framed = parent !== window; // in a notebook, whose history and title are its own
   document.documentElement.toggleAttribute("data-framed", framed);
@@ -49,6 +58,7 @@ export function makeView(data, subjects, compared) {
     scale: "fixed",
     cell: null,
     pins: [],
+    more: Object.fromEntries(additions.settings.map((name) => [name, ""])),
   };
 
   /** @type {App} */
@@ -67,7 +77,11 @@ export function makeView(data, subjects, compared) {
     change(patch) {
       app.state = settled({ ...app.state, ...patch }, app.subjects);
       const hash = toHash(app.state);
-      if (!framed && location.hash.slice(1) !== hash) location.hash = hash;
+      if (!framed && location.hash.slice(1) !== hash) {
+        // "Back" returns to other views, not to each letter of a text that is in the address.
+        if (Object.keys(patch).join() === "more") location.replace(`#${hash}`);
+        else location.hash = hash;
+      }
       render();
     },
     point(cell) {
@@ -121,6 +135,7 @@ export function makeView(data, subjects, compared) {
     makeLens(app),
     makeMeasures(app),
     makeSave(app),
+    ...additions.parts(app),
   ];
   const [, text, cell, next, lens] = parts; // those that follow the mouse
 
@@ -210,7 +225,7 @@ export function makeView(data, subjects, compared) {
     darken();
     render();
   });
-  listen(app);
+  listen(app, additions.keys);
   addEventListener("hashchange", () => {
     if (location.hash.slice(1) === toHash(app.state)) return;
     app.state = fromHash(location.hash, start, app.subjects);

@@ -1,0 +1,90 @@
+"""`gptx live`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpt.commands import console, shared
+from gpt.commands.shared import refuse
+
+if TYPE_CHECKING:
+    from gpt.loading import Saved
+    from gpt.trained import TrainedGPT
+
+NAME = "live.html"
+OURS = b"gptx live</title>"
+
+
+class Live(shared.ModelCommand):
+    """Write the model itself into one HTML file: type, and every head follows."""
+
+    text: Annotated[
+        str | None,
+        typer.Argument(help="Text to begin with; - reads stdin.", show_default="from validation"),
+    ] = None
+    file: shared.TextFile = None
+    step: Annotated[
+        str,
+        typer.Option(
+            "--step",
+            "--steps",
+            help="best, last, a kept step's number; several for a slider: 0:200:800, or all.",
+        ),
+    ] = "best"
+    windows: Annotated[int, typer.Option(help="Windows that measure the heads.", min=1)] = 32
+    precision: Annotated[
+        Literal["auto", "float32", "float16"], "Weights in the file; auto: float32 if all fits."
+    ] = "auto"
+    limit: Annotated[float, typer.Option(help="Largest file, in MB.", min=0.1)] = 8.0
+    output: Annotated[Path | None, shared.output_option("A file.")] = Path(NAME)
+    show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
+    data: shared.Data = Path("data")
+
+    def execute(self) -> None:
+        from gpt.commands.progress import working
+        from gpt.view.page.live import build_live
+
+        refuse(
+            (self.as_json, "--json: the output is a page, not JSON"),
+            (self.show and self.output is None, "--open: needs a file, not stdout"),
+        )
+        if self.output == Path(NAME):
+            shared.own_file(NAME, OURS, "--output")
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        opened, models = self.opened, self.models
+        text = None if given is None else shared.known_text(models[-1], given, self.unknown)
+        ids, source = shared.validation(opened, self.data)
+        with working() as done:
+            survey = models[-1].heads(ids, windows=self.windows, name=source, done=done)
+            limit = int(self.limit * 1e6)
+            page = build_live(models, survey, text, ids, self.precision, limit)
+        for sentence in page.left_out:
+            console.say(f"note: {sentence}")
+        console.write(page.html, self.output)
+        if self.show and self.output:
+            shared.open_in_browser(self.output)
+        elif self.output:
+            console.say(
+                f"page: {self.output}, {len(page.html) / 1e6:.1f} MB, weights in "
+                f"float{page.bits}; open it in a browser"
+            )
+
+    @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint of --step; the last one if --step has several steps."""
+        return self.open(self.run, "last" if self.several_steps else self.step)
+
+    @cached_property
+    def models(self) -> list[TrainedGPT]:
+        """The models of --step, oldest first."""
+        from gpt.storage.steps import run_of, step_numbers
+
+        model = self.opened.model
+        if not self.several_steps:
+            return [model]
+        numbers = step_numbers(run_of(model.stored), self.several_steps, "step")
+        return [model.at(number) for number in numbers]

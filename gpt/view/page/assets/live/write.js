@@ -1,0 +1,146 @@
+// @ts-check
+// How the model writes: the options of `gptx sample`, and what they make of the next character's
+// distribution.
+
+import { FILTERS, probabilities } from "../model/sampler.js";
+import { decimals } from "../numbers.js";
+import { bar, make, part, segments } from "../parts.js";
+
+/** @typedef {import("../parts.js").App} App */
+/** @typedef {import("../model/sampler.js").SampleOptions} SampleOptions */
+/** @typedef {import("./session.js").Session} Session */
+/** An option of `gptx sample`: its field, its help, its default.
+ * @typedef {{name: string, help: string, default: number | null}} Option */
+
+const MOST_DRAWN = 10; // characters of the list
+/** Which numbers an option takes, in words, and the step of its field.
+ * @type {Record<string, {takes: (value: number) => boolean, said: string, step: string}>} */
+export const RANGES = {
+  length: { takes: (n) => Number.isInteger(n) && n >= 1, said: "a whole number from 1", step: "1" },
+  temperature: { takes: (t) => t >= 0, said: "a number from 0", step: "0.1" },
+  top_k: { takes: (k) => Number.isInteger(k) && k >= 1, said: "a whole number from 1", step: "1" },
+  top_p: { takes: (p) => p > 0 && p <= 1, said: "more than 0, at most 1", step: "0.05" },
+  min_p: { takes: (p) => p >= 0 && p <= 1, said: "from 0 to 1", step: "0.05" },
+  typical_p: { takes: (p) => p > 0 && p <= 1, said: "more than 0, at most 1", step: "0.05" },
+  seed: {
+    takes: (n) => Number.isSafeInteger(n) && n >= 0,
+    said: "a whole number from 0 to 9,007,199,254,740,991",
+    step: "1",
+  },
+};
+
+/** The fields of the options, and their values. */
+export class Options {
+  /** @param {Option[]} options @param {() => void} changed */
+  constructor(options, changed) {
+    /** @type {Record<string, number | null>} */
+    this.values = {};
+    /** @type {"gpt" | "counting" | null} */
+    this.only = null;
+    this.defaults = Object.fromEntries(options.map((option) => [option.name, option.default]));
+    const said = make("p", { class: "refused", role: "alert", hidden: true });
+    this.inputs = options.map(({ name, help }) => {
+      const { step } = RANGES[name];
+      const input = make("input", { id: `option-${name}`, type: "number", step, title: help });
+      input.addEventListener("input", () => {
+        if (this.take(name, input.value)) changed();
+      });
+      return { name, input };
+    });
+    this.said = said;
+    part("options").replaceChildren(
+      ...this.inputs.map(({ name, input }) =>
+        make("label", { title: input.title }, name.replace("_", "-"), input)
+      ),
+      said,
+    );
+    for (const { name } of options) this.set(name, this.defaults[name]);
+  }
+
+  /** Takes what is in a field; false if it is no value of this option. @param {string} name @param {string} text */
+  take(name, text) {
+    const value = text.trim() === "" ? null : Number(text);
+    const needed = this.defaults[name] !== null;
+    const right = value === null ? !needed : RANGES[name].takes(value);
+    const input = /** @type {HTMLInputElement} */ (part(`option-${name}`));
+    input.setAttribute("aria-invalid", String(!right));
+    this.said.hidden = right;
+    this.said.textContent = right ? "" : `${name.replace("_", "-")}: ${RANGES[name].said}`;
+    if (right) this.values[name] = value;
+    return right;
+  }
+
+  /** @param {string} name @param {number | null} value */
+  set(name, value) {
+    this.values[name] = value;
+    /** @type {HTMLInputElement} */ (part(`option-${name}`)).value = value === null
+      ? ""
+      : String(value);
+  }
+
+  get length() {
+    return this.values.length ?? 1;
+  }
+
+  /** @returns {SampleOptions} */
+  get drawing() {
+    const { length: _, ...drawing } = this.values;
+    return /** @type {any} */ ({ ...drawing, only: this.only });
+  }
+}
+
+/** @param {App} app @param {Session} session */
+export function makeWrite(app, session) {
+  const { options, data } = session;
+  const showOnly = segments(
+    part("only"),
+    data.counts
+      ? [
+        ["", "together", "The GPT and counting"],
+        ["gpt", "GPT", "The GPT alone"],
+        ["counting", "counting", "Counting alone"],
+      ]
+      : [],
+    (only) => {
+      options.only = /** @type {"gpt" | "counting"} */ (only) || null;
+      session.drawn();
+    },
+  );
+  function render() {
+    showOnly(options.only ?? "");
+    const subject = app.subjects[app.subjects.length - 1];
+    const chances = subject.nextOf(options.only);
+    if (chances) drawList(subject.payload.lens.labels, chances, options.drawing);
+  }
+  return { render };
+}
+
+/**
+ * What sampling makes of the distribution of the next character.
+ * @param {string[]} labels of the vocabulary
+ * @param {Float64Array} scores log-probabilities
+ * @param {SampleOptions} options
+ */
+function drawList(labels, scores, options) {
+  const { before, chances, removed } = probabilities(scores, options);
+  const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
+  const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);
+  const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
+  const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
+  const [first] = order;
+  part("draw-said").textContent =
+    `Likeliest next: '${labels[first]}' ${decimals(before[first], 3)}. ` +
+    `Of ${labels.length} characters ${left} can be drawn` +
+    (taken > 0 ? `; the filters took ${decimals(100 * taken, 1) || "0"} %.` : ".");
+  const items = order.slice(0, MOST_DRAWN).map((id) => {
+    const out = !(chances[id] > 0);
+    return make(
+      "li",
+      { class: out ? "out" : "", title: out ? `removed by ${names[removed[id]]}` : "" },
+      make("span", { class: "term" }, labels[id]),
+      bar(out ? before[id] : chances[id]),
+      make("span", { class: "number" }, out ? names[removed[id]] : decimals(chances[id], 3)),
+    );
+  });
+  part("draw").replaceChildren(make("ol", { class: "guesses" }, ...items));
+}

@@ -1,0 +1,230 @@
+// @ts-check
+// One text under one model: everything that the page shows of it. What earlier positions gave is kept
+// while the text changes at its end. T positions, V vocab_size, K characters of a list.
+
+import { largest, logSoftmax } from "./gate.js";
+import { Reading } from "./reading.js";
+import { windowStart } from "./sampler.js";
+
+/** @typedef {import("./attention.js").Changes} Changes */
+/** @typedef {import("./gate.js").Expected} Expected */
+/** @typedef {import("./gate.js").Mixture} Mixture */
+/** @typedef {import("./gpt.js").Gpt} Gpt */
+/** @typedef {import("../guesses.js").Guess} Guess */
+/** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
+/**
+ * The arrays of a subject (see SubjectPayload), ids instead of characters; begin: where the window
+ * begins in the text; next: (V,) log-probabilities of the next character; sums: the largest
+ * difference of a row's sum from 1.
+ * @typedef {object} Findings
+ * @property {number} begin
+ * @property {number} sums
+ * @property {Float32Array | null} bias
+ * @property {Float32Array[]} weights
+ * @property {Record<string, Record<string, Float32Array>>} details
+ * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
+ * @property {{most: number, ids: Uint32Array, probabilities: Float32Array,
+ *   weights: Float32Array, history: Uint32Array} | null} experts
+ * @property {Float32Array} surprises
+ * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
+ */
+
+export const MOST_SHOWN = 8; // characters of a list
+
+export class Analysis {
+  /**
+   * Throws an Error for changes that the model cannot make.
+   * @param {Gpt} gpt
+   * @param {Mixture | null} mixture
+   * @param {Changes | null} changes
+   */
+  constructor(gpt, mixture, changes) {
+    this.gpt = gpt;
+    this.mixture = mixture;
+    this.reading = new Reading(gpt, changes);
+    /** @type {Likeliest[][]} by depth, by position */
+    this.lens = Array.from({ length: gpt.config.n_layer + 1 }, () => []);
+    /** @type {number[]} The characters before the window that counting looks at. */
+    this.before = [];
+    /** @type {number[][]} The histories after each position. */
+    this.nodes = [];
+    /** @type {Expected[]} */
+    this.expected = [];
+  }
+
+  /** Everything about a text of one or more characters. @param {number[]} ids @returns {Findings} */
+  read(ids) {
+    const { reading, gpt, lens } = this;
+    const begin = windowStart(ids.length, gpt.config.block_size);
+    const window = ids.slice(begin);
+    const known = common(reading.ids, window);
+    reading.truncate(known);
+    reading.append(window.slice(known));
+    lens.forEach((row, depth) => {
+      row.length = Math.min(row.length, known);
+      for (let at = row.length; at < window.length; at++) {
+        row.push(likeliest(reading.logits(at, depth)));
+      }
+    });
+    this.#count(ids, begin, known);
+    return {
+      begin,
+      sums: this.#sums(),
+      bias: reading.bias(),
+      ...this.#stages(),
+      lens: this.#lens(window.length),
+      experts: this.mixture && experts(this.expected, window),
+      surprises: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
+      next: this.#next(window.length - 1),
+    };
+  }
+
+  /**
+   * What counting expects after each position from `known` on.
+   * @param {number[]} ids
+   * @param {number} begin
+   * @param {number} known
+   */
+  #count(ids, begin, known) {
+    const { mixture, reading } = this;
+    if (!mixture) return;
+    const before = ids.slice(Math.max(0, begin - mixture.trie.orders), begin);
+    const same = before.length === this.before.length &&
+      common(before, this.before) === before.length;
+    const kept = same ? known : 0;
+    this.before = before;
+    this.nodes.length = Math.min(this.nodes.length, kept);
+    this.expected.length = this.nodes.length;
+    for (let at = this.nodes.length; at < reading.length; at++) {
+      const earlier = at ? this.nodes[at - 1] : mixture.trie.nodesOf(before);
+      const nodes = mixture.trie.followed(earlier, reading.ids[at]);
+      const found = mixture.predict(reading.logits(at), nodes, at + 1);
+      this.nodes.push(nodes);
+      this.expected.push(mixture.described(found));
+    }
+  }
+
+  /** (V,) log-probabilities after a position. @param {number} at */
+  #together(at) {
+    return this.mixture ? this.expected[at].both : logSoftmax(this.reading.logits(at));
+  }
+
+  /** @param {number} at @returns {Findings["next"]} */
+  #next(at) {
+    if (!this.mixture) return { gpt: this.#together(at), counting: null, both: null };
+    const { gpt, counting, both } = this.expected[at];
+    return { gpt, counting, both };
+  }
+
+  #stages() {
+    /** @type {Findings["details"]} */
+    const details = {};
+    const weights = this.reading.attention.map((_, layer) => {
+      const { weights, ...rest } = this.reading.stage(layer);
+      details[layer] = /** @type {any} */ (rest);
+      return weights;
+    });
+    return { weights, details };
+  }
+
+  /** The largest difference of a row's sum from 1. */
+  #sums() {
+    let most = 0;
+    for (const { weights, gpt: { config } } of this.reading.attention) {
+      let at = 0;
+      for (let query = 0; query < this.reading.length; query++) {
+        for (let head = 0; head < config.n_head; head++) {
+          let sum = 0;
+          for (const end = at + query + 1; at < end; at++) sum += weights[at];
+          most = Math.max(most, Math.abs(sum - 1));
+        }
+      }
+    }
+    return most;
+  }
+
+  /** (depths, T, K) @param {number} length */
+  #lens(length) {
+    const most = Math.min(MOST_SHOWN, this.gpt.config.vocab_size);
+    const ids = new Uint32Array(this.lens.length * length * most);
+    const probabilities = new Float32Array(ids.length);
+    this.lens.flat().forEach((found, place) => {
+      ids.set(found.ids, place * most);
+      probabilities.set(found.chances, place * most);
+    });
+    return { most, ids, probabilities };
+  }
+}
+
+/** How many first numbers two lists share. @param {number[]} a @param {number[]} b */
+function common(a, b) {
+  let n = 0;
+  while (n < a.length && n < b.length && a[n] === b[n]) n++;
+  return n;
+}
+
+/** The likeliest characters of (V,) logits. @param {ArrayLike<number>} logits @returns {Likeliest} */
+function likeliest(logits) {
+  const most = largest(logits);
+  let sum = 0;
+  for (let id = 0; id < logits.length; id++) sum += Math.exp(logits[id] - most);
+  const ids = highest(logits, MOST_SHOWN);
+  return { ids, chances: ids.map((id) => Math.exp(logits[id] - most) / sum) };
+}
+
+/**
+ * The indices of the largest values, the largest first, of equal ones the first.
+ * @param {ArrayLike<number>} values
+ * @param {number} count
+ */
+export function highest(values, count) {
+  /** @type {number[]} */
+  const best = [];
+  for (let id = 0; id < values.length; id++) {
+    if (best.length === count && !(values[id] > values[best[count - 1]])) continue;
+    let place = Math.min(best.length, count - 1);
+    for (; place > 0 && values[id] > values[best[place - 1]]; place--) {
+      best[place] = best[place - 1];
+    }
+    best[place] = id;
+  }
+  return best;
+}
+
+/**
+ * At each position the characters that one of the three expects most and the one that comes next, as
+ * `experts_record` of gpt/view/page/predictions.py.
+ * @param {Expected[]} expected
+ * @param {number[]} ids
+ * @returns {NonNullable<Findings["experts"]>}
+ */
+function experts(expected, ids) {
+  const most = Math.min(MOST_SHOWN, expected[0].both.length);
+  const found = {
+    most,
+    ids: new Uint32Array(ids.length * most),
+    probabilities: new Float32Array(ids.length * most * 3),
+    weights: new Float32Array(ids.length * 2),
+    history: new Uint32Array(ids.length * 4),
+  };
+  expected.forEach(({ gpt, counting, both, weights, length, total, kinds, pairs }, at) => {
+    /** @type {Map<number, number>} */
+    const ranks = new Map();
+    for (const chances of [gpt, counting, both]) {
+      highest(chances, most).forEach((id, rank) => {
+        ranks.set(id, Math.min(rank, ranks.get(id) ?? rank));
+      });
+    }
+    if (at + 1 < ids.length) ranks.set(ids[at + 1], -1);
+    const order = [...ranks].sort(([a, x], [b, y]) => x - y || both[b] - both[a] || a - b);
+    const shown = order.slice(0, most).map(([id]) => id).sort((a, b) => both[b] - both[a] || a - b);
+    found.ids.set(shown, at * most);
+    shown.forEach((id, n) => {
+      const three = [gpt[id], counting[id], both[id]].map(Math.exp);
+      found.probabilities.set(three, 3 * (at * most + n));
+    });
+    found.weights.set(weights, 2 * at);
+    found.history.set([length, total, kinds, Number(pairs)], 4 * at);
+  });
+  return found;
+}

@@ -1,0 +1,91 @@
+// @ts-check
+// The models of the file, one for each training step that it has: unpacked and proven when they are
+// needed. Throws an Error with the reason if one is damaged or if this browser computes other numbers.
+
+import { Trie } from "./counting.js";
+import { Mixture } from "./gate.js";
+import { Gpt } from "./gpt.js";
+import { largestError } from "./proof.js";
+import { unpackCounting } from "./tables.js";
+import { unpackTensors } from "./weights.js";
+
+/**
+ * gate: how the GPT and counting go together, if the model counts.
+ * @typedef {object} StoredModel
+ * @property {import("./gpt.js").Config} config
+ * @property {import("./weights.js").TensorShape[]} manifest
+ * @property {number} bits
+ * @property {string} base64
+ * @property {number[][] | null} gate
+ * @property {import("./proof.js").ProofRecord} proof
+ */
+/** counting: the tables that all models share.
+ * @typedef {{models: StoredModel[], counting: (import("./tables.js").CountingRecord &
+ *   {base64: string}) | null}} ModelsPayload */
+/** @typedef {{checks: import("../data.js").Check[]}} Proof */
+/** @typedef {{gpt: Gpt, mixture: Mixture | null, proof: Proof}} Opened */
+
+const MOST_OPEN = 3; // models in memory
+
+export class Models {
+  /** @param {ModelsPayload} payload */
+  constructor(payload) {
+    this.payload = payload;
+    /** @type {Map<number, Promise<Opened>>} */
+    this.opened = new Map();
+    /** @type {Promise<Trie | null> | null} */
+    this.trie = null;
+  }
+
+  get last() {
+    return this.payload.models.length - 1;
+  }
+
+  /** One of the models, proven. @param {number} number @returns {Promise<Opened>} */
+  open(number) {
+    const model = this.opened.get(number) ?? this.#opened(this.payload.models[number]);
+    this.opened.delete(number); // last used, last in the map
+    this.opened.set(number, model);
+    if (this.opened.size > MOST_OPEN) {
+      this.opened.delete(/** @type {number} */ (this.opened.keys().next().value));
+    }
+    return model;
+  }
+
+  /** @param {StoredModel} stored @returns {Promise<Opened>} */
+  async #opened({ config, manifest, bits, base64, gate, proof }) {
+    this.trie ??= this.#counted();
+    const [tensors, trie] = await Promise.all([
+      unpackTensors(base64, manifest, bits),
+      this.trie,
+    ]);
+    const gpt = new Gpt(config, tensors);
+    const error = largestError(gpt, proof);
+    if (!(error <= proof.tolerance)) {
+      throw new Error(
+        "This browser computes other numbers than the model gave when the file was written: they " +
+          `differ by ${error.toExponential(1)}, at most ${
+            proof.tolerance.toExponential(1)
+          } is allowed.`,
+      );
+    }
+    const checks = [{
+      name: "logits = numpy's, on the texts in this file",
+      error,
+      bound: proof.tolerance,
+      passed: true,
+    }];
+    return {
+      gpt,
+      mixture: trie && gate && new Mixture(trie, gate),
+      proof: { checks },
+    };
+  }
+
+  /** The counting tables. @returns {Promise<Trie | null>} */
+  async #counted() {
+    const { counting } = this.payload;
+    return counting &&
+      new Trie(await unpackCounting(counting.base64, counting), counting.vocabSize);
+  }
+}

@@ -1,0 +1,540 @@
+"""The page of a model in a browser: it computes what Python computes, and proves it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from conftest import train_tiny
+from pages import HOSTILE, unpack
+
+import gpt
+from gpt.reading.gpt import Hook, unchanged
+from gpt.reading.layers import Array
+from gpt.reading.sampler import window_start
+from gpt.reading.score import surprises
+from gpt.trained import TrainedGPT
+from gpt.view.files.exports import to_csv
+from gpt.view.selection import select
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenFile = Any  # see browsing.OpenFile
+CONTEXT = 16
+#: A text that fits into the context.
+SHORT = "no rat sat"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs: one with counting and two steps, one without counting and with ALiBi."""
+    return tmp_path_factory.mktemp("live")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> TrainedGPT:
+    checkpoint = train_tiny(folder / "counted", {"keep_all": True}, counting=4)
+    return gpt.load(checkpoint.path.parent, step="last")
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> TrainedGPT:
+    checkpoint = train_tiny(
+        folder / "alone",
+        {"learning_rate": 0.02},
+        position="alibi",
+        norm="layer",
+        activation="swiglu",
+    )
+    return gpt.load(checkpoint.path.parent)
+
+
+@pytest.fixture(scope="module")
+def file(run: TrainedGPT, folder: Path) -> Path:
+    return run.live(folder / "run.html", text=SHORT)
+
+
+@pytest.fixture(scope="module")
+def file_alone(alone: TrainedGPT, folder: Path) -> Path:
+    return alone.live(folder / "alone.html", text=SHORT)
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-").replace("–", "nan"))
+
+
+def ready(page: Page, text: str | None = None) -> Page:
+    """Waits until the page shows the numbers of a text of so many characters in its context."""
+    page.locator("main:not([hidden])").wait_for()
+    if text is not None:
+        shown = window_of(text)
+        count = page.locator("#text .character")
+        page.locator(f'#text .character[data-position="{len(shown) - 1}"]').wait_for()
+        assert count.count() == len(shown)
+    return page
+
+
+def window_of(text: str) -> str:
+    return text[window_start(len(text), CONTEXT) :]
+
+
+def typed(page: Page, text: str) -> None:
+    page.locator("#input").fill(text)
+    ready(page, text)
+    page.wait_for_timeout(100)
+
+
+def saved(page: Page) -> list[list[str]]:
+    """The lines of the CSV that the page saves."""
+    with page.expect_download() as waiting:
+        page.locator("#save-csv").click()
+    text = Path(waiting.value.path()).read_text("utf-8")
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def expect_stages(page: Page, run: TrainedGPT, text: str, tolerance: float = 2e-5) -> None:
+    """Every stage of one head equals Python's for the text."""
+    for layer, head in ((0, 1), (1, 0)):
+        page.locator(f'#heads [data-layer="{layer}"][data-head="{head}"]').click()
+        for key, stage in enumerate(("scores", "scaled", "masked", "weights", "context", "concat")):
+            page.keyboard.press(str(key + 1))
+            selection = select(run.attention(text), str(layer), str(head), stage)  # type: ignore[arg-type]
+            expected = list(csv.reader(io.StringIO(to_csv([selection]), newline="")))
+            lines = saved(page)
+            assert [line[:-1] for line in lines] == [line[:-1] for line in expected]
+            ours, theirs = (
+                np.array([float(line[-1]) for line in each[1:]]) for each in (lines, expected)
+            )
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    page.keyboard.press("4")
+
+
+def loss_of(page: Page, column: int) -> float:
+    """Mean nats of the text: 0 of A, 1 of B."""
+    return number(page.locator("#loss td").nth(column).inner_text())
+
+
+def next_of(page: Page) -> dict[str, float]:
+    """The next characters of "Change the model", as B expects them."""
+    rows = page.locator("#effect tbody tr:not(#loss)")
+    labels = rows.locator("th").all_inner_texts()
+    values = [float(row.locator("td").nth(1).get_attribute("data-value")) for row in rows.all()]
+    return dict(zip(labels, values, strict=True))
+
+
+def nats_of(run: TrainedGPT, text: str, hook: Hook = unchanged) -> tuple[float, Array]:
+    """The mean surprise of a text and the (V,) probabilities of the next character, with stages
+    changed by the hook.
+    """
+    ids, reader = run.vocabulary.encode(text), run.reader
+    x = reader.blocks(reader.embed(ids[None]), range(run.config.n_layer), hook)
+    logits = reader.logits(reader.final_norm(x))[0].astype(np.float64)
+    if run.mixture is not None:
+        histories = run.mixture.expert.trie.histories(ids)[:, 1:]
+        logits = run.mixture.scores(logits, histories, np.arange(1, len(ids) + 1))
+    chances = np.exp(logits[-1] - logits[-1].max())
+    return float(surprises(logits[:-1], ids[1:]).mean()), chances / chances.sum()
+
+
+@pytest.mark.parametrize("which", ["counted", "alone"])
+def test_typed_and_edited_texts_have_pythons_numbers(
+    open_file: OpenFile, request: pytest.FixtureRequest, which: str
+) -> None:
+    run = request.getfixturevalue("run" if which == "counted" else "alone")
+    page = open_file(request.getfixturevalue("file" if which == "counted" else "file_alone"))
+    ready(page, SHORT)
+    expect_stages(page, run, SHORT)
+    box = page.locator("#input")
+    box.press("End")
+    box.type(" on a", delay=5)
+    ready(page, SHORT + " on a")
+    box.evaluate("input => input.setSelectionRange(3, 6)")
+    box.type("cat")
+    page.wait_for_timeout(300)
+    expect_stages(page, run, "no cat sat on a")
+
+
+def test_next_characters_and_surprises_are_pythons(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    experts = run.experts(SHORT)
+    assert experts is not None
+    for name in ("gpt", "counting", "both"):
+        cells = page.locator(f"#next tbody tr:not(.rest) .{name}")
+        shown = [float(cell.get_attribute("data-value")) for cell in cells.all()]
+        labels = page.locator("#next tbody tr:not(.rest) .term").all_inner_texts()
+        ids = [
+            run.vocabulary.encode(" " if each in "␠␣" else each.replace("⏎", "\n"))[0]
+            for each in labels
+        ]
+        np.testing.assert_allclose(shown, getattr(experts.at(-1), name)[ids], rtol=1e-4, atol=1e-6)
+    page.locator("#direction button", has_text="surprise").click()
+    mean = page.locator("#text-said").inner_text().split("mean ")[1].split()[0]
+    expected = run.surprises(SHORT, overlapping=False).nats.mean()
+    assert number(mean) == pytest.approx(expected, abs=6e-4)
+
+
+def test_unknown_characters_are_marked_and_left_out(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#input").fill("no ráté sat日")
+    page.locator("#input-unknown:visible").wait_for()
+    assert page.locator("#input-unknown mark").all_inner_texts() == ["á", "é", "日"]
+    said = page.locator("#input-unknown").inner_text()
+    assert "'á' (U+00E1) at 4" in said
+    assert "'日' (U+65E5) at 11" in said
+    page.wait_for_timeout(200)
+    expect_stages(page, run, "no rt sat")
+    typed(page, SHORT)
+    assert page.locator("#input-unknown").is_hidden()
+
+
+def test_a_text_beyond_the_context_has_the_window_of_sample(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    text = "the cat sat on the mat. the rat"
+    typed(page, text)
+    window = window_of(text)
+    assert len(window) < len(text)
+    expect_stages(page, run, window)
+    assert f"sees the last {len(window)}" in page.locator("#input-said").inner_text()
+    found = run.following(text, temperature=1.0)
+    shown = page.locator("#draw li .number").first.inner_text()
+    page.locator("#option-temperature").fill("1")
+    page.wait_for_timeout(100)
+    shown = page.locator("#draw li .number").first.inner_text()
+    assert number(shown) == pytest.approx(found.expected.max(), abs=6e-4)
+
+
+def test_an_empty_text_begins_as_that_of_sample(open_file: OpenFile, file: Path) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#input").fill("")
+    page.locator('#text .character[data-position="1"]').wait_for(state="detached")
+    assert page.locator("#text .character").all_inner_texts() == ["⏎"]
+
+
+@pytest.mark.parametrize("how", ["zero", "mean"])
+def test_a_head_that_is_off_changes_loss_and_next_character_as_in_python(
+    open_file: OpenFile, alone: TrainedGPT, file_alone: Path, how: str
+) -> None:
+    from gpt.view.page.shipping import means_record
+
+    page = ready(open_file(file_alone), SHORT)
+    page.locator("#how button", has_text=how).click()
+    page.locator("#switches button", has_text="L0 H1").click()
+    page.locator("#switches button", has_text="L1 H0").click()
+    page.locator("#loss").wait_for()
+    page.wait_for_timeout(200)
+    record = means_record(alone)
+    assert record is not None
+    means = unpack(record)
+    means = means.reshape(2, 2, -1) if how == "mean" else np.zeros((2, 2, 8), np.float32)
+
+    def off(name: str, layer: int, array: Array) -> Array:
+        if name == "context":
+            head = {0: 1, 1: 0}[layer]
+            array = array.copy()
+            array[:, head] = means[layer, head]
+        return array
+
+    before, after = nats_of(alone, SHORT), nats_of(alone, SHORT, off)
+    assert abs(before[1] - after[1]).max() > 1e-3
+    assert loss_of(page, 0) == pytest.approx(before[0], abs=6e-4)
+    assert loss_of(page, 1) == pytest.approx(after[0], abs=6e-4)
+    for label, chance in next_of(page).items():
+        character = {"␠": " ", "␣": " ", "⏎": "\n"}.get(label, label)
+        assert chance == pytest.approx(
+            float(after[1][alone.vocabulary.encode(character)[0]]), rel=1e-3, abs=1e-6
+        )
+    page.locator("#all-on").click()
+    page.locator("#loss").wait_for(state="detached")
+
+
+def test_a_weight_set_by_hand_changes_the_prediction_as_in_python(
+    open_file: OpenFile, alone: TrainedGPT, file_alone: Path
+) -> None:
+    query, key = len(SHORT) - 1, 3
+    page = open_file(file_alone, hash=f"layer=0&head=1&cell={query},{key}")
+    ready(page, SHORT)
+    page.locator("#weight").evaluate(
+        "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
+    )
+    page.locator("#loss").wait_for()
+    page.wait_for_timeout(200)
+
+    def by_hand(name: str, layer: int, array: Array) -> Array:
+        if name == "weights" and layer == 0:
+            array = array.copy()
+            row = array[0, 1, query, : query + 1]
+            row *= 0.25 / (1 - row[key])
+            row[key] = 0.75
+        return array
+
+    before, after = nats_of(alone, SHORT), nats_of(alone, SHORT, by_hand)
+    assert abs(before[1] - after[1]).max() > 1e-3
+    assert loss_of(page, 0) == pytest.approx(before[0], abs=6e-4)
+    for label, chance in next_of(page).items():
+        character = {"␠": " ", "␣": " ", "⏎": "\n"}.get(label, label)
+        place = alone.vocabulary.encode(character)[0]
+        assert chance == pytest.approx(float(after[1][place]), rel=1e-3, abs=1e-6)
+    line = [each for each in saved(page)[1:] if each[2:5:2] == [str(query), str(key)]]
+    assert float(line[0][-1]) == pytest.approx(0.75)
+    page.locator("#row-reset").click()
+    page.locator("#loss").wait_for(state="detached")
+
+
+def test_two_pinned_texts_are_compared(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#pin").click()
+    page.locator("#loss").wait_for()
+    typed(page, "the cat")
+    page.wait_for_timeout(200)
+    assert loss_of(page, 0) == pytest.approx(nats_of(run, SHORT)[0], abs=6e-4)
+    assert loss_of(page, 1) == pytest.approx(nats_of(run, "the cat")[0], abs=6e-4)
+    page.locator("#of button", has_text="A | B").click()
+    titles = page.locator(".panel-title").all_inner_texts()
+    assert ["no rat sat" in titles[0], "the cat" in titles[1]] == [True, True]
+    assert page.locator(".matrix-box").count() == 2
+    page.locator("#pin").click()
+    page.locator("#loss").wait_for(state="detached")
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1.3, "top_k": 7, "seed": 5},
+    {"top_p": 0.9, "min_p": 0.02, "seed": 2**40 + 1},
+    {"temperature": 0.0},
+    {"typical_p": 0.8, "only": "gpt"},
+    {"only": "counting", "seed": 3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_seed_writes_the_text_of_sample(
+    open_file: OpenFile, run: TrainedGPT, file: Path, options: dict[str, Any]
+) -> None:
+    page = ready(open_file(file), SHORT)
+    names = {"gpt": "GPT", "counting": "counting"}
+    if "only" in options:
+        page.locator("#only button", has_text=names[options["only"]]).click()
+    for name, value in {"length": 120, **options}.items():
+        if name != "only":
+            page.locator(f"#option-{name}").fill(str(value))
+    page.locator("#write").click()
+    expected = run.generate(SHORT, length=120, **options)
+    page.locator("#input-said", has_text="120 characters written").wait_for()
+    page.locator("#write", has_text="write").wait_for()
+    assert page.locator("#input").input_value() == expected
+    page.locator("#unwrite").click()
+    assert page.locator("#input").input_value() == SHORT
+
+
+def test_single_steps_and_stopped_writing_go_on_with_the_same_text(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    expected = run.generate(SHORT, length=400)
+    for count in range(1, 4):
+        page.locator("#step").click()
+        page.locator("#step:enabled").wait_for()
+        assert page.locator("#input").input_value() == expected[: len(SHORT) + count]
+    page.locator("#option-length").fill("100000")
+    page.locator("#write").click()
+    page.wait_for_timeout(100)
+    page.locator("#input").press("Escape")
+    page.locator("#write", has_text="write").wait_for()
+    written = page.locator("#input").input_value()
+    assert len(SHORT) + 3 < len(written) < 100_000
+    assert written[:300] == expected[:300][: len(written)]
+
+
+def test_filters_show_what_they_removed(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#option-temperature").fill("1.5")
+    page.locator("#option-top_k").fill("6")
+    page.locator("#option-min_p").fill("0.2")
+    page.wait_for_timeout(100)
+    found = run.following(SHORT, temperature=1.5, top_k=6, min_p=0.2)
+    left = int((found.filtered > 0).sum())
+    assert f" {left} can be drawn" in page.locator("#draw-said").inner_text()
+    reasons = page.locator("#draw .out .number").all_inner_texts()
+    assert {"top-k", "min-p"} == set(reasons)
+    kept = page.locator("#draw li:not(.out) .number").all_inner_texts()
+    expected = np.sort(found.filtered[found.filtered > 0])[::-1]
+    np.testing.assert_allclose([number(each) for each in kept], expected, atol=6e-4)
+    page.locator("#option-top_p").fill("7")
+    assert "top-p: more than 0, at most 1" in page.locator("#options .refused").inner_text()
+
+
+def test_a_slider_moves_over_the_steps_of_training(
+    open_file: OpenFile, run: TrainedGPT, folder: Path
+) -> None:
+    path = run.live(folder / "steps.html", text=SHORT, steps="all", precision="float32")
+    page = ready(open_file(path), SHORT)
+    assert page.locator("#time-said").inner_text().startswith("12 ")
+    page.locator("#time").press("ArrowLeft")
+    page.locator("#time-said", has_text="6 ").wait_for()
+    page.wait_for_timeout(200)
+    expect_stages(page, run.at(6), SHORT)
+    assert "step=6" in page.url
+    page.locator("#pin").click()
+    page.locator("#time").press("ArrowRight")
+    page.locator("#loss").wait_for()
+    page.wait_for_timeout(200)
+    for column, step in enumerate((6, 12)):
+        assert loss_of(page, column) == pytest.approx(nats_of(run.at(step), SHORT)[0], abs=6e-4)
+
+
+def test_the_address_restores_all_but_the_text(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    typed(page, "a secret cat".replace("secret", "rat on"))
+    page.locator("#switches button", has_text="L1 H1").click()
+    page.locator("#how button", has_text="mean").click()
+    page.locator("#option-top_k").fill("4")
+    page.locator("#only button", has_text="GPT").click()
+    page.wait_for_timeout(200)
+    address = page.url.split("#")[1]
+    assert "rat" not in address
+    again = ready(open_file(file, hash=address), SHORT)
+    again.locator("#loss").wait_for()
+    assert again.locator('#switches [aria-checked="false"]').all_inner_texts() == ["L1 H1"]
+    assert again.locator('#how [aria-pressed="true"]').inner_text() == "mean"
+    assert again.locator("#option-top_k").input_value() == "4"
+    assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
+    page.locator("#share").check()
+    shared = ready(open_file(file, hash=page.url.split("#")[1]), "a rat on cat")
+    assert shared.locator("#input").input_value() == "a rat on cat"
+
+
+def test_the_page_states_its_proof(open_file: OpenFile, file: Path) -> None:
+    page = ready(open_file(file), SHORT)
+    proof = page.locator("#checks li").first.inner_text()
+    found = re.match(r"✓ logits = numpy's, .* (\S+) ≤ (\S+)$", proof.replace("\n", " "))
+    assert found, proof
+    assert 0 < number(found[1]) <= number(found[2]) <= 1e-4
+    assert "float32, as trained" in page.locator("#precision").inner_text()
+
+
+def changed_in(html: str, name: str, change: Any) -> str:
+    """The page with another value of a field of its data; the field's last one."""
+    begin = html.rindex(f'"{name}":') + len(name) + 3
+    value = re.match(r'"[^"]*"|[^,}]*', html[begin:])
+    assert value
+    return html[:begin] + change(value[0]) + html[begin + len(value[0]) :]
+
+
+DAMAGE: dict[str, tuple[str, Any, str]] = {
+    "a byte of the counting tables": (
+        "base64",
+        lambda value: value[:60] + ("A" if value[60] != "A" else "B") + value[61:],
+        "counting tables",
+    ),
+    "a logit of the proof": ("tolerance", lambda value: "1e-12", "other numbers"),
+    "the norm": ("norm", lambda value: '"other"', "cannot compute"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_file_shows_the_reason_and_no_number(
+    open_file: OpenFile, file: Path, tmp_path: Path, what: str
+) -> None:
+    name, change, reason = DAMAGE[what]
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(changed_in(file.read_text("utf-8"), name, change), "utf-8")
+    page = open_file(damaged)
+    page.locator("#notice.failed", has_text=reason).wait_for()
+    assert page.locator("main").is_hidden()
+    assert page.locator("footer").is_hidden()
+    assert not page.locator("#text").is_visible()
+
+
+def test_damaged_weights_show_the_reason_and_no_number(
+    open_file: OpenFile, file_alone: Path, tmp_path: Path
+) -> None:
+    html = file_alone.read_text("utf-8")
+    begin = html.index('"bits":', html.index('"manifest"'))
+    place = html.index('"base64":"', begin) + 300
+    other = "A" if html[place] != "A" else "B"
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(html[:place] + other + html[place + 1 :], "utf-8")
+    page = open_file(damaged)
+    page.locator("#notice.failed", has_text="do not match their checksum").wait_for()
+    assert page.locator("main").is_hidden()
+
+
+def test_without_its_script_the_page_says_so(chromium: Any, file: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "script.html"
+    damaged.write_text(file.read_text("utf-8").replace("class Session", "class Sessiom"), "utf-8")
+    page = chromium.new_page()
+    page.goto(damaged.as_uri())
+    page.wait_for_timeout(300)
+    assert "shows no numbers" in page.locator("#notice").inner_text()
+    assert page.locator("main").is_hidden()
+    page.close()
+
+
+def test_any_text_stays_a_text(open_file: OpenFile, tmp_path: Path) -> None:
+    from conftest import corpus_of, manifest_of
+
+    from gpt.storage.runs import new_run
+    from gpt.training.events import Saved
+    from gpt.training.trainer import Trainer
+
+    corpus = corpus_of((HOSTILE + "\n") * 20, tmp_path)
+    hostile = new_run(tmp_path / "checkpoints", "hostile", "hostile")
+    manifest = manifest_of(corpus, counting=3, block_size=200)
+    for event in Trainer(hostile, corpus, manifest, "cpu").events():
+        if isinstance(event, Saved):
+            last = event.checkpoint
+    run = gpt.load(last.path)
+    page = open_file(run.live(tmp_path / "hostile.html", text=HOSTILE))
+    page.locator("main:not([hidden])").wait_for()
+    page.locator("#text .character").nth(len(HOSTILE) - 1).wait_for()
+    page.locator("#pin").click()
+    page.locator("#write").click()
+    page.locator("#write", has_text="write").wait_for()
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_shows_everything(open_file: OpenFile, file: Path, scheme: str) -> None:
+    page = ready(open_file(file, width=360, scheme=scheme), SHORT)
+    page.locator("#switches button").first.click()
+    page.locator("#loss").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_keyboard_reaches_the_tools_and_letters_stay_in_the_text(
+    open_file: OpenFile, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#input").focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" on x")
+    page.wait_for_timeout(200)
+    assert page.locator('#switches [aria-checked="false"]').count() == 0
+    page.keyboard.press("Control+Shift+Enter")
+    page.locator("#step:enabled").wait_for()
+    assert len(page.locator("#input").input_value()) == len(SHORT) + 6
+    page.locator("#heads button").first.click()
+    page.keyboard.press("x")
+    page.locator('#switches [aria-checked="false"]').wait_for()
+    assert page.locator('#switches [aria-checked="false"]').inner_text() == "L0 H0"
+    for control in ("#input", "#write", "#pin", "#share", "#option-seed", "#switches button"):
+        assert page.locator(control).first.evaluate("each => each.tabIndex") == 0, control
+        name = page.locator(control).first.evaluate(
+            "each => each.labels?.[0]?.textContent || each.textContent || each.ariaLabel"
+        )
+        assert name.strip(), control
