@@ -9,6 +9,7 @@ Tensor names: T positions or streams, N orders, V vocab_size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,12 @@ class Counted:
     depth: Numbers
     total: Array
     kinds: Numbers
+
+    @cached_property
+    def logs(self) -> Array:
+        """(T, V) the logarithms of the chances."""
+        found: Array = np.log(self.chances)
+        return found
 
 
 class Expert:

@@ -22,8 +22,13 @@ from gpt.counting.tables import Numbers
 from gpt.vocabulary import Ids
 
 #: count and kinds are those of the longest history that something followed; likeliest is the GPT's
-#: largest probability; read is how many characters the GPT has read.
-FEATURES = ("1", "ln count", "ln kinds", "ln likeliest", "1 / read")
+#: largest probability; read is how many characters the GPT has read; entropy is that of counting;
+#: agreement is the mean of the GPT's log-probabilities, weighted by counting's probabilities.
+FEATURES = (
+    *("1", "ln count", "ln kinds", "ln likeliest", "1 / read"),
+    *("entropy · ln likeliest", "entropy · ln kinds", "agreement"),
+)
+OLDER = 5  # features of earlier versions: the first ones
 PRIOR = 1.0  # curvature, in nats, of the penalty for weights other than ½ and ½
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
@@ -43,17 +48,17 @@ def log_softmax(logits: Logits) -> Array:
 
 def features(counted: Counted, gpt: Logits, read: Numbers | int) -> Array:
     """What counting says about T characters, (T, V) logits of the GPT and how many characters the
-    GPT has read -> (T, F), see FEATURES; 1 is added to count and kinds before
-    the logarithm.
+    GPT has read -> (T, F), see FEATURES; 1 is added to count and kinds before the logarithm.
     """
-    found = np.ones((len(counted.total), len(FEATURES)))
-    np.log1p(counted.total, out=found[:, 1])
-    np.log1p(counted.kinds, out=found[:, 2])
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
-    np.negative(np.log(np.exp(below).sum(axis=-1)), out=found[:, 3])
-    np.divide(1.0, read, out=found[:, 4])
-    return found
+    likeliest = -np.log(np.exp(below).sum(axis=-1))
+    count, kinds = np.log1p(counted.total), np.log1p(counted.kinds)
+    entropy = -np.einsum("tv,tv->t", counted.chances, counted.logs)
+    agreement = np.einsum("tv,tv->t", counted.chances, below) + likeliest
+    one = np.ones_like(count)
+    first: list[Array] = [one, count, kinds, likeliest, one / read]
+    return np.stack([*first, entropy * likeliest, entropy * kinds, agreement], axis=-1)
 
 
 @dataclass(frozen=True)

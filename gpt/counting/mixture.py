@@ -18,7 +18,7 @@ from gpt.config import SampleConfig
 from gpt.config.fields import require
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Array, Counted, Expert
-from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
+from gpt.counting.gate import FEATURES, OLDER, Gate, Logits, features, log_softmax
 from gpt.counting.tables import Numbers, unpacked
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
@@ -50,9 +50,9 @@ class Mixture:
         read at each position -> what each predicts, and both.
         """
         counted = self.expert.predict(histories)
-        counting, seen = np.log(counted.chances), features(counted, logits, read)
-        both = log_softmax(self.gate.scores(logits, counting, seen))
-        return Together(log_softmax(logits), counting, both, self.gate.shares(seen), counted)
+        seen = features(counted, logits, read)
+        both = log_softmax(self.gate.scores(logits, counted.logs, seen))
+        return Together(log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted)
 
     def loss(self, logits: Logits, histories: Numbers, read: Numbers, ids: Ids) -> float:
         """As `predict`, and the (T,) ids that followed -> the summed loss of both, in nats."""
@@ -62,8 +62,7 @@ class Mixture:
     def scores(self, logits: Logits, histories: Numbers, read: Numbers | int) -> Array:
         """As `predict` -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
-        seen = features(counted, logits, read)
-        return self.gate.scores(logits, np.log(counted.chances), seen)
+        return self.gate.scores(logits, counted.logs, features(counted, logits, read))
 
     @cached_property
     def cached(self) -> CachedExpert:
@@ -81,8 +80,9 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
         return None
     size, gate = len(stored.vocabulary), stored.counting["gate"]
     try:
-        if gate.shape != (2, len(FEATURES)):
+        if gate.shape not in ((2, OLDER), (2, len(FEATURES))):
             raise ValueError("the gate has another shape")
+        gate = np.pad(gate, ((0, 0), (0, len(FEATURES) - gate.shape[1])))
         return Mixture(Expert(unpacked(stored.counting, size), size), Gate(gate))
     except ValueError as error:
         raise CheckpointError(f"damaged: {stored.source} ({error})") from error
@@ -104,7 +104,7 @@ class Streams:
     def scores(self, logits: Logits) -> Array:
         """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
         if self.alone:
-            return np.log(self.mixture.expert.predict(self._histories).chances)
+            return self.mixture.expert.predict(self._histories).logs
         return self.mixture.scores(logits, self._histories, self.read)
 
     def append(self, ids: Ids) -> None:
@@ -142,8 +142,10 @@ class OneStream(Streams):
             return counting[None]
         gpt = logits[0].astype(np.float64)
         gpt -= gpt.max()
-        likeliest = -math.log(np.exp(gpt).sum())
-        seen = 1.0, math.log1p(total), math.log1p(kinds), likeliest, 1 / self.read
+        likeliest, ln_kinds = -math.log(np.exp(gpt).sum()), math.log1p(kinds)
+        entropy, agreement = -float(chances @ counting), float(chances @ gpt) + likeliest
+        first = 1.0, math.log1p(total), ln_kinds, likeliest, 1 / self.read
+        seen = *first, entropy * likeliest, entropy * ln_kinds, agreement
         a, b = self.mixture.gate.shares_of_one(seen)
         gpt *= a
         counting *= b

@@ -47,13 +47,17 @@ class TorchMixture:
 
         alone: counting, without the GPT.
         """
-        chances, counted = self._predict(histories)
+        chances, count, kinds = self._predict(histories)
+        counting = chances.log()
         if alone:
-            return chances.log()
-        gpt, one = logits.double().log_softmax(dim=-1), torch.ones_like(counted[0])
-        features = torch.stack([one, *counted, gpt.amax(dim=-1), one / read], dim=-1)  # (B, F)
+            return counting
+        gpt, one = logits.double().log_softmax(dim=-1), torch.ones_like(count)
+        likeliest, entropy = gpt.amax(dim=-1), -(chances * counting).sum(dim=-1)
+        first = one, count, kinds, likeliest, one / read
+        rest = entropy * likeliest, entropy * kinds, (chances * gpt).sum(dim=-1)
+        features = torch.stack([*first, *rest], dim=-1)  # (B, F), see gate.FEATURES
         shares = (self._gate[:, None] * features).sum(dim=-1).clamp(0.0, MOST_WEIGHT)  # (2, B)
-        return shares[0, :, None] * gpt + shares[1, :, None] * chances.log()
+        return shares[0, :, None] * gpt + shares[1, :, None] * counting
 
     def advanced(self, histories: Tensor, ids: Tensor) -> Tensor:
         """(N, B) histories and (B,) next characters -> (N, B) the histories after them."""
@@ -70,7 +74,7 @@ class TorchMixture:
         present = grams < end[..., None]
         return torch.where(present, grams, 0), present
 
-    def _predict(self, histories: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _predict(self, histories: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, B) histories -> (B, V) probabilities, and two features of the gate, (B,) each."""
         grams, present = self._children(histories)  # (N, B, V)
         counts = torch.where(present, self._counts[grams], 0)
@@ -88,5 +92,5 @@ class TorchMixture:
             chances = of_order + share * chances
         depth = torch.where(total > 0, self._orders, 1).amax(dim=0, keepdim=True)  # (1, B)
         kinds = present.sum(dim=-1)
-        longest = [each.gather(0, depth - 1)[0].double().log1p() for each in (total, kinds)]
-        return chances, longest
+        count, kinds = (each.gather(0, depth - 1)[0].double().log1p() for each in (total, kinds))
+        return chances, count, kinds

@@ -98,5 +98,5 @@ class Counting:
         histories = expert.trie.histories_at(self.ids, starts, length)
         gpt, counted = logits.flatten(0, 1).cpu().numpy(), expert.predict(histories)
         read = np.tile(np.arange(1, length + 1), len(starts))
-        counting, seen = np.log(counted.chances).astype("f4"), features(counted, gpt, read)
-        return Block(gpt.astype("f4"), counting, seen, rows[:, 1:].ravel())
+        seen = features(counted, gpt, read)
+        return Block(gpt.astype("f4"), counted.logs.astype("f4"), seen, rows[:, 1:].ravel())

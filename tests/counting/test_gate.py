@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from operator import mul
+
 import numpy as np
 import pytest
 from conftest import TEXT
@@ -53,6 +56,27 @@ def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
     return float(-both[np.arange(400), IDS[-400:]].mean())
 
 
+def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> None:
+    counted = expert.predict(expert.trie.histories(IDS[-400:]))
+    seen = features(counted, logits, READ)
+    for place in (0, 1, 7, 250, 400):
+        gpt = [score - math.log(sum(map(math.exp, logits[place]))) for score in logits[place]]
+        chances = counted.chances[place].tolist()
+        kinds, likeliest = math.log1p(counted.kinds[place]), max(gpt)
+        entropy = -sum(chance * math.log(chance) for chance in chances)
+        expected = {
+            "1": 1.0,
+            "ln count": math.log1p(counted.total[place]),
+            "ln kinds": kinds,
+            "ln likeliest": likeliest,
+            "1 / read": 1 / READ[place],
+            "entropy · ln likeliest": entropy * likeliest,
+            "entropy · ln kinds": entropy * kinds,
+            "agreement": sum(map(mul, chances, gpt)),
+        }
+        assert dict(zip(FEATURES, seen[place], strict=True)) == pytest.approx(expected, rel=1e-12)
+
+
 def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
     fitted = fit_gate(cut(gpt, counting, seen))
@@ -91,14 +115,14 @@ def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Arr
 
 def test_without_text_the_gate_gives_a_half_to_each() -> None:
     fitted = fit_gate([])
-    a, b = fitted.shares(np.array([[1, 3.0, 1, -2, 0.1], [1, 9.0, 2, -1, 0.2]]))
+    a, b = fitted.shares(np.array([[1, 3, 1, -2, 0.1, -1, 4, -5], [1, 9, 2, -1, 0.2, -2, 3, -4]]))
     assert a == pytest.approx(0.5)
     assert b == pytest.approx(0.5)
 
 
 def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
     _, _, seen = parts(expert, logits)
-    shares = Gate(np.full((2, len(FEATURES)), -1.0)).shares(seen)
+    shares = Gate(-np.eye(2, len(FEATURES))[:1].repeat(2, axis=0)).shares(seen)
     assert (shares == 0).all()
 
 

@@ -12,7 +12,7 @@ from conftest import TEXT
 
 from gpt.config import SampleConfig
 from gpt.counting.expert import Expert
-from gpt.counting.gate import Gate, log_softmax
+from gpt.counting.gate import FEATURES, Gate, log_softmax
 from gpt.counting.mixture import Mixture, Streams
 from gpt.counting.tables import count
 from gpt.model.counting import TorchMixture
@@ -27,7 +27,7 @@ from gpt.vocabulary import Vocabulary
 VOCABULARY = Vocabulary.from_text(TEXT)
 IDS = VOCABULARY.encode(TEXT)
 SIZE = len(VOCABULARY)
-GATE = np.random.default_rng(2).normal(0.1, 0.1, (2, 5))
+GATE = np.random.default_rng(2).normal(0.1, 0.1, (2, len(FEATURES)))
 
 
 def mixture(orders: int = 6, gate: Any = GATE) -> Mixture:
@@ -46,7 +46,7 @@ def decoder(tiny: Checkpoint) -> TorchDecoder:
 
 
 @pytest.mark.parametrize("orders", [1, 2, 6, 8])
-@pytest.mark.parametrize("gate", [GATE, 0 * GATE, 9 * np.eye(2, 5), -GATE], ids=str)
+@pytest.mark.parametrize("gate", [GATE, 0 * GATE, 9 * np.eye(2, len(FEATURES)), -GATE], ids=str)
 def test_scores_equal_those_of_numpy(orders: int, gate: Any) -> None:
     expected = mixture(orders, gate)
     found = TorchMixture(expected, torch.device("cpu"))

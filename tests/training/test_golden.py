@@ -58,8 +58,8 @@ GOLDENS = (
         "default",
         counting=8,
         trained=(3.531147, 3.41806, 3.011391),
-        evaluated=(3.303408, 3.17519),
-        text="gvc\nx sejcevrm ihprxzoedbfa hieqjmxseogtzbdecmloxdvsegabebad",
+        evaluated=(3.307124, 3.178236),
+        text="gvc\nx sejcdurncgdqvxzpfc fdchgdqpoqxenivz dcekiuxcvqif\nkfdci",
     ),
 )
 

@@ -162,7 +162,11 @@ def test_page_counts_as_python(script: JavaScript, length: int, size: int, order
 def test_page_mixes_the_experts_as_python(script: JavaScript) -> None:
     vocabulary = Vocabulary.from_text(TEXT)
     ids, size = vocabulary.encode(TEXT), len(vocabulary)
-    gate = Gate(np.array([[5.5, -0.5, 0.1, 0.3, 0.9], [-0.2, 0.4, -0.3, 0.1, -2.0]]))
+    weights = [
+        [5.5, -0.5, 0.1, 0.3, 0.9, 0.2, -0.1, 0.3],
+        [-0.2, 0.4, -0.3, 0.1, -2.0, 0.1, 0.2, -0.4],
+    ]
+    gate = Gate(np.array(weights))
     mixture = Mixture(Expert(count(ids, size, 6), size), gate)
     config = ModelConfig(vocab_size=size, block_size=64, n_layer=1, n_head=2, n_embd=8)
     random = np.random.default_rng(4)

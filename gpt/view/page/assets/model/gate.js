@@ -22,8 +22,8 @@
  * @typedef {Together & {length: number, total: number, kinds: number, pairs: boolean}} Expected
  */
 
-/** The number of features: 1, ln count, ln kinds, ln likeliest, 1 / read. */
-export const GATE_FEATURES = 5;
+/** The number of features, see FEATURES of gpt/counting/gate.py. */
+export const GATE_FEATURES = 8;
 const MOST_WEIGHT = 4;
 
 /** The counting expert of a checkpoint, and the gate that mixes it with the GPT. */
@@ -89,14 +89,20 @@ export class Mixture {
    */
   #weighed(logits, nodes, read) {
     const counted = this.trie.predict(nodes);
+    const counting = counted.chances.map(Math.log);
     const { below, normaliser } = shifted(logits);
     const [total, kinds] = [Math.log1p(counted.total), Math.log1p(counted.kinds)];
-    const features = [1, total, kinds, -normaliser, 1 / read];
+    const entropy = -expectation(counted.chances, counting);
+    const agreement = expectation(counted.chances, below) - normaliser;
+    const features = [
+      ...[1, total, kinds, -normaliser, 1 / read],
+      ...[-entropy * normaliser, entropy * kinds, agreement],
+    ];
     const weights = this.gate.map((row) => {
       const share = row.reduce((sum, weight, f) => sum + weight * features[f], 0);
       return Math.min(Math.max(share, 0), MOST_WEIGHT);
     });
-    return { counted, counting: counted.chances.map(Math.log), below, normaliser, weights };
+    return { counted, counting, below, normaliser, weights };
   }
 }
 
@@ -119,6 +125,13 @@ function shifted(logits) {
   let sum = 0;
   for (let w = 0; w < below.length; w++) sum += Math.exp(below[w] -= most);
   return { below, normaliser: Math.log(sum) };
+}
+
+/** Of values with these probabilities. @param {Float64Array} chances @param {Float64Array} values */
+function expectation(chances, values) {
+  let sum = 0;
+  for (let n = 0; n < values.length; n++) sum += chances[n] * values[n];
+  return sum;
 }
 
 /** @param {ArrayLike<number>} values */
