@@ -426,6 +426,14 @@ def test_the_page_states_its_proof(open_file: OpenFile, file: Path) -> None:
     assert "float32, as trained" in page.locator("#precision").inner_text()
 
 
+def test_the_demo_opens_and_follows_the_text(open_file: OpenFile) -> None:
+    page = open_file(Path(__file__).parents[2] / "docs" / "demo.html")
+    page.locator("main:not([hidden])").wait_for()
+    page.locator("#input").fill("The value of the argument is the valu")
+    page.locator('#text .character[data-position="36"]').wait_for()
+    page.locator("#draw-said", has_text="Likeliest next: 'e'").wait_for()
+
+
 def changed_in(html: str, name: str, change: Any) -> str:
     """The page with another value of a field of its data; the field's last one."""
     begin = html.rindex(f'"{name}":') + len(name) + 3

@@ -443,11 +443,12 @@ def test_page_says_what_is_about_the_gpt_alone_and_compares_with_a_run_without_c
     rows = page.locator("#lens tbody th").all_inner_texts()
     assert rows == ["together", "counting", "layer 1", "layer 0", "embedding"]
     for line, expert in enumerate(("both", "counting")):
-        likeliest = getattr(one.experts, expert).argmax(axis=1)
+        chances = getattr(one.experts, expert)
         shown = page.locator("#lens tbody tr").nth(line).locator("td").all_inner_texts()
-        assert [text.replace("␣", "␠") for text in shown] == [
-            label(one.characters[id]) for id in likeliest
-        ]
+        labels = [label(character) for character in one.characters]
+        ids = [labels.index(text.replace("␣", "␠")) for text in shown]
+        largest = chances.max(axis=1)  # of which there may be two in float32
+        np.testing.assert_allclose(chances[np.arange(T), ids], largest, rtol=1e-6)
     both = open_page([subject, one])
     assert both.locator("#next .experts").count() == both.locator("#next .guesses").count() == 1
     alone = open_page([subject])

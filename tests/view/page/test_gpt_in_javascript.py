@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -21,7 +19,6 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import ACTIVATIONS, NORMS, Array
 from gpt.reading.positions import POSITIONS
 from gpt.view.page.packing import lower
-from gpt.view.page.page import ASSETS
 from gpt.view.page.shipping import config_record
 
 SWITCHES = [
@@ -74,14 +71,6 @@ def expected_logits(reader: Reader, ids: Any, patch: Any = None) -> Array:
 def apart(found: Array, expected: Array) -> float:
     assert found.size == expected.size
     return float(np.abs(found.reshape(expected.shape) - expected).max())
-
-
-def test_no_two_scripts_of_the_page_declare_the_same_name() -> None:
-    declared = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) (\w+)", re.M)
-    texts = [path.read_text("utf-8") for path in ASSETS.rglob("*.js")]
-    names = [name for text in texts for name in declared.findall(text)]
-    assert len(names) > 100
-    assert [name for name, times in Counter(names).items() if times > 1] == []
 
 
 def test_javascript_has_every_variant_of_numpy(script: JavaScript) -> None:

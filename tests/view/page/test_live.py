@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ def test_options_and_their_defaults_come_from_the_config(run: TrainedGPT) -> Non
     assert list(options)[-1] == "seed"
     assert "only" not in options
     assert all(each["help"] for each in options.values())
+
+
+def test_the_demo_is_small_and_has_the_program_of_today() -> None:
+    folder = Path(__file__).parents[3] / "docs"
+    html = (folder / "demo.html").read_text("utf-8")
+    demo = runpy.run_path(str(folder / "demo.py"))
+    assert demo["renewed"](html) == html, "python docs/demo.py renews it"
+    assert len(html.encode()) <= 1_500_000
+    assert payload_of(html)["counts"] is False
 
 
 SIZES: dict[Any, int] = {32: 400, 16: 200}

@@ -1,25 +1,27 @@
 // @ts-check
 // The constant parts of the page: names, origin, precision of the numbers, and their checks.
 
-import { count, lead, make, part } from "./parts.js";
+import { count, lead, make, part, say } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
 /** @param {App} app */
 export function introduce(app) {
   const { data, subjects } = app;
-  part("title").textContent = data.title;
+  say(part("title"), data.title);
   const shapes = subjects.map((subject) =>
     `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
   );
   const lines = subjects.length > 1 // the title names a single one
     ? shapes.map((shape, n) => `${"AB"[n]}  ${subjects[n].name} · ${shape}`)
     : shapes;
-  part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
-  part("symbols").textContent = data.legend.join(" · ");
-  part("precision").textContent = `${count(lead(app).length, "character")} · ` +
-    (data.stored ??
-      `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`);
+  if (part("subjects").textContent !== lines.join("")) {
+    part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
+  }
+  say(part("symbols"), data.legend.join(" · "));
+  const written = data.stored ??
+    `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
+  say(part("precision"), `${count(lead(app).length, "character")} · ${written}`);
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);
   }
@@ -34,7 +36,7 @@ export function introduce(app) {
   part("left-out").textContent = "To keep this file small, it has only the weights of layer" +
     `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or residual. ` +
     `For these, make a page with --layer ${left[0] ?? 0}${left.length > 1 ? " (or another)" : ""}.`;
-  part("checks").replaceChildren(...subjects.flatMap(({ name, payload }) => {
+  const checks = subjects.flatMap(({ name, payload }) => {
     const title = subjects.length > 1 ? [make("h3", null, name)] : [];
     const items = payload.checks.map(({ name, error, bound, passed }) => {
       const written = (/** @type {number} */ number) =>
@@ -56,7 +58,10 @@ export function introduce(app) {
       make("ul", null, ...items),
       make("p", { class: "origin" }, origin.join(" · ")),
     ];
-  }));
+  });
+  const shown = checks.map((each) => each.textContent).join("\n");
+  if (part("checks").dataset.shows !== shown) part("checks").replaceChildren(...checks);
+  part("checks").dataset.shows = shown;
   const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
   part("alarm").hidden = !failed;
   part("version").textContent = `made by gptx ${data.version}`;

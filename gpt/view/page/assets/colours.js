@@ -62,7 +62,8 @@ export class Scale {
     this.colours = rampTable(dark ? "dark" : "light", this.signed);
     this.matrix = matrix;
     const largest = new Float64Array(matrix.rows);
-    for (let row = 0; row < matrix.rows; row++) {
+    const needed = matrix.kind !== "share" || mode === "row";
+    for (let row = 0; needed && row < matrix.rows; row++) {
       const stop = matrix.causal ? row + 1 : matrix.columns;
       for (let column = 0; column < stop; column++) {
         const size = Math.abs(matrix.values[row * matrix.columns + column]);
@@ -96,17 +97,17 @@ export class Scale {
 
   /** The matrix as a picture, one pixel per cell; empty cells are transparent. */
   picture() {
-    const { rows, columns } = this.matrix;
+    const { rows, columns, causal } = this.matrix;
     const image = new ImageData(columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    const colours = new Uint32Array(STEPS);
+    const channels = new Uint8Array(colours.buffer);
+    for (let step = 0; step < STEPS; step++) channels.set([...this.rgb(step), 255], 4 * step);
     for (let row = 0; row < rows; row++) {
-      for (let column = 0; column < columns; column++) {
+      const end = causal ? row + 1 : columns;
+      for (let column = 0; column < end; column++) {
         const step = this.step(row, column);
-        if (step < 0) continue;
-        const pixel = 4 * (row * columns + column);
-        image.data[pixel] = this.colours[3 * step];
-        image.data[pixel + 1] = this.colours[3 * step + 1];
-        image.data[pixel + 2] = this.colours[3 * step + 2];
-        image.data[pixel + 3] = 255;
+        if (step >= 0) pixels[row * columns + column] = colours[step];
       }
     }
     return image;

@@ -119,46 +119,52 @@ export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) 
   const { matrix, labels, app, width, height } = view;
   if (!matrix) return;
   const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
+  let style = "";
   const paint = (/** @type {boolean} */ strong, /** @type {boolean} */ dim) => {
+    const next = `${strong} ${dim}`;
+    if (next === style) return; // another font takes longer than a label
+    style = next;
     pen.fillStyle = strong ? colour("accent") : colour(dim ? "faint" : "ink");
     pen.font = `${strong ? "bold " : ""}${dim ? 10 : 12}px ${MONO}`;
   };
   const every = (/** @type {number} */ size, /** @type {number} */ room) =>
     TICKS.find((step) => step * size >= room) ?? 1000;
+  const rows = range(top, bottom).filter((i) => y + (i + 0.5) * height >= view.top);
+  const columns = range(left, right).filter((j) => x + (j + 0.5) * width >= view.left);
   pen.textBaseline = "middle";
   pen.textAlign = "right";
   const written = height >= 11;
-  for (let i = top; i < bottom; i++) {
-    const middle = y + (i + 0.5) * height;
-    if (middle < view.top) continue;
-    if (written) {
-      paint(i === row, false);
-      pen.fillText(labels[i], view.left - 6, middle);
-      paint(i === row, true);
-      pen.fillText(String(i), 4 + numberWidth(matrix.rows), middle);
-    } else if (i === row) {
-      paint(true, false);
-      pen.fillText(`${i} ${labels[i]}`, view.left - 6, middle);
-    } else if (i % every(height, 11) === 0 && (row < 0 || Math.abs(i - row) * height >= 12)) {
-      paint(false, true);
-      pen.fillText(String(i), view.left - 6, middle);
-    }
+  for (const i of rows) {
+    if (!written && i !== row) continue;
+    paint(i === row, false);
+    pen.fillText(written ? labels[i] : `${i} ${labels[i]}`, view.left - 6, y + (i + 0.5) * height);
+  }
+  for (const i of rows) {
+    const near = row >= 0 && Math.abs(i - row) * height < 12;
+    if (!written && (near || i % every(height, 11))) continue;
+    paint(written && i === row, true);
+    const end = written ? 4 + numberWidth(matrix.rows) : view.left - 6;
+    pen.fillText(String(i), end, y + (i + 0.5) * height);
   }
   pen.textAlign = "center";
   const fits = (/** @type {string} */ text) => width >= (text.length > 2 ? 44 : 9); // U+XXXX
-  const step = every(width, numberWidth(matrix.columns) + 8);
-  for (let j = left; j < right; j++) {
-    const middle = x + (j + 0.5) * width;
-    if (middle < view.left) continue;
-    paint(j === column, true);
-    if (j % step === 0 && Math.abs(j - column) * width > 24 || j === column) {
-      pen.fillText(String(j), middle, 10);
-    }
+  for (const j of columns) {
+    if (!matrix.keys || (j !== column && !fits(labels[j]))) continue;
     paint(j === column, false);
-    if (matrix.keys && (j === column || fits(labels[j]))) {
-      pen.fillText(labels[j], middle, view.top - 11);
-    }
+    pen.fillText(labels[j], x + (j + 0.5) * width, view.top - 11);
   }
+  const step = every(width, numberWidth(matrix.columns) + 8);
+  for (const j of columns) {
+    const far = Math.abs(j - column) * width > 24;
+    if (j !== column && (j % step || !far)) continue;
+    paint(j === column, true);
+    pen.fillText(String(j), x + (j + 0.5) * width, 10);
+  }
+}
+
+/** The numbers from `first` to `end` − 1. @param {number} first @param {number} end */
+function range(first, end) {
+  return Array.from({ length: end - first }, (_, n) => first + n);
 }
 
 /** Width in pixels of labels for positions below `count`. @param {number} count */

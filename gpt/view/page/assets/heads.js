@@ -3,11 +3,13 @@
 
 import { Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
-import { context, lead, legend, make, part } from "./parts.js";
+import { context, lead, make, part, showLegend, visible } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
+/** A head, with its value of the measure that orders them; off: its output is replaced.
+ * @typedef {{layer: number, head: number, value: number | null, off: boolean}} Place */
 
 const MOST = 64; // pixels a side
 
@@ -20,8 +22,16 @@ export function makeHeads(app) {
   order.replaceChildren(make("option", { value: "" }, "layer and head"), ...options);
   order.addEventListener("change", () => render());
   let drawn = "";
+  let shape = ""; // what the buttons are
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
+  /** @type {{scales: Scale[], places: Place[]}} */
+  let shown = { scales: [], places: [] };
+  /** @type {{x: number, y: number, side: number}[] | null} */
+  let frames = null; // of the pictures, in CSS pixels
+  // All pictures on one canvas: a browser takes longer for many small ones.
+  const sheet = make("canvas", { class: "sheet", "aria-hidden": "true" });
+  const scratch = make("canvas", null);
 
   function render() {
     const { of, scale, layer, head, view } = app.state;
@@ -47,17 +57,58 @@ export function makeHeads(app) {
     const { scale: mode } = app.state;
     const limit = Math.max(...small.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
     const scales = small.map((matrix) => new Scale(matrix, mode, app.dark, limit));
-    buttons = places.map(({ layer, head, value }, n) =>
-      thumbnail(app, layer, head, order.value, value, scales[n])
-    );
-    grid.replaceChildren(...buttons);
-    part("heads-legend").replaceChildren(...legend(scales[0], app.digits));
+    const made = JSON.stringify([order.value, app.state.of === "diff", places]);
+    if (made !== shape) {
+      buttons = places.map((place) => thumbnail(app, place, order.value));
+      grid.replaceChildren(sheet, ...buttons);
+      frames = null;
+    }
+    shape = made;
+    shown = { scales, places };
+    paint();
+    showLegend(part("heads-legend"), scales[0], app.digits);
     const what = app.state.of === "diff" ? "differences of weights" : "weights";
     const size = pixelSize(lead(app));
     part("heads-scale").textContent = size > 1
       ? `${what}; a pixel is the largest of ${size} × ${size}`
       : what;
   }
+
+  /** Draws the pictures at the places of their frames. */
+  function paint() {
+    if (!visible(grid)) return;
+    frames ??= buttons.map(({ firstElementChild }) => {
+      const { offsetLeft, offsetTop, offsetWidth } = /** @type {HTMLElement} */ (firstElementChild);
+      return { x: offsetLeft, y: offsetTop, side: offsetWidth };
+    });
+    const ratio = globalThis.devicePixelRatio || 1;
+    const width = Math.max(...frames.map(({ x, side }) => x + side));
+    const height = Math.max(...frames.map(({ y, side }) => y + side));
+    if (sheet.width !== Math.round(width * ratio) || sheet.height !== Math.round(height * ratio)) {
+      sheet.width = Math.round(width * ratio);
+      sheet.height = Math.round(height * ratio);
+      sheet.style.width = `${width}px`;
+      sheet.style.height = `${height}px`;
+    }
+    const pen = context(sheet);
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    pen.imageSmoothingEnabled = false;
+    frames.forEach(({ x, y, side }, n) => {
+      const scale = shown.scales[n];
+      const { rows } = scale.matrix;
+      if (scratch.width !== rows) scratch.width = scratch.height = rows;
+      context(scratch).putImageData(scale.picture(), 0, 0);
+      pen.globalAlpha = shown.places[n].off ? 0.3 : 1;
+      pen.drawImage(scratch, x, y, side, side);
+    });
+  }
+  const place = () => {
+    frames = null;
+    paint();
+  };
+  new ResizeObserver(place).observe(grid);
+  addEventListener("contentvisibilityautostatechange", place, true);
 
   grid.addEventListener("click", (event) => {
     const button = /** @type {HTMLElement} */ (event.target).closest("button");
@@ -91,7 +142,7 @@ export function makeHeads(app) {
  * The heads that can be chosen, in order, with the measure's value.
  * @param {App} app
  * @param {string} order a measure's number, or nothing
- * @returns {{layer: number, head: number, value: number | null}[]}
+ * @returns {Place[]}
  */
 function sorted(app, order) {
   const { of } = app.state;
@@ -101,7 +152,9 @@ function sorted(app, order) {
   for (let layer = 0; layer < subject.layers; layer++) {
     for (let head = 0; head < subject.heads; head++) {
       if (of === "diff" && !b.has(layer, head)) continue;
-      places.push({ layer, head, value: order ? measured(app, Number(order), layer, head) : null });
+      const value = order ? measured(app, Number(order), layer, head) : null;
+      const off = lead(app).replacement(layer, head) !== undefined;
+      places.push({ layer, head, value, off });
     }
   }
   if (order) places.sort((x, y) => (y.value ?? -Infinity) - (x.value ?? -Infinity));
@@ -122,20 +175,9 @@ function measured(app, n, layer, head) {
   return first === null || second === null ? null : second - first;
 }
 
-/**
- * @param {App} app
- * @param {number} layer
- * @param {number} head
- * @param {string} order
- * @param {number | null} value
- * @param {Scale} scale
- */
-function thumbnail(app, layer, head, order, value, scale) {
+/** @param {App} app @param {Place} place @param {string} order */
+function thumbnail(app, { layer, head, value, off }, order) {
   const name = `L${layer} H${head}`;
-  const canvas = make("canvas", { "aria-hidden": "true" });
-  canvas.width = canvas.height = scale.matrix.rows;
-  context(canvas).putImageData(scale.picture(), 0, 0);
-  const off = lead(app).replacement(layer, head) !== undefined;
   const button = make(
     "button",
     {
@@ -145,7 +187,7 @@ function thumbnail(app, layer, head, order, value, scale) {
       "data-head": head,
       "aria-label": off ? `${name}, switched off` : name,
     },
-    canvas,
+    make("span", { class: "picture" }),
     make("span", { class: "name" }, name),
   );
   if (order) {

@@ -3,7 +3,7 @@
 // counting, those of both together and of counting.
 
 import { short } from "./numbers.js";
-import { make, part, positionOf, shownSubjects } from "./parts.js";
+import { make, part, positionOf, shownSubjects, visible } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -16,6 +16,7 @@ import { make, part, positionOf, shownSubjects } from "./parts.js";
 export function makeLens(app) {
   const host = part("lens");
   let drawn = "";
+  let scrolling = false;
   /** @type {HTMLElement[]} */
   let marked = [];
   /** @type {DepthTable[]} */
@@ -39,11 +40,18 @@ export function makeLens(app) {
     marked.forEach((cell) => cell.classList.remove("here"));
     marked = Array.from(host.querySelectorAll(`[data-position="${position}"]`));
     marked.forEach((cell) => cell.classList.add("here"));
-    // The table scrolls to the character, unless the mouse is over it.
+    if (!scrolling) requestAnimationFrame(scroll); // when the layout is known anyway
+    scrolling = true;
+  }
+
+  /** Scrolls the table to the character, unless the mouse is over it. */
+  function scroll() {
+    scrolling = false;
     const [cell] = marked;
+    if (!cell || !visible(host) || host.matches(":hover")) return;
     const outside = cell.offsetLeft < host.scrollLeft + 90 ||
       cell.offsetLeft + cell.offsetWidth > host.scrollLeft + host.clientWidth;
-    if (outside && !host.matches(":hover")) host.scrollLeft = cell.offsetLeft - 120;
+    if (outside) host.scrollLeft = cell.offsetLeft - 120;
   }
   return { render };
 }

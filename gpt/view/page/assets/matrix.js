@@ -3,7 +3,7 @@
 // large as its box and is drawn again as the box scrolls, so that labels stay and memory is bounded.
 
 import { drawCrosshair, drawEdges, drawLabels, drawNumbers } from "./drawing.js";
-import { context, make, MONO } from "./parts.js";
+import { context, make, MONO, visible } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -29,6 +29,8 @@ export class MatrixView {
       "aria-describedby": "readout",
     }, this.space);
     this.zoom = 1;
+    /** @type {number | null} */
+    this.tallest = null; // height of the box at most, in CSS pixels
     /** @type {Matrix | null} */
     this.matrix = null;
     /** @type {Scale | null} */
@@ -54,7 +56,11 @@ export class MatrixView {
     });
     this.box.addEventListener("blur", () => app.point(null));
     new ResizeObserver(() => this.fit()).observe(this.box);
-    addEventListener("resize", () => this.fit()); // the box may be as high as the window allows
+    addEventListener("contentvisibilityautostatechange", () => this.fit(), true);
+    addEventListener("resize", () => { // the box may be as high as the window allows
+      this.tallest = null;
+      this.fit();
+    });
   }
 
   /**
@@ -79,35 +85,42 @@ export class MatrixView {
    */
   fit() {
     const { matrix, box } = this;
-    if (!matrix || !box.clientWidth) return;
+    const room = box.clientWidth;
+    if (!matrix || !visible(box) || !room) return;
     const ratio = globalThis.devicePixelRatio || 1;
     const pen = context(this.canvas);
     pen.font = `12px ${MONO}`;
-    const widest = this.labels.reduce(
-      (most, text) => Math.max(most, pen.measureText(text).width),
-      0,
-    );
+    const widest = Math.max(...new Set(this.labels.map((text) => widthOfLabel(pen, text))));
     this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest + 18);
     this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest, 12)) + 24) : 22;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
-    const across = (box.clientWidth - this.left - 2) / matrix.columns;
-    const down = (parseFloat(getComputedStyle(box).maxHeight) - this.top - 2) / matrix.rows;
+    const across = (room - this.left - 2) / matrix.columns;
+    this.tallest ??= parseFloat(getComputedStyle(box).maxHeight);
+    const down = (this.tallest - this.top - 2) / matrix.rows;
     if (matrix.keys) {
       this.width = this.height = whole(Math.min(LARGEST, across, down) * this.zoom);
     } else {
       this.width = whole(Math.min(LARGEST, across) * this.zoom);
       this.height = whole(Math.min(TALLEST, down) * this.zoom);
     }
-    this.space.style.width = `${this.left + matrix.columns * this.width + 1}px`;
-    this.space.style.height = `${this.top + matrix.rows * this.height + 1}px`;
-    this.draw();
+    const wide = this.left + matrix.columns * this.width + 1;
+    const high = this.top + matrix.rows * this.height + 1;
+    this.space.style.width = `${wide}px`;
+    this.space.style.height = `${high}px`;
+    // If all fits, its size is known: reading it would make the browser lay out the page again.
+    if (wide <= room && high <= this.tallest) this.draw(room, Math.ceil(high));
+    else this.draw();
   }
 
-  draw() {
+  /**
+   * Draws what of the matrix is visible, on a canvas as large as the box.
+   * @param {number} width of the box, in CSS pixels
+   * @param {number} height
+   */
+  draw(width = this.box.clientWidth, height = this.box.clientHeight) {
     const { matrix, scale, box, canvas } = this;
-    if (!matrix || !scale || !box.clientWidth) return;
+    if (!matrix || !scale || !visible(box) || !width) return;
     const ratio = globalThis.devicePixelRatio || 1;
-    const [width, height] = [box.clientWidth, box.clientHeight];
     if (
       canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)
     ) {
@@ -117,8 +130,7 @@ export class MatrixView {
       canvas.style.height = `${height}px`;
     }
     const pen = context(canvas);
-    const style = getComputedStyle(document.documentElement);
-    const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`);
+    const colour = (/** @type {string} */ name) => this.app.colour(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     const [x, y] = [this.left - box.scrollLeft, this.top - box.scrollTop];
@@ -209,6 +221,16 @@ export class MatrixView {
     box.scrollLeft = between(x + this.width + this.left - box.clientWidth, box.scrollLeft, x);
     box.scrollTop = between(y + this.height + this.top - box.clientHeight, box.scrollTop, y);
   }
+}
+
+/** @type {Map<string, number>} */
+const widths = new Map(); // of labels, in CSS pixels
+
+/** @param {CanvasRenderingContext2D} pen @param {string} label */
+function widthOfLabel(pen, label) {
+  const known = widths.get(label) ?? pen.measureText(label).width;
+  widths.set(label, known);
+  return known;
 }
 
 /** @param {number} low @param {number} value @param {number} high */

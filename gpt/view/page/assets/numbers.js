@@ -12,6 +12,8 @@ let halves = null;
  * @returns {Uint8Array<ArrayBuffer>}
  */
 export function bytes(text) {
+  const { fromBase64 } = /** @type {any} */ (Uint8Array); // in browsers since 2025
+  if (fromBase64) return fromBase64.call(Uint8Array, text);
   const binary = atob(text);
   const result = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) result[i] = binary.charCodeAt(i);

@@ -23,6 +23,7 @@ import { short } from "./numbers.js";
  * @property {[number, number] | null} pointed the matrix's cell under the mouse or the keyboard
  * @property {number | null} reading the text's character under the mouse or the keyboard
  * @property {boolean} dark
+ * @property {(name: string) => string} colour of the theme
  * @property {number} digits that the numbers carry
  * @property {(patch: Partial<State>) => void} change
  * @property {(cell: [number, number] | null) => void} point
@@ -93,15 +94,20 @@ export function bar(share, both = false) {
 }
 
 /**
- * The colours of a scale as a strip, with numbers.
+ * Shows the colours of a scale as a strip, with numbers.
+ * @param {HTMLElement} host
  * @param {Scale} scale
  * @param {number} digits
  */
-export function legend(scale, digits) {
+export function showLegend(host, scale, digits) {
   const stops = [0, 32, 64, 96, 128, 160, 192, 224, 255].map((step) => css(scale.rgb(step)));
+  const texts = scaleTexts(scale, digits);
+  const now = [...stops, ...texts].join();
+  if (host.dataset.shows === now) return;
+  host.dataset.shows = now;
   const strip = make("span", { class: "strip", "aria-hidden": "true" });
   strip.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  return [strip, ...scaleTexts(scale, digits).map((text) => make("span", null, text))];
+  host.replaceChildren(strip, ...texts.map((text) => make("span", null, text)));
 }
 
 /**
@@ -171,4 +177,27 @@ export function shownSubjects(app) {
 /** "1 layer", "1,200 layers" @param {number} n @param {string} thing */
 export function count(n, thing) {
   return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
+}
+
+/** @type {Set<Element>} Cards that the browser does not draw. */
+const skipped = new Set();
+
+/** Follows which cards the browser skips, as they are far from the window (content-visibility). */
+export function watchCards() {
+  addEventListener("contentvisibilityautostatechange", (event) => {
+    const card = /** @type {Element} */ (event.target);
+    if (/** @type {any} */ (event).skipped) skipped.add(card);
+    else skipped.delete(card);
+  }, true);
+}
+
+/** Whether the browser draws the card that the element is in. @param {Element} element */
+export function visible(element) {
+  const card = element.closest(".card");
+  return !card || !skipped.has(card);
+}
+
+/** Writes a text if it is another one. @param {Element} element @param {string} text */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }

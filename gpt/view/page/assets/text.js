@@ -4,7 +4,7 @@
 
 import { css, ink, Scale } from "./colours.js";
 import { decimals, short, signed } from "./numbers.js";
-import { lead, legend, make, named, part, segments } from "./parts.js";
+import { lead, make, named, part, segments, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -23,10 +23,14 @@ export function makeText(app) {
   /** @type {App["weights"]} */
   let shaded = "";
   let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
-  /** @type {string[]} */
-  let written = [];
+  /** @type {number[]} */
+  let written = []; // the characters' codes
   /** @type {HTMLElement[]} */
   let characters = [];
+  /** @type {HTMLElement[]} What separates them. */
+  let breaks = [];
+  /** @type {string[]} Their shades. */
+  let shades = [];
   const show = segments(part("direction"), [
     ["from", "attends to", "Shades the keys that a character looks at"],
     ["to", "is attended by", "Shades the queries that look at a character"],
@@ -83,21 +87,20 @@ export function makeText(app) {
     return [direction === "from" && cell ? cell[0] : lead(app).length - 1];
   }
 
-  /** Writes the characters of another text. @param {Subject} subject */
+  /** Writes another text, of which only the end may be new. @param {Subject} subject */
   function write({ codes, labels }) {
-    written = labels;
-    characters = labels.map((label, position) => {
-      const code = codes[position];
-      const blank = code === 32 || code === 10 || code === 9;
-      return make("span", {
-        class: blank ? "character blank" : "character",
-        role: "option",
-        "data-position": position,
-        title: `position ${position}, U+${code.toString(16).toUpperCase().padStart(4, "0")}`,
-      }, label);
-    });
-    const breaks = codes.map((code) => make(code === 10 ? "br" : "wbr", null));
-    host.replaceChildren(...characters.flatMap((character, n) => [character, breaks[n]]));
+    const same = codes.findIndex((code, n) => code !== written[n]);
+    const kept = same < 0 ? Math.min(codes.length, written.length) : same;
+    for (const each of [...characters.slice(kept), ...breaks.slice(kept)]) each.remove();
+    const added = labels.slice(kept).map((label, n) =>
+      characterOf(label, codes[kept + n], kept + n)
+    );
+    const ends = codes.slice(kept).map((code) => make(code === 10 ? "br" : "wbr", null));
+    host.append(...added.flatMap((character, n) => [character, ends[n]]));
+    characters = [...characters.slice(0, kept), ...added];
+    breaks = [...breaks.slice(0, kept), ...ends];
+    shades = shades.slice(0, kept);
+    written = codes;
   }
 
   function render() {
@@ -108,7 +111,7 @@ export function makeText(app) {
     const { scale: mode, pins } = app.state;
     const now = [app.changes, app.state.of, direction, app.dark, mode, rows, pins.join("+")].join();
     if (now === drawn && weights === shaded) return;
-    if (subject.labels !== written) write(subject);
+    if (subject.codes !== written) write(subject);
     if (weights !== shaded && typeof weights !== "string") {
       limit = new Scale(weights, "fixed", app.dark).limit;
     }
@@ -119,16 +122,21 @@ export function makeText(app) {
       : weightsLine(weights, rows, direction, subject.length);
     const least = direction === "surprise" ? LEAST_NATS : limit;
     const scale = new Scale(line, direction === "surprise" ? "fixed" : mode, app.dark, least);
-    part("text-legend").replaceChildren(...legend(scale, app.digits));
+    showLegend(part("text-legend"), scale, app.digits);
     const masked = maskOf(direction, rows);
     characters.forEach((character, position) => {
       const colour = scale.rgb(Math.max(0, scale.step(0, position)));
       const empty = masked(position);
-      character.style.background = empty ? "" : css(colour);
-      character.style.color = empty ? "" : ink(colour);
+      const shade = empty ? "" : css(colour);
+      if (shades[position] !== shade) {
+        character.style.background = shade;
+        character.style.color = empty ? "" : ink(colour);
+        shades[position] = shade;
+      }
       character.classList.toggle("masked", empty);
       character.classList.toggle("here", rows.includes(position));
-      character.setAttribute("aria-selected", String(pins.includes(position)));
+      const selected = String(pins.includes(position));
+      if (character.ariaSelected !== selected) character.ariaSelected = selected;
     });
     if (!host.querySelector('[tabindex="0"]')) characters[0].tabIndex = 0;
     said.textContent = direction === "surprise"
@@ -136,6 +144,17 @@ export function makeText(app) {
       : summary(app, subject, rows, line.values, direction);
   }
   return { render };
+}
+
+/** @param {string} label @param {number} code @param {number} position */
+function characterOf(label, code, position) {
+  const blank = code === 32 || code === 10 || code === 9;
+  return make("span", {
+    class: blank ? "character blank" : "character",
+    role: "option",
+    "data-position": position,
+    title: `position ${position}, U+${code.toString(16).toUpperCase().padStart(4, "0")}`,
+  }, label);
 }
 
 /** Which characters have no shade. @param {Direction} direction @param {number[]} rows */

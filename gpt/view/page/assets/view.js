@@ -13,7 +13,7 @@ import { makeLens } from "./lens.js";
 import { MatrixView } from "./matrix.js";
 import { makeMeasures } from "./measures.js";
 import { makeNext } from "./next.js";
-import { legend, make, part, segments } from "./parts.js";
+import { make, part, segments, showLegend, watchCards } from "./parts.js";
 import { describe } from "./readout.js";
 import { makeSave } from "./save.js";
 import { fromHash, settled, toHash } from "./state.js";
@@ -43,10 +43,13 @@ import { makeText } from "./text.js";
  * @returns {{app: App, show: (subjects: Subject[]) => void}} show: draws other subjects
  */
 export function makeView(data, subjects, compared, additions) {
+  watchCards();
   const system = matchMedia("(prefers-color-scheme: dark)");
   const framed = parent !== window; // in a notebook, whose history and title are its own
   document.documentElement.toggleAttribute("data-framed", framed);
   let theme = "auto";
+  /** @type {Record<string, string>} */
+  let colours = {}; // of the theme, by their names
 
   /** @type {State} */
   const start = {
@@ -73,6 +76,11 @@ export function makeView(data, subjects, compared, additions) {
     pointed: null,
     reading: null,
     dark: system.matches,
+    colour(name) {
+      return colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue(
+        `--${name}`,
+      );
+    },
     digits: data.bits === 32 ? 4 : 3,
     change(patch) {
       app.state = settled({ ...app.state, ...patch }, app.subjects);
@@ -110,7 +118,8 @@ export function makeView(data, subjects, compared, additions) {
     make("div", { class: "frame" }, titles[n], refusals[n], view.box)
   );
 
-  let showOf = compare(app);
+  let showOf = (/** @type {string} */ _) => {};
+  let introduced = -1; // which of the subjects' changes
   const showView = segments(part("view"), [
     ["head", "head", "One head"],
     ["mean", "mean of heads", "The mean of the layer's heads"],
@@ -127,26 +136,30 @@ export function makeView(data, subjects, compared, additions) {
     ["row", "by row", "Relative: each row's largest has the full colour, however small it is"],
   ], (scale) => app.change({ scale: /** @type {State["scale"]} */ (scale) }));
 
-  const parts = [
-    makeHeads(app),
-    makeText(app),
-    makeCell(app),
-    makeNext(app),
-    makeLens(app),
-    makeMeasures(app),
-    makeSave(app),
-    ...additions.parts(app),
-  ];
-  const [, text, cell, next, lens] = parts; // those that follow the mouse
+  const [text, next, cell, lens] = [makeText(app), makeNext(app), makeCell(app), makeLens(app)];
+  const quick = [text, next, ...additions.parts(app)]; // of another text, the prediction comes first
+  const slow = [makeHeads(app), cell, lens, makeMeasures(app), makeSave(app)];
+  let waiting = false; // whether the slow ones wait for the next frame
 
   /** Draws everything for the state. */
   function render() {
+    renderQuick();
+    renderSlow();
+  }
+
+  function renderQuick() {
     const { state } = app;
     app.panels = panelsOf(app.subjects, state);
     const weights = state.stage === "weights"
       ? app.panels
       : panelsOf(app.subjects, { ...state, stage: "weights" });
     app.weights = weights[weights.length - 1].matrix;
+    for (const each of quick) each.render();
+  }
+
+  function renderSlow() {
+    waiting = false;
+    const { state } = app;
     const drawn = app.panels.map(({ matrix }) => matrix).filter((matrix) =>
       typeof matrix !== "string"
     );
@@ -164,10 +177,15 @@ export function makeView(data, subjects, compared, additions) {
       else {
         const scale = new Scale(matrix, state.scale, app.dark, app.limit);
         views[n].show(matrix, scale, panel);
-        if (n === 0) part("legend").replaceChildren(...legend(scale, app.digits));
+        if (n === 0) showLegend(part("legend"), scale, app.digits);
       }
     });
     part("matrices").classList.toggle("two", app.panels.length > 1);
+    if (introduced !== app.changes) {
+      introduced = app.changes;
+      showOf = compare(app);
+      introduce(app);
+    }
     showOf(state.of);
     showView(state.view);
     showScale(state.scale);
@@ -175,8 +193,10 @@ export function makeView(data, subjects, compared, additions) {
     const [{ matrix }] = app.panels;
     const keys = typeof matrix === "string" || matrix.keys;
     part("axes").textContent = `rows = query, columns = ${keys ? "key" : "dimension"}`;
-    for (const each of parts) each.render();
+    for (const each of slow) each.render();
     describe(app);
+    performance.clearMarks("drawn");
+    performance.mark("drawn"); // for benchmarks/live.py
   }
 
   /** Draws the parts that depend on the mouse. */
@@ -191,11 +211,11 @@ export function makeView(data, subjects, compared, additions) {
 
   function darken() {
     app.dark = theme === "auto" ? system.matches : theme === "dark";
+    colours = {};
     document.documentElement.dataset.theme = app.dark ? "dark" : "light";
     part("theme").textContent = { auto: "◐ auto", light: "○ light", dark: "● dark" }[theme] ?? "";
   }
 
-  introduce(app);
   const { layer: first, head: second, why } = data.start;
   const asOpened = app.state.view === "head" && app.state.layer === first &&
     app.state.head === second;
@@ -241,9 +261,15 @@ export function makeView(data, subjects, compared, additions) {
     app.pointed = null;
     app.reading = null;
     app.state = settled({ ...app.state, of: grown ? compared : app.state.of }, others);
-    showOf = compare(app);
-    introduce(app);
-    render();
+    renderQuick();
+    if (!waiting) {
+      requestAnimationFrame(() =>
+        setTimeout(() => {
+          if (waiting) renderSlow();
+        })
+      );
+    }
+    waiting = true;
   }
   return { app, show };
 }

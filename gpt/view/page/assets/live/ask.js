@@ -71,12 +71,13 @@ function makeByHand(app, session) {
     const { layer, head, cell } = app.state;
     if (!cell) return;
     const [query, key] = cell;
-    const base = app.subjects[0].triangle(layer, head); // the row before it was set
+    const known = session.model.rowOf(layer, head, query);
+    const now = app.subjects[app.subjects.length - 1].triangle(layer, head);
     const first = query * (query + 1) / 2;
-    const row = base.slice(first, first + query + 1);
-    const weights = withWeight(row, key, Number(slider.value));
+    const computed = known?.computed ?? now.slice(first, first + query + 1);
+    const weights = withWeight(computed, key, Number(slider.value));
     const text = session.characters.slice(0, query + 1).join("");
-    session.model.setRow({ layer, head, query, key, weights, text });
+    session.model.setRow({ layer, head, query, weights, computed, text });
     session.changed();
   });
   reset.addEventListener("click", () => {

@@ -3,10 +3,10 @@
 // of training. Knows no elements of the page.
 
 /** @typedef {import("../model/attention.js").Changes} Changes */
-/** A row of weights that the user has set: of a query of a head, from key 0 on; `text` begins as the
- * text that it was set for.
- * @typedef {{layer: number, head: number, query: number, key: number, weights: Float32Array,
- *   text: string}} HandSet */
+/** A row of weights that the user has set: of a query of a head, from key 0 on; `computed` is the row
+ * before that, `text` the text up to the query.
+ * @typedef {{layer: number, head: number, query: number, weights: Float32Array,
+ *   computed: Float32Array, text: string}} HandSet */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */
 
 export class Model {

@@ -5,7 +5,7 @@ import { count, make, part } from "../parts.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
-const PAUSE = 250; // milliseconds between two readings of a text that the model writes
+const PAUSE = 500; // milliseconds between two readings of a text that the model writes
 const MOST_NAMED = 4; // unknown characters that are named
 
 export class Editor {

@@ -56,8 +56,8 @@ function start(data) {
       settings(view.app.state.more);
     }
     editor.render();
-    performance.clearMarks("drawn");
-    performance.mark("drawn"); // for benchmarks/live.py
+    performance.clearMarks("predicted");
+    performance.mark("predicted"); // for benchmarks/live.py
   });
   const editor = new Editor(session, () => session.changed());
   const additions = {

@@ -3,7 +3,7 @@
 // worker that follow from it.
 
 import { Subject } from "../data.js";
-import { beforeAll } from "../model/sampler.js";
+import { beforeAll, windowStart } from "../model/sampler.js";
 import { Model } from "./changes.js";
 import { Options } from "./write.js";
 
@@ -69,7 +69,8 @@ export class Session {
     const all = Array.from(text);
     this.characters = all.filter((character) => this.ids.has(character));
     this.unknown = [...all.entries()].filter(([, character]) => !this.ids.has(character));
-    this.model.keepRowsOf(this.characters);
+    const begin = windowStart(this.characters.length, this.data.block_size);
+    this.model.keepRowsOf(begin ? [] : this.characters);
   }
 
   /** The text as ids; an empty one begins as that of `gptx sample`. @param {string[]} characters */

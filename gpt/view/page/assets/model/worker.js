@@ -26,6 +26,33 @@ import { Writer } from "./sampler.js";
 const PIECE = 12; // milliseconds of writing between two messages
 const KEPT = 4; // analyses of texts, of different changes or steps
 
+/** A decoder of sampler.js: a reading that starts again where the window moves. */
+class ReadingDecoder {
+  /** @param {import("./gpt.js").Gpt} gpt @param {Changes | null} changes */
+  constructor(gpt, changes) {
+    this.gpt = gpt;
+    this.changes = changes;
+    this.blockSize = gpt.config.block_size;
+    this.reading = new Reading(gpt, changes);
+  }
+
+  /** @param {number[]} ids */
+  start(ids) {
+    if (this.reading.length) { // rows of weights set by hand belong to the first window
+      const heads = this.changes && { ...this.changes, rows: [] };
+      this.reading = new Reading(this.gpt, heads);
+    }
+    this.reading.append(ids);
+    return this.reading.logits(ids.length - 1);
+  }
+
+  /** @param {number} id */
+  step(id) {
+    this.reading.append([id]);
+    return this.reading.logits(this.reading.length - 1);
+  }
+}
+
 class Computation {
   constructor() {
     /** @type {Models | null} */
@@ -70,21 +97,9 @@ class Computation {
     const key = keyOf(step, changes) + JSON.stringify(options);
     const before = this.written;
     const goesOn = before?.key === key && before.ids.join() === ids.join();
-    /** @type {Reading} */
-    let reading;
-    const decoder = {
-      blockSize: gpt.config.block_size,
-      start: (/** @type {number[]} */ text) => {
-        reading = new Reading(gpt, changes);
-        reading.append(text);
-        return reading.logits(reading.length - 1);
-      },
-      step: (/** @type {number} */ id) => {
-        reading.append([id]);
-        return reading.logits(reading.length - 1);
-      },
-    };
-    const writer = goesOn ? before.writer : new Writer(decoder, ids, options, mixture);
+    const writer = goesOn
+      ? before.writer
+      : new Writer(new ReadingDecoder(gpt, changes), ids, options, mixture);
     const written = { key, ids: [...ids], writer };
     this.written = written;
     this.stopped = false;
@@ -110,11 +125,10 @@ class Computation {
 
 /** @param {number} step @param {Changes | null} changes */
 function keyOf(step, changes) {
-  const rows = changes?.rows.map((row) => ({ ...row, weights: Array.from(row.weights) }));
-  const heads = changes?.heads.map((head) => ({
-    ...head,
-    value: head.value && Array.from(head.value),
-  }));
+  const heads = changes?.heads.map(({ layer, head, value }) => [layer, head, ...value ?? []]);
+  const rows = changes?.rows.map((
+    { layer, head, query, weights },
+  ) => [layer, head, query, ...weights]);
   return JSON.stringify([step, heads, rows]);
 }
 
