@@ -59,8 +59,7 @@ notebook: $(INSTALLED)
 
 # docs/demo.html: a model of the Python language reference, without counting, in a page.
 page: $(INSTALLED)
-	$(BIN)/gptx train --counting 0 --n-layer 2 --steps 2000 --checkpoints build/demo
-	$(BIN)/gptx live "def function(" --checkpoints build/demo --limit 1.5 -o docs/demo.html
+	$(BIN)/python docs/demo.py --train
 
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)

@@ -25,19 +25,36 @@ from measure import GPTX, timed
 
 import gpt
 
+#: Waits until another key has been answered, without asking the page in each of its frames.
+ANSWERED = "n => times.drawn.length > n || new Promise((resolve) => { window.wake = resolve; })"
+#: "predicted" and "drawn" -> the milliseconds of each key.
+Times = dict[str, list[float]]
 SHAPE = "--steps 20 --n-layer 4 --n-head 4 --n-embd 128 --block-size 64"
-#: Records the milliseconds from each key to the next frame after the page has drawn.
+#: Records the milliseconds from each key to the frame after the text and the prediction have been
+#: drawn ("predicted"), and to the one after everything has ("drawn").
 WATCH = """
-window.times = [];
+window.times = { predicted: [], drawn: [] };
+let begun = 0;
+let expected = [];
 addEventListener("keydown", () => {
-  const begun = performance.now();
-  performance.clearMarks("drawn");
-  const look = () => {
-    if (!performance.getEntriesByName("drawn").length) return setTimeout(look, 1);
-    requestAnimationFrame(() => setTimeout(() => times.push(performance.now() - begun)));
-  };
-  look();
+  begun = performance.now();
+  expected = ["predicted", "drawn"];
 }, true);
+new PerformanceObserver((list) => {
+  for (const { name } of list.getEntries()) {
+    if (name !== expected[0]) continue;
+    expected.shift();
+    const start = begun;
+    requestAnimationFrame(() => {
+      const { port1, port2 } = new MessageChannel(); // answers after the frame
+      port1.onmessage = () => {
+        times[name].push(performance.now() - start);
+        if (name === "drawn" && window.wake) wake();
+      };
+      port2.postMessage(null);
+    });
+  }
+}).observe({ type: "mark" });
 """
 
 
@@ -64,28 +81,32 @@ def opening(page: Any) -> float:
     return float(page.evaluate('performance.getEntriesByName("drawn")[0].startTime'))
 
 
-def times(page: Any, keys: list[str]) -> list[float]:
+def times(page: Any, keys: list[str]) -> Times:
     """Milliseconds of each key, pressed after the one before has been answered."""
-    page.evaluate("times.length = 0")
-    for number, key in enumerate(keys, start=1):
+    for key in keys:
+        before = page.evaluate("times.drawn.length")
         page.locator("#input").press(key)
-        page.wait_for_function("n => times.length >= n", arg=number)
-    return [float(each) for each in page.evaluate("times")]
+        page.evaluate(ANSWERED, before)
+        page.wait_for_timeout(30)
+    found: Times = page.evaluate("times")
+    page.evaluate("times.predicted.length = times.drawn.length = 0")
+    return found
 
 
-def appending(page: Any, context: int) -> list[float]:
+def appending(page: Any, context: int) -> Times:
     """Of characters that are typed into an empty text until the context is full."""
     page.locator("#input").fill("")
     page.wait_for_timeout(500)
     return times(page, [*("the time of the world " * 50)[: context - 1].replace(" ", "e")])
 
 
-def editing(page: Any, edits: int) -> list[float]:
+def editing(page: Any, edits: int) -> Times:
     """Of another first character, the context being full."""
-    found = []
+    found: Times = {"predicted": [], "drawn": []}
     for number in range(edits):
         page.locator("#input").evaluate("input => input.setSelectionRange(0, 1)")
-        found += times(page, ["ab"[number % 2]])
+        for name, values in times(page, ["ab"[number % 2]]).items():
+            found[name] += values
     return found
 
 
@@ -127,8 +148,13 @@ def main() -> None:
                 result.setdefault("opening ms", []).append(round(opening(page)))
         with opened(path) as page:
             page.evaluate(WATCH)
-            result["append ms"] = summary(appending(page, run.config.block_size))
-            result["edit ms"] = summary(editing(page, asked.edits))
+            page.evaluate("times.predicted.length = times.drawn.length = 0")
+            for what, found in (
+                ("append", appending(page, run.config.block_size)),
+                ("edit", editing(page, asked.edits)),
+            ):
+                for name, values in found.items():
+                    result[f"{what} ms, {name}"] = summary(values)
             for who in ("together", "GPT"):
                 result[f"characters/s, {who}"] = writing(page, who)
     for name, value in result.items():
