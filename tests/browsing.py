@@ -67,7 +67,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        page.set_default_timeout(5_000)
+        page.set_default_timeout(15_000)
         page.on("request", lambda request: seen(request.url))
         page.on("console", lambda message: complaints.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))

@@ -20,7 +20,7 @@ OURS = b"gptx live</title>"
 
 
 class Live(shared.ModelCommand):
-    """Write the model itself into one HTML file: type, and every head follows."""
+    """Write the model into one HTML file: type in it, and every head follows."""
 
     text: Annotated[
         str | None,
@@ -32,15 +32,18 @@ class Live(shared.ModelCommand):
         typer.Option(
             "--step",
             "--steps",
-            help="best, last, a kept step's number; several for a slider: 0:200:800, or all.",
+            help="best, last, or a kept step; for a slider steps separated by :, or all.",
         ),
     ] = "best"
-    windows: Annotated[int, typer.Option(help="Windows that measure the heads.", min=1)] = 32
+    windows: Annotated[
+        int, typer.Option(help="Validation windows that measure the heads.", min=1)
+    ] = 32
     precision: Annotated[
-        Literal["auto", "float32", "float16"], "Weights in the file; auto: float32 if all fits."
+        Literal["auto", "float32", "float16"],
+        "Weights in the file; auto: float32 if all fits, else float16.",
     ] = "auto"
-    limit: Annotated[float, typer.Option(help="Largest file, in MB.", min=0.1)] = 8.0
-    output: Annotated[Path | None, shared.output_option("A file.")] = Path(NAME)
+    limit: Annotated[float, typer.Option(help="Largest file, in MB.", min=0.1, max=2000)] = 8.0
+    output: Annotated[Path | None, shared.output_option("A file; - is stdout.")] = Path(NAME)
     show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
     data: shared.Data = Path("data")
 

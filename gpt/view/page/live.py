@@ -97,10 +97,10 @@ def build_live(
 
     survey: the measures of its heads. text: to begin with; None: the first line of the validation
     split. ids: the text that gives the mean outputs of heads; None: what the model file contains of
-    the validation split. limit: bytes. float32 weights are written if all fits, else float16; then
-    counting is left out, then models between the first and the last, unless these are no more than
-    one. precision: writes only these weights. Raises ConfigError if one model does not fit, and for
-    a model that a page cannot compute.
+    the validation split. limit: bytes. float32 weights are written if all fits, else float16; if
+    that does not fit either, only some models, evenly spread, and always the last; if one with
+    counting does not fit, counting is left out. precision: writes only these weights. Raises
+    ConfigError if one model does not fit, and for a model that a page cannot compute.
     """
     last = models[-1]
     counting = counting_record(last.stored)
@@ -116,7 +116,7 @@ def build_live(
     if found is None:
         smallest = min(sizes.values()) - room + limit
         raise ConfigError(
-            "limit", f"the model alone needs {megabytes(smallest)} MB; allow as much or more"
+            "limit", f"the model alone needs {megabytes(smallest)} MB; allow this or more"
         )
     bits, counts, number = found
     kept = [models[n] for n in evenly(len(models), number)]

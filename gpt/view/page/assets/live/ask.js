@@ -35,7 +35,7 @@ export function makeAsk(app, session) {
     });
     return { button, name: `${layer}.${head}` };
   });
-  const all = make("button", { type: "button", id: "all-on" }, "all on");
+  const all = make("button", { type: "button", id: "all-on" }, "undo all");
   all.addEventListener("click", () => {
     model.off.clear();
     model.rows = [];
@@ -120,6 +120,7 @@ function makeTime(session) {
   slider.max = String(models.length - 1);
   slider.addEventListener("input", () => {
     session.model.step = Number(slider.value);
+    session.model.rows = []; // they share out the weights of another step
     session.changed();
   });
   return () => {
@@ -133,7 +134,11 @@ function makeTime(session) {
 /** What the two subjects predict, side by side. @param {App} app */
 function effect(app) {
   const [before, after] = app.subjects;
-  if (!after) return [make("p", { class: "hint" }, "Nothing is changed, and no text is pinned.")];
+  if (!after) {
+    return [
+      make("p", { class: "hint" }, "Change the model or pin a text to see a comparison here."),
+    ];
+  }
   const [first, second] = [before, after].map(meanOf);
   const change = first === null || second === null || before.labels.join() !== after.labels.join()
     ? ""

@@ -31,6 +31,7 @@ export class Model {
   toggle(layer, head) {
     const name = `${layer}.${head}`;
     if (!this.off.delete(name)) this.off.add(name);
+    this.rows = this.rows.filter((row) => row.layer <= layer); // later ones share out other weights
   }
 
   /** A copy that later changes do not affect. */
@@ -92,7 +93,7 @@ export class Model {
   get title() {
     const heads = [...this.off].map((name) => `L${name.replace(".", " H")}`);
     const few = heads.length > 4 ? [`${heads.length} heads`] : heads;
-    const parts = few.length ? [`${few.join(", ")} off`] : [];
+    const parts = few.length ? [`${few.join(", ")} ${this.how === "mean" ? "= mean" : "off"}`] : [];
     if (this.rows.length) parts.push("weights set by hand");
     return parts.join(", ");
   }

@@ -6,6 +6,7 @@ import { count, make, part } from "../parts.js";
 /** @typedef {import("./session.js").Session} Session */
 
 const PAUSE = 500; // milliseconds between two readings of a text that the model writes
+const MOST_MARKED = 400; // characters of the text with marks
 const MOST_NAMED = 4; // unknown characters that are named
 
 export class Editor {
@@ -17,8 +18,10 @@ export class Editor {
     /** @type {string[]} Texts before each continuation. */
     this.before = [];
     this.speed = "";
+    this.marked = ""; // the text whose unknown characters are marked
     this.input.addEventListener("input", () => {
       this.speed = "";
+      this.before = []; // what the model wrote is no longer the end
       this.#take();
     });
     this.input.addEventListener("keydown", (event) => {
@@ -36,6 +39,7 @@ export class Editor {
 
   /** Shows another text. @param {string} text */
   set(text) {
+    this.speed = "";
     this.input.value = text;
     this.#take();
   }
@@ -53,6 +57,8 @@ export class Editor {
       client.stop();
       return;
     }
+    if (options.invalid) return;
+    this.speed = "";
     this.before.push(input.value);
     input.readOnly = true;
     const begun = performance.now();
@@ -88,18 +94,19 @@ export class Editor {
   }
 
   render() {
-    const { session, input, before, speed } = this;
-    const { characters, unknown, pinned, data, begin } = session;
+    const { session, before, speed } = this;
+    const { characters, unknown, pinned, data, begin, options } = session;
     const { block_size: most } = data;
     const writing = session.client.writing !== null;
     part("write").textContent = writing ? "■ stop" : "▶ write";
-    /** @type {HTMLButtonElement} */ (part("step")).disabled = writing;
+    /** @type {HTMLButtonElement} */ (part("write")).disabled = !writing && options.invalid;
+    /** @type {HTMLButtonElement} */ (part("step")).disabled = writing || options.invalid;
     /** @type {HTMLButtonElement} */ (part("unwrite")).disabled = writing || !before.length;
     /** @type {HTMLButtonElement} */ (part("pin")).disabled = writing;
     part("pin").textContent = pinned ? "unpin" : "pin, to compare";
     const said = [count(characters.length, "character")];
     if (!characters.length) {
-      said.push("an empty text starts after a line break, as gptx sample does");
+      said.push("the text is empty: the model predicts what follows a line break");
     }
     if (begin) {
       const rule = `the model sees the last ${characters.length - begin}: at most ${most}`;
@@ -107,30 +114,28 @@ export class Editor {
     } else said[0] += ` of ${most}`;
     if (speed) said.push(speed);
     part("input-said").textContent = said.join(" · ");
+    if (this.marked === session.text) return;
+    this.marked = session.text;
     part("input-unknown").hidden = !unknown.length;
-    if (!unknown.length) return;
-    const all = Array.from(input.value);
-    const places = new Map(unknown);
-    const marked = all.map((character, n) =>
-      places.has(n)
-        ? make("mark", { title: `${codeOf(character)} is not among them` }, character)
-        : character
-    );
-    const few = unknown.slice(0, MOST_NAMED).map(([n, character]) =>
-      `${codeOf(character)} at ${n}`
-    );
-    if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
-    part("input-unknown").replaceChildren(
-      make(
-        "span",
-        null,
-        `The model knows ${session.all.length} characters, but not ${
-          few.join(", ")
-        }. It reads the text without them: `,
-      ),
-      make("span", { class: "history" }, ...marked),
-    );
+    if (unknown.length) part("input-unknown").replaceChildren(...markedText(session));
   }
+}
+
+/** The text with its unknown characters marked, and a sentence about them; the start of a long text.
+ * @param {Session} session */
+function markedText({ unknown, all: known, text }) {
+  const all = Array.from(text).slice(0, MOST_MARKED);
+  const places = new Set(unknown.map(([n]) => n));
+  const marked = all.map((character, n) =>
+    places.has(n)
+      ? make("mark", { title: `The model does not know ${codeOf(character)}` }, character)
+      : character
+  );
+  const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${codeOf(each)} at position ${n}`);
+  if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
+  const said = `The model knows ${known.length} characters, but not ${few.join(", ")}. ` +
+    "It reads the text without them: ";
+  return [make("span", null, said), make("span", { class: "history" }, ...marked)];
 }
 
 /** "'é' (U+00E9)" @param {string} character */

@@ -53,7 +53,7 @@ function start(data) {
       document.querySelector("main")?.removeAttribute("hidden");
       document.querySelector("footer")?.removeAttribute("hidden");
       view = makeView(data, subjects, "b", additions);
-      settings(view.app.state.more);
+      addEventListener("hashchange", restore); // after the view, which reads the address
     }
     editor.render();
     performance.clearMarks("predicted");
@@ -72,7 +72,8 @@ function start(data) {
       does: "switch the shown head off or on",
       act() {
         const state = view?.app.state;
-        if (state) session.model.toggle(state.layer, state.head);
+        if (state?.view !== "head") return;
+        session.model.toggle(state.layer, state.head);
         session.changed();
       },
     }],
@@ -89,21 +90,23 @@ function start(data) {
   };
   session.drawn = write;
   share.addEventListener("change", write);
-  /** Takes settings from the address. @param {Record<string, string>} more */
-  function settings(more) {
+  /** Takes the settings of another address; its text only when the page opens. */
+  function restore() {
+    const more = view?.app.state.more;
+    if (!more || JSON.stringify(more) === JSON.stringify(toSettings(session, share.checked))) {
+      return;
+    }
+    client.stop();
+    fromSettings(session, more);
+    session.ask();
+  }
+  client.open(data.model).then(() => {
+    const said = new URLSearchParams(location.hash.slice(1));
+    const more = Object.fromEntries(additions.settings.map((name) => [name, said.get(name) ?? ""]));
     fromSettings(session, more);
     share.checked = more.text !== "";
-    if (more.text) editor.set(more.text);
-    else session.ask();
-  }
-  addEventListener("hashchange", () => {
-    const state = view?.app.state;
-    const now = JSON.stringify(toSettings(session, share.checked));
-    if (state && JSON.stringify(state.more) !== now) settings(state.more);
-  });
-  client.open(data.model).then(() => {
-    editor.input.value = data.text;
-    session.read(data.text);
+    editor.input.value = more.text || data.text;
+    session.read(editor.input.value);
     session.ask();
   });
 }
@@ -163,7 +166,10 @@ function fromSettings({ model, options, data }, more) {
 }
 
 addEventListener("error", ({ error, message }) => {
-  if (error) refuse(`Its program failed: ${message}.`); // none: a ResizeObserver's note
+  if (error) refuse(`The program of the page failed: ${message}.`); // none: a ResizeObserver's note
 });
-addEventListener("unhandledrejection", ({ reason }) => refuse(`Its program failed: ${reason}.`));
+addEventListener(
+  "unhandledrejection",
+  ({ reason }) => refuse(`The program of the page failed: ${reason}.`),
+);
 start(JSON.parse(part("data").textContent ?? ""));

@@ -70,6 +70,7 @@ export class Session {
     this.characters = all.filter((character) => this.ids.has(character));
     this.unknown = [...all.entries()].filter(([, character]) => !this.ids.has(character));
     const begin = windowStart(this.characters.length, this.data.block_size);
+    this.begin = begin;
     this.model.keepRowsOf(begin ? [] : this.characters);
   }
 
@@ -104,7 +105,6 @@ export class Session {
     }));
     this.client.read(asks, (answers) => {
       const names = namesOf(cases, this.pinned !== null, this.data);
-      this.begin = answers[answers.length - 1].begin;
       this.show(answers.map((answer, n) => this.#subject(answer, asks[n], names[n])));
     });
   }

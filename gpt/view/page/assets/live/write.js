@@ -17,7 +17,7 @@ const MOST_DRAWN = 10; // characters of the list
  * @type {Record<string, {takes: (value: number) => boolean, said: string, step: string}>} */
 export const RANGES = {
   length: { takes: (n) => Number.isInteger(n) && n >= 1, said: "a whole number from 1", step: "1" },
-  temperature: { takes: (t) => t >= 0, said: "a number from 0", step: "0.1" },
+  temperature: { takes: (t) => t >= 0 && Number.isFinite(t), said: "a number from 0", step: "0.1" },
   top_k: { takes: (k) => Number.isInteger(k) && k >= 1, said: "a whole number from 1", step: "1" },
   top_p: { takes: (p) => p > 0 && p <= 1, said: "more than 0, at most 1", step: "0.05" },
   min_p: { takes: (p) => p >= 0 && p <= 1, said: "from 0 to 1", step: "0.05" },
@@ -43,7 +43,8 @@ export class Options {
       const { step } = RANGES[name];
       const input = make("input", { id: `option-${name}`, type: "number", step, title: help });
       input.addEventListener("input", () => {
-        if (this.take(name, input.value)) changed();
+        this.take(name, input.value);
+        changed();
       });
       return { name, input };
     });
@@ -60,22 +61,35 @@ export class Options {
   /** Takes what is in a field; false if it is no value of this option. @param {string} name @param {string} text */
   take(name, text) {
     const value = text.trim() === "" ? null : Number(text);
-    const needed = this.defaults[name] !== null;
-    const right = value === null ? !needed : RANGES[name].takes(value);
     const input = /** @type {HTMLInputElement} */ (part(`option-${name}`));
-    input.setAttribute("aria-invalid", String(!right));
-    this.said.hidden = right;
-    this.said.textContent = right ? "" : `${name.replace("_", "-")}: ${RANGES[name].said}`;
+    const empty = value === null && this.defaults[name] === null && !input.validity.badInput;
+    const right = value === null ? empty : RANGES[name].takes(value);
     if (right) this.values[name] = value;
+    this.#judge(input, right);
     return right;
   }
 
   /** @param {string} name @param {number | null} value */
   set(name, value) {
     this.values[name] = value;
-    /** @type {HTMLInputElement} */ (part(`option-${name}`)).value = value === null
-      ? ""
-      : String(value);
+    const input = /** @type {HTMLInputElement} */ (part(`option-${name}`));
+    input.value = value === null ? "" : String(value);
+    this.#judge(input, true);
+  }
+
+  /** Whether a field has no value of its option. */
+  get invalid() {
+    return !this.said.hidden;
+  }
+
+  /** Marks a field, and names what all wrong fields take. @param {HTMLInputElement} input @param {boolean} right */
+  #judge(input, right) {
+    input.setAttribute("aria-invalid", String(!right));
+    const wrong = this.inputs.filter(({ input }) => input.ariaInvalid === "true");
+    this.said.hidden = !wrong.length;
+    this.said.textContent = wrong.map(({ name }) =>
+      `${name.replace("_", "-")}: ${RANGES[name].said}`
+    ).join(" · ");
   }
 
   get length() {
@@ -129,9 +143,12 @@ function drawList(labels, scores, options) {
   const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
   const [first] = order;
   part("draw-said").textContent =
-    `Likeliest next: '${labels[first]}' ${decimals(before[first], 3)}. ` +
+    `At temperature ${options.temperature} the likeliest next character is '${labels[first]}': ` +
+    `${decimals(before[first], 3)}. ` +
     `Of ${labels.length} characters ${left} can be drawn` +
-    (taken > 0 ? `; the filters took ${decimals(100 * taken, 1) || "0"} %.` : ".");
+    (taken > 0
+      ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
+      : ".");
   const items = order.slice(0, MOST_DRAWN).map((id) => {
     const out = !(chances[id] > 0);
     return make(

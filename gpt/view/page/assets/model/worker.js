@@ -93,6 +93,7 @@ class Computation {
 
   /** @param {WriteRequest} request */
   async write({ ids, step, changes, options, length }) {
+    this.stopped = false;
     const { gpt, mixture } = await this.opened(step);
     const key = keyOf(step, changes) + JSON.stringify(options);
     const before = this.written;
@@ -102,7 +103,6 @@ class Computation {
       : new Writer(new ReadingDecoder(gpt, changes), ids, options, mixture);
     const written = { key, ids: [...ids], writer };
     this.written = written;
-    this.stopped = false;
     for (let left = length; left > 0 && !this.stopped;) {
       /** @type {number[]} */
       const piece = [];
