@@ -422,6 +422,50 @@ def test_the_address_restores_all_but_the_text(
     assert shared.locator("#input").input_value() == "a rat on cat"
 
 
+def test_back_restores_the_settings_and_a_link_the_whole_view(
+    open_file: OpenFile, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#switches button", has_text="L0 H1").click()
+    page.locator("#loss").wait_for()
+    page.locator('#heads [data-layer="1"][data-head="1"]').click()
+    page.evaluate("location.hash = location.hash.replace('off=0.1', 'off=1.0') + '&top_k=3'")
+    page.locator('#switches [aria-checked="false"]', has_text="L1 H0").wait_for()
+    assert page.locator("#option-top_k").input_value() == "3"
+    page.go_back()
+    page.locator('#switches [aria-checked="false"]', has_text="L0 H1").wait_for()
+    assert page.locator("#option-top_k").input_value() == ""
+    text = "the cat sat on"
+    link = f"of=diff&layer=1&head=0&cell=9,4&pins=12&off=0.0&text={text.replace(' ', '%20')}"
+    other = ready(open_file(file, hash=link), text)
+    assert other.locator('#of [aria-pressed="true"]').inner_text() == "B − A"
+    assert "cell=9,4" in other.url
+    assert other.locator('#text [aria-selected="true"]').count() == 1
+
+
+def test_a_step_drops_weights_set_by_hand_and_typing_keeps_what_was_typed(
+    open_file: OpenFile, run: TrainedGPT, folder: Path
+) -> None:
+    path = run.live(folder / "drop.html", text=SHORT, steps="all", precision="float32")
+    page = open_file(path, hash="layer=0&head=1&cell=9,3")
+    ready(page, SHORT)
+    page.locator("#weight").evaluate(
+        "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
+    )
+    page.locator("#loss").wait_for()
+    page.locator("#time").press("ArrowLeft")
+    page.locator("#loss").wait_for(state="detached")
+    page.locator("#step").click()
+    page.locator("#unwrite:enabled").wait_for()
+    page.locator("#input").press("Control+End")
+    page.locator("#input").type("a")
+    assert page.locator("#unwrite").is_disabled()
+    page.locator("#option-top_k").fill("0")
+    page.locator("#option-temperature").fill("2")
+    assert "top-k: a whole number" in page.locator("#options .refused").inner_text()
+    assert page.locator("#write").is_disabled()
+
+
 def test_the_page_states_its_proof(open_file: OpenFile, file: Path) -> None:
     page = ready(open_file(file), SHORT)
     proof = page.locator("#checks li").first.inner_text()

@@ -46,6 +46,7 @@ export class Editor {
 
   #take() {
     this.session.read(this.input.value);
+    this.render();
     this.typed();
   }
 

@@ -88,7 +88,10 @@ function start(data) {
     write();
     session.ask();
   };
-  session.drawn = write;
+  session.drawn = () => {
+    write();
+    editor.render();
+  };
   share.addEventListener("change", write);
   /** Takes the settings of another address; its text only when the page opens. */
   function restore() {
