@@ -6,6 +6,7 @@ import { LAYER_STAGES } from "./data.js";
 
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
+/** @typedef {import("./parts.js").Panel} Panel */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {{name: string, value: number, factors: string}} Term */
 
@@ -27,6 +28,36 @@ export function matrixOf(subject, state) {
   }
   if (view === "mean" && !LAYER_STAGES.includes(stage)) return mean(subject, stage, layer);
   return subject.matrix(stage, layer, head);
+}
+
+/**
+ * The matrices that the state selects: one, or two side by side.
+ * @param {Subject[]} subjects
+ * @param {State} state
+ * @returns {Panel[]}
+ */
+export function panelsOf(subjects, state) {
+  const [a, b] = subjects;
+  const { layer, head, stage, view } = state;
+  const shared = ["concat", "proj", "residual"].includes(stage);
+  const which = shared ? "all heads" : view === "mean" ? "mean of heads" : `head ${head}`;
+  const title = view === "rollout"
+    ? `rollout of layers 0 … ${layer}`
+    : `layer ${layer} · ${which} · ${stage}`;
+  const single = (/** @type {Subject} */ subject) => ({
+    title: subjects.length > 1 ? `${subject.name} · ${title}` : title,
+    subject,
+    matrix: matrixOf(subject, state),
+  });
+  if (state.of === "a") return [single(a)];
+  if (state.of === "b") return [single(b)];
+  if (state.of === "both") return [single(a), single(b)];
+  const [before, after] = [matrixOf(a, state), matrixOf(b, state)];
+  const missing = typeof before === "string" ? before : after;
+  const matrix = typeof before === "string" || typeof after === "string"
+    ? missing
+    : difference(before, after);
+  return [{ title: `${b.name} − ${a.name} · ${title}`, subject: b, matrix }];
 }
 
 /**

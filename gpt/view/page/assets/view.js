@@ -6,7 +6,7 @@ import { introduce } from "./about.js";
 import { makeCell } from "./cell.js";
 import { Scale } from "./colours.js";
 import { STAGES } from "./data.js";
-import { difference, matrixOf } from "./derive.js";
+import { panelsOf } from "./derive.js";
 import { makeHeads } from "./heads.js";
 import { listen } from "./keys.js";
 import { makeLens } from "./lens.js";
@@ -286,34 +286,4 @@ function compare(app) {
     ["both", "A | B", "Both, side by side"],
   ];
   return segments(part("of"), choices, (of) => app.change({ of: /** @type {State["of"]} */ (of) }));
-}
-
-/**
- * The matrices that the state selects: one, or two side by side.
- * @param {Subject[]} subjects
- * @param {State} state
- * @returns {Panel[]}
- */
-function panelsOf(subjects, state) {
-  const [a, b] = subjects;
-  const { layer, head, stage, view } = state;
-  const shared = ["concat", "proj", "residual"].includes(stage);
-  const which = shared ? "all heads" : view === "mean" ? "mean of heads" : `head ${head}`;
-  const title = view === "rollout"
-    ? `rollout of layers 0 … ${layer}`
-    : `layer ${layer} · ${which} · ${stage}`;
-  const single = (/** @type {Subject} */ subject) => ({
-    title: subjects.length > 1 ? `${subject.name} · ${title}` : title,
-    subject,
-    matrix: matrixOf(subject, state),
-  });
-  if (state.of === "a") return [single(a)];
-  if (state.of === "b") return [single(b)];
-  if (state.of === "both") return [single(a), single(b)];
-  const [before, after] = [matrixOf(a, state), matrixOf(b, state)];
-  const missing = typeof before === "string" ? before : after;
-  const matrix = typeof before === "string" || typeof after === "string"
-    ? missing
-    : difference(before, after);
-  return [{ title: `${b.name} − ${a.name} · ${title}`, subject: b, matrix }];
 }
