@@ -160,7 +160,6 @@ def _common(model: TrainedGPT, survey: Survey, text: str) -> dict[str, Any]:
         "heads": config.n_head,
         "head_size": config.head_size,
         "block_size": config.block_size,
-        "parameters": sum(array.size for array in model.stored.tensors.values()),
         "measures": [measure_record(each) | {"title": each.title} for each in survey.measures],
         "kinds": kinds(survey.measures) if survey.windows > 1 else None,
         "options": [
