@@ -69,6 +69,10 @@ class TrainOptions(ResumeOptions, total=False):
     attention: Attention
     previous_heads: int
     counting: int
+    encoder_layers: int
+    shared_embedding: bool
+    scaled_embedding: bool
+    post_norm: bool
     step_plan: str
     batch_size: int
     learning_rate: float

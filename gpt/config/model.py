@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from gpt.config.fields import check_fields, require
@@ -44,6 +44,16 @@ class ModelConfig:
     counting: Annotated[
         int, "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone."
     ] = 0
+    encoder_layers: Annotated[
+        int, "Encoder blocks, for pairs of a source and a target; 0 = a decoder-only GPT."
+    ] = 0
+    shared_embedding: Annotated[bool, "Encoder and decoder use one token embedding."] = False
+    scaled_embedding: Annotated[
+        bool, "Multiply token embeddings by √n_embd (Vaswani et al. 2017)."
+    ] = False
+    post_norm: Annotated[
+        bool, "Normalise after each sublayer, not before it (Vaswani et al. 2017)."
+    ] = False
     # No options: only runs of earlier releases have n-gram embeddings, the others have ngram = 1.
     ngram: int = 1
     ngram_rows: int = 16384
@@ -64,8 +74,28 @@ class ModelConfig:
         require(self.previous_heads >= 0, "previous_heads", f"{self.previous_heads} is less than 0")
         turns = self.position == "rotary" or not self.previous_heads
         require(turns, "previous_heads", f"needs rotary positions, not {self.position}")
+        layers = f"{self.encoder_layers} is not in [0, {MOST_LAYERS}]"
+        require(0 <= self.encoder_layers <= MOST_LAYERS, "encoder_layers", layers)
+        encodes = self.encoder_layers > 0
+        require(not (encodes and self.counting), "counting", "does not work with `encoder_layers`")
+        shares = encodes or not self.shared_embedding
+        require(shares, "shared_embedding", "needs an encoder: `encoder_layers`")
         halves = self.position != "rotary" or self.head_size % 2 == 0
         require(halves, "position", f"rotary needs an even head size, not {self.head_size}")
+
+    @property
+    def encoder(self) -> ModelConfig | None:
+        """The encoder as a model of its own, without output weights; None: decoder-only."""
+        if not self.encoder_layers:
+            return None
+        return replace(
+            self,
+            n_layer=self.encoder_layers,
+            encoder_layers=0,
+            tied=True,
+            shared_embedding=False,
+            previous_heads=0,
+        )
 
     @property
     def head_size(self) -> int:
@@ -107,26 +137,40 @@ class ModelConfig:
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
 
         Queries, keys and values of all heads are packed in one `qkv` matrix for both forms of
-        attention; tied output weights are stored once, as the embedding.
+        attention; tied output weights are stored once, as the embedding. The encoder's names begin
+        with "encoder."; a decoder block that has an encoder has `cross` attention to its output.
         """
-        embd = self.n_embd
-        shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (self.vocab_size, embd)}
+        shapes: dict[str, tuple[int, ...]] = {}
+        if encoder := self.encoder:
+            own = {f"encoder.{name}": shape for name, shape in encoder.shapes().items()}
+            if self.shared_embedding:
+                del own["encoder.token_embedding.weight"]
+            shapes |= own
+        shapes["token_embedding.weight"] = (self.vocab_size, self.n_embd)
         if self.ngram > 1:
-            shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), embd)
+            shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), self.n_embd)
         if self.position == "learned":
-            shapes["position.weight"] = (self.block_size, embd)
+            shapes["position.weight"] = (self.block_size, self.n_embd)
         for layer in range(self.n_layer):
-            block = f"blocks.{layer}."
-            shapes |= self._norm_shapes(block + "norm1")
-            shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
-            shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
-            shapes |= self._norm_shapes(block + "norm2")
-            shapes |= self._linear_shapes(block + "feed_forward.up", self.widened, embd)
-            shapes |= self._linear_shapes(block + "feed_forward.down", embd, self.hidden)
-        shapes |= self._norm_shapes("norm")
+            shapes |= self._block_shapes(f"blocks.{layer}.")
+        if not self.post_norm:
+            shapes |= self._norm_shapes("norm")
         if not self.tied:
-            shapes["lm_head.weight"] = (self.vocab_size, embd)
+            shapes["lm_head.weight"] = (self.vocab_size, self.n_embd)
         return shapes
+
+    def _block_shapes(self, block: str) -> dict[str, tuple[int, ...]]:
+        embd = self.n_embd
+        shapes = self._norm_shapes(block + "norm1")
+        shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
+        shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
+        if self.encoder_layers:
+            shapes |= self._norm_shapes(block + "cross_norm")
+            shapes[block + "cross.qkv.weight"] = (3 * embd, embd)
+            shapes |= self._linear_shapes(block + "cross.proj", embd, embd)
+        shapes |= self._norm_shapes(block + "norm2")
+        shapes |= self._linear_shapes(block + "feed_forward.up", self.widened, embd)
+        return shapes | self._linear_shapes(block + "feed_forward.down", embd, self.hidden)
 
     def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
         if self.norm == "rms":
@@ -143,16 +187,19 @@ class ModelConfig:
         """Floating-point operations of a training step for one character.
 
         Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
-        lookups, norms and the optimizer are not counted.
+        lookups, norms and the optimizer are not counted. With an encoder: for one character of
+        the target and one of the source.
         """
-        rows = self.n_layer * (4 * self.n_embd + self.widened + self.hidden) + self.vocab_size
-        matrices = rows * self.n_embd
-        return 6 * matrices + 6 * self.n_layer * self.n_embd * self.block_size
+        sublayers = 4 * self.n_embd * (1 + (self.encoder_layers > 0))
+        rows = self.n_layer * (sublayers + self.widened + self.hidden) + self.vocab_size
+        rows += self.encoder_layers * (4 * self.n_embd + self.widened + self.hidden)
+        layers = self.n_layer + self.encoder_layers
+        return 6 * rows * self.n_embd + 6 * layers * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:
         """Number of parameters; `positions=False` leaves out positions, as nanoGPT does."""
         return sum(
             math.prod(shape)
             for name, shape in self.shapes().items()
-            if positions or name != "position.weight"
+            if positions or not name.endswith("position.weight")
         )

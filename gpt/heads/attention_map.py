@@ -15,8 +15,9 @@ from gpt.errors import TextError
 from gpt.heads.exact import Exact, Layer
 from gpt.heads.proof import promised
 from gpt.heads.rounding import Held, held, worst
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 
 #: Stages that belong to a layer, not to one of its heads.

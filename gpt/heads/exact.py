@@ -26,8 +26,9 @@ from gpt.heads.exact_functions import (
     unit,
 )
 from gpt.heads.rounding import Held, held
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 
 KEPT = 16  # cached tensors: more than one layer has
@@ -65,6 +66,8 @@ class Exact:
         """(T,) ids -> the stream that enters layer 0."""
         config, table = self.config, self.reader.tensors
         tokens = table["token_embedding.weight"][ids].astype(np.float64)  # (T, C)
+        if config.scaled_embedding:
+            tokens *= config.n_embd**0.5
         parts: list[Array] = [tokens]
         positions = added_positions(config, table, len(ids))
         if config.ngram > 1:
@@ -77,16 +80,55 @@ class Exact:
 
     def last(self, stream: Array) -> tuple[Array, Array, Array]:
         """(T, C) output of the last layer -> (T, C) normed, (T, vocab_size) logits, reach."""
-        normed, spread = self.norm(stream.astype(np.float64), "norm")
+        normed, spread = self.before(stream.astype(np.float64), "norm")
         name = "token_embedding.weight" if self.config.tied else "lm_head.weight"
         return normed, normed @ self.weight(name).T, spread * self._longest(name)
 
-    def logits(self, ids: Ids) -> Array:
-        """(T,) ids -> (T, vocab_size) logits, all computed here."""
+    def encode(self, source: Ids) -> Array:
+        """(S,) ids -> (S, C), what cross-attention reads."""
+        assert self.reader.encoder is not None
+        encoder, every = Exact(self.reader.encoder), np.ones((len(source),) * 2, np.bool_)
+        return encoder.before(encoder.stream(source, allowed=every), "norm")[0]
+
+    def stream(
+        self, ids: Ids, memory: Array | None = None, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> Array:
+        """(T,) ids -> (T, C), the output of the last layer. memory: (S, C), from `encode`."""
         stream = self.embed(ids).stream
         for number in range(self.config.n_layer):
-            stream = Layer(self, number, stream).stages.output
-        return self.last(stream)[1]
+            stream = Layer(self, number, stream, allowed=allowed).stages.output
+            if memory is not None:
+                stream = Layer(self, number, stream, memory=memory).stages.output
+        return stream
+
+    def logits(self, ids: Ids, source: Ids | None = None) -> Array:
+        """(T,) ids, and those of the source (S,) -> (T, vocab_size) logits, all computed here."""
+        return self.last(self.stream(ids, None if source is None else self.encode(source)))[1]
+
+    def before(self, x: Array, norm: str) -> tuple[Array, Array]:
+        """(T, C) stream -> the input of the sublayer that has this norm, and its (T, 1) reach."""
+        return (x, _length(x)) if self.config.post_norm else self.norm(x, norm)
+
+    def add(self, x: Array, added: Array, spread: Array | float, norm: str) -> tuple[Array, Array]:
+        """(T, C) stream and the result of the sublayer that has this norm, with its reach -> the
+        stream after it, and its (T, 1) reach.
+        """
+        total, reach = x + added, _largest(x) + spread
+        if not self.config.post_norm:
+            return total, reach
+        normed, spread = self.norm(total, norm)
+        gain = _largest(self.weight(f"{norm}.weight")) if self._gained(norm) else 1.0
+        centred = (
+            total - total.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else total
+        )
+        return normed, spread + reach * gain / root_mean_square(centred)
+
+    def _centred(self, x: Array) -> Array:
+        """(T, C) less the mean of each row, if the norm removes it."""
+        return x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
+
+    def _gained(self, norm: str) -> bool:
+        return f"{norm}.weight" in self.reader.tensors
 
     def norm(self, x: Array, name: str) -> tuple[Array, Array]:
         """(T, C) -> (T, C) normalised, with the norm's gain and bias if stored, and its (T, 1)
@@ -94,9 +136,8 @@ class Exact:
 
         The error of subtracting the mean is in proportion to the numbers, not to their difference.
         """
-        centred = x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
-        gained = f"{name}.weight" in self.reader.tensors
-        gain = self.weight(f"{name}.weight") if gained else np.ones(1)
+        centred = self._centred(x)
+        gain = self.weight(f"{name}.weight") if self._gained(name) else np.ones(1)
         normed = unit(centred) * gain + self.bias(name)
         lost = _length(x * gain) / root_mean_square(centred)
         return normed, np.maximum(_length(normed), lost)
@@ -118,8 +159,9 @@ class Layer:
     """One layer's stages in float64, their reach, and intermediate results.
 
     stream: (T, C). Each stage is computed from the previous stage in `found`, or if there is no
-    `found`, from the previous stage computed here. memory: (S, C), and allowed: (T, S), as in
-    `Reader.attend`.
+    `found`, from the previous stage computed here. allowed: (T, T), of self-attention, as in
+    `Reader.attend`. memory: (S, C), for the stages of cross-attention; in a model with an encoder,
+    only these have a feed-forward, see `Stages`.
     normed: (T, C). first: (3, H, T, D), queries, keys and values before normalisation and
     rotation. hidden: (T, config.widened), input of the activation; active: (T, config.hidden), its
     output.
@@ -135,14 +177,20 @@ class Layer:
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self._exact, self._block, self._found = exact, f"blocks.{number}.", found
+        self._name, self._norm = "attention", f"{self._block}norm1"
+        if memory is not None:
+            self._name, self._norm = "cross", f"{self._block}cross_norm"
         self._made: dict[str, Array] = {"stream": stream.astype(np.float64)}
         self.reach: dict[str, Array | float] = {}
-        self.normed, spread = exact.norm(self._made["stream"], f"{self._block}norm1")
+        self.normed, spread = exact.before(self._made["stream"], self._norm)
         self.first, spread = self._heads(self.normed, spread)
         self._queries(spread, memory)
         self._attend(memory, allowed)
         self._join()
-        self._feed_forward()
+        if memory is None and exact.config.encoder_layers:
+            self._made["output"], self.reach["output"] = self._before("residual"), 0.0
+        else:
+            self._feed_forward()
 
     @property
     def stages(self) -> Stages:
@@ -164,7 +212,7 @@ class Layer:
     def _heads(self, x: Array, spread: Array | float) -> tuple[Array, Array]:
         """(T, C) and its reach -> (3, H, T, D) queries, keys and values, and their (T, 1) reach."""
         config = self._exact.config
-        packed, spread = self._exact.linear(x, spread, f"{self._block}attention.qkv")  # (T, 3C)
+        packed, spread = self._exact.linear(x, spread, f"{self._block}{self._name}.qkv")  # (T, 3C)
         by_head = packed.reshape(len(x), 3, config.n_head, config.head_size)
         return by_head.transpose(1, 2, 0, 3), spread
 
@@ -212,20 +260,21 @@ class Layer:
         self._made["concat"] = self._before("context").swapaxes(0, 1).reshape(stream.shape)
         self.reach["concat"] = 0.0  # the same numbers in another order
         concat = self._before("concat")
-        name = f"{self._block}attention.proj"
+        name = f"{self._block}{self._name}.proj"
         self._made["proj"], self.reach["proj"] = self._exact.linear(concat, 0.0, name)
-        self._made["residual"] = stream + self._before("proj")
-        self.reach["residual"] = _largest(stream) + _largest(self._before("proj"))
+        proj = self._before("proj")
+        residual, self.reach["residual"] = self._exact.add(stream, proj, _largest(proj), self._norm)
+        self._made["residual"] = residual
 
     def _feed_forward(self) -> None:
         exact, residual = self._exact, self._before("residual")
-        normed, spread = exact.norm(residual, f"{self._block}norm2")
+        norm = f"{self._block}norm2"
+        normed, spread = exact.before(residual, norm)
         self.hidden, spread = exact.linear(normed, spread, f"{self._block}feed_forward.up")
         self.active, slope = ACTIVATIONS[exact.config.activation](self.hidden)
         spread = _length(self.active) + _largest(slope) * spread
         added, spread = exact.linear(self.active, spread, f"{self._block}feed_forward.down")
-        self._made["output"] = residual + added
-        self.reach["output"] = _largest(residual) + spread
+        self._made["output"], self.reach["output"] = exact.add(residual, added, spread, norm)
 
 
 def _length(x: Array) -> Array:

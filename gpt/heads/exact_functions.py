@@ -73,8 +73,9 @@ def added_to_scores(config: ModelConfig, T: int) -> Array:
     """(H or 1, T, T) that positions add to scaled scores; 0 except for ALiBi."""
     if config.position != "alibi":
         return np.zeros((1, T, T))
-    distances = np.arange(T)[:, None] - np.arange(T)
-    return -slopes(config.n_head)[:, None, None] * distances
+    distances = np.abs(np.arange(T)[:, None] - np.arange(T))
+    lowered: Array = -slopes(config.n_head)[:, None, None] * distances
+    return lowered
 
 
 def turned(config: ModelConfig, x: Array) -> Array:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from gpt.checks import TableResult
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on

@@ -53,15 +53,20 @@ def prove(reader: Reader, probe: Probe) -> Check:
     weights are those that were saved.
     """
     with np.errstate(all="ignore"):  # a value that overflows fails the comparison
-        found = probe.of(reader.logits(reader.forward(probe.ids)))
+        source = probe.source if reader.encoder else None
+        found = probe.of(_logits(reader, probe.ids, source))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
         if probe.exact and not error <= bound:
             exact = Exact(reader)
-            decided = probe.of(np.stack([exact.logits(row) for row in probe.ids]))
+            sources = [None] * len(probe.ids) if source is None else list(source)
+            rows = zip(probe.ids, sources, strict=True)
+            decided = probe.of(np.stack([exact.logits(*row) for row in rows]))
             apart = _apart(decided, probe.logits)
             if not apart <= bound:
                 return Check(PROBE, apart, bound)
-        return Check(PROBE, error, promised(reader, probe.ids, probe.logits, error, probe.of))
+        return Check(
+            PROBE, error, promised(reader, probe.ids, probe.logits, error, probe.of, source)
+        )
 
 
 def promised(
@@ -70,22 +75,29 @@ def promised(
     logits: Array,
     error: float,
     of: Callable[[Array], Array] = lambda logits: logits,
+    source: Ids | None = None,
 ) -> float:
     """How far the reader's logits for (R, L) ids may be from exact ones.
 
     At least WHOLE · UNITS times the largest logit; if the error is above that, the largest change
-    caused by nudged weights. of: selects from the (R, L, vocab_size) logits.
+    caused by nudged weights. of: selects from the (R, L, vocab_size) logits. source: (R, S) ids,
+    for a model with an encoder.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
         return bound
-    steady = of(reader.logits(reader.forward(ids)))
+    steady = of(_logits(reader, ids, source))
     for _ in range(NUDGES):
         moved = Reader(reader.config, _nudged(reader, random))
-        bound = max(bound, _apart(of(moved.logits(moved.forward(ids))), steady))
+        bound = max(bound, _apart(of(_logits(moved, ids, source)), steady))
         if error <= bound:
             break
     return bound
+
+
+def _logits(reader: Reader, ids: Ids, source: Ids | None) -> Array:
+    """(R, L) ids, and (R, S) of the source if there is an encoder -> (R, L, vocab_size)."""
+    return reader.logits(reader.forward(ids, None if source is None else reader.encode(source)))
 
 
 def _least(reader: Reader, logits: Array) -> float:

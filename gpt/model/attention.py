@@ -1,12 +1,13 @@
-"""Causal self-attention in two forms: one readable module per head, and one fast packed kernel.
+"""Attention in two forms: one readable module per head, and one fast packed kernel.
 
 Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) · v for every head,
 concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
 the same packed checkpoint layout: `qkv` holds the rows of all heads' queries, then keys, then
 values.
 Other kinds of attention are arguments. memory: (B, S, C), what keys and values come from, instead
-of x; it has no positions. allowed: (T, S), True where a query may attend to a key; None: to its own
-and earlier positions, or to all of a memory. bias: (H, T, S), added to the scaled scores.
+of x; it has no positions. allowed: (T, S), or one for each text, (B, T or 1, S): True where a query
+may attend to a key; None: to its own and earlier positions, or to all of a memory. bias: (H, T, S),
+added to the scaled scores.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
@@ -129,6 +130,8 @@ class FusedAttention(nn.Module):
             keys, values = store(keys, values)  # (B, H, S, D)
         dropout = self.attention_dropout if self.training else 0.0
         causal = allowed is None and memory is None
+        if allowed is not None and allowed.ndim == 3:
+            allowed = allowed[:, None]  # (B, 1, T or 1, S)
         if bias is not None:
             allowed = _biased(bias, keys.new_ones(T, T).tril().bool() if causal else allowed)
             allowed, causal = allowed.type_as(queries), False
@@ -146,8 +149,8 @@ class FusedAttention(nn.Module):
 
 
 def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
-    """(1, H, T, S) what is added to scores: the bias, and −inf where attention is not allowed."""
-    return (bias if allowed is None else bias.masked_fill(~allowed, float("-inf")))[None]
+    """(1 or B, H, T, S) what is added to scores: the bias, and −inf where not allowed."""
+    return bias[None] if allowed is None else bias[None].masked_fill(~allowed, float("-inf"))
 
 
 ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}

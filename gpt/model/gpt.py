@@ -1,7 +1,10 @@
-"""The decoder-only transformer: ids -> logits. Loss, sampling and files are elsewhere."""
+"""The transformer: ids -> logits, decoder-only or with an encoder. Loss, sampling and files are
+elsewhere.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,19 +19,51 @@ from gpt.model.positions import POSITIONS
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward; each reads the normalised stream and is added to it."""
+    """Attention, attention to an encoder's output if there is one, then feed-forward.
+
+    Each of these sublayers is added to the stream; it reads the normalised stream, or with
+    post_norm, the sum is normalised.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.post_norm = config.post_norm
         self.norm1 = NORMS[config.norm](config)
         self.attention = ATTENTION[config.attention](config)
+        self.cross: nn.Module | None = None
+        if config.encoder_layers:
+            self.cross_norm = NORMS[config.norm](config)
+            self.cross = ATTENTION[config.attention](config)
         self.norm2 = NORMS[config.norm](config)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rotate: Rotate, bias: Tensor | None = None, **more: Any) -> Tensor:
-        """more: further arguments of the attention."""
-        x = x + self.attention(self.norm1(x), rotate, bias, **more)
-        return x + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
+    def forward(
+        self,
+        x: Tensor,
+        rotate: Rotate,
+        bias: Tensor | None = None,
+        memory: Tensor | None = None,
+        seen: Tensor | None = None,
+        **more: Any,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C). memory: (B, S, C), the encoder's output; seen: (B, S), False for
+        padding. more: further arguments of self-attention.
+        """
+        x = self._add(x, self.norm1, lambda x: self.attention(x, rotate, bias, **more))
+        if self.cross is not None:
+            cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
+            x = self._add(x, self.cross_norm, cross)
+        return self._add(x, self.norm2, self.feed_forward)
+
+    def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.post_norm:
+            return norm(x + sublayer(x))  # type: ignore[no-any-return]
+        return x + sublayer(norm(x))
+
+
+def everywhere(seen: Tensor | None) -> Tensor | None:
+    """(B, S) positions that are not padding -> (B, 1, S): each query may attend to all of them."""
+    return None if seen is None else seen[:, None]
 
 
 class Cache:
@@ -58,39 +93,76 @@ class Cache:
         return self.keys[layer], self.values[layer]
 
 
-class GPT(nn.Module):
-    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position.
-
-    Raises ConfigError for n-gram embeddings, which only gpt/reading computes.
+class Stack(nn.Module):
+    """Embeddings, blocks and the last norm: (B, T) ids -> (B, T, C). A GPT is one; so is an
+    encoder, in which each character attends to all that are not padding.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, token_embedding: nn.Embedding | None = None) -> None:
         super().__init__()
-        reason = "only numpy computes n-gram embeddings of earlier releases (gpt.load), not torch"
-        require(config.ngram == 1, "ngram", reason)
         self.config = config
-        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        shape = config.vocab_size, config.n_embd
+        self.token_embedding = token_embedding or nn.Embedding(*shape)
         self.position = POSITIONS[config.position](config)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = NORMS[config.norm](config)
+        self.norm = nn.Identity() if config.post_norm else NORMS[config.norm](config)
+
+    def stream(self, ids: Tensor, cache: Cache | None = None, **more: Any) -> Tensor:
+        """(B, T) ids -> (B, T, C), or (B, 1, C) with a cache. more: arguments of the blocks."""
+        T = ids.shape[1]
+        at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
+        x = self.token_embedding(ids)
+        if self.config.scaled_embedding:
+            x = x * self.config.n_embd**0.5
+        x = self.dropout(self.position.embed(x, at))  # (B, T, C)
+        rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
+        layers = [{}] * len(self.blocks) if cache is None else cache.layers()
+        for block, cached in zip(self.blocks, layers, strict=True):
+            x = block(x, rotate, bias, **cached, **more)
+        x = x if cache is None else x[:, -1:]
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class GPT(Stack):
+    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position.
+
+    With an encoder (config.encoder_layers), it predicts a target from a source, too (Vaswani et al.
+    2017). Raises ConfigError for n-gram embeddings, which only gpt/reading computes.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        reason = "only numpy computes n-gram embeddings of earlier releases (gpt.load), not torch"
+        require(config.ngram == 1, "ngram", reason)
+        super().__init__(config)
+        self.encoder: Stack | None = None
+        if config.encoder:
+            shared = self.token_embedding if config.shared_embedding else None
+            self.encoder = Stack(config.encoder, shared)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight
 
-    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
-        """With a cache, the ids are at its positions `at`, and only the logits after the last of
-        them are computed: (B, 1, vocab_size). A cache needs fused attention.
+    def encode(self, source: Tensor, seen: Tensor | None = None) -> Tensor:
+        """(B, S) ids -> (B, S, C), the memory. seen: (B, S), False for padding; None: all True."""
+        assert self.encoder is not None
+        seen = torch.ones_like(source, dtype=torch.bool) if seen is None else seen
+        return self.encoder.stream(source, allowed=everywhere(seen))
+
+    def forward(
+        self,
+        ids: Tensor,
+        cache: Cache | None = None,
+        source: Tensor | None = None,
+        seen: Tensor | None = None,
+    ) -> Tensor:
+        """source: (B, S) ids and seen: (B, S), see `encode`; for a model with an encoder.
+
+        With a cache, the ids are at its positions `at`, and only the logits after the last of them
+        are computed: (B, 1, vocab_size). A cache needs fused attention, and no encoder.
         """
-        T = ids.shape[1]
-        at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
-        x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
-        rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
-        layers = [{}] * len(self.blocks) if cache is None else cache.layers()
-        for block, cached in zip(self.blocks, layers, strict=True):
-            x = block(x, rotate, bias, **cached)
-        x = x if cache is None else x[:, -1:]
-        return self.lm_head(self.norm(x))  # type: ignore[no-any-return]  # (B, T, vocab_size)
+        more = {} if source is None else {"memory": self.encode(source, seen), "seen": seen}
+        return self.lm_head(self.stream(ids, cache, **more))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
         """The parameters in the checkpoint's layout (ModelConfig.shapes), tied ones once."""
@@ -99,5 +171,9 @@ class GPT(nn.Module):
 
     def load_parameters(self, stored: dict[str, Tensor]) -> None:
         """Sets the parameters that `stored_parameters` returned, for either form of attention."""
-        tied = {"lm_head.weight": stored["token_embedding.weight"]} if self.config.tied else {}
-        self.load_state_dict({**stored, **tied})
+        table, again = stored["token_embedding.weight"], dict[str, Tensor]()
+        if self.config.tied:
+            again["lm_head.weight"] = table
+        if self.config.shared_embedding:
+            again["encoder.token_embedding.weight"] = table
+        self.load_state_dict({**stored, **again})

@@ -128,7 +128,7 @@ class Alibi(Position):
 
     def bias(self, keys: int, at: Places) -> Tensor | None:
         places = torch.arange(keys, device=self.slopes.device)
-        distances = places[at][:, None] - places  # (T, S)
+        distances = (places[at][:, None] - places).abs()  # (T, S)
         return -self.slopes[:, None, None] * distances  # (H, T, S)
 
 

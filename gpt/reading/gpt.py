@@ -2,75 +2,33 @@
 
 It shares no code with the torch model; a checkpoint's probe compares the two at every opening. It
 handles ids, not text or files.
-Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py. A hook sees
-every stage while it is computed, and can change it (gpt/heads/patching.py).
+Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py. An encoder
+is a second Reader, whose output the decoder's cross-attention reads. A hook sees every stage while
+it is computed, and can change it (gpt/heads/patching.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result, read_only
+from gpt.checks import read_only
 from gpt.config import ModelConfig
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.reading.layers import ACTIVATIONS, NORMS, Array, rms_norm, softmax
 from gpt.reading.ngram_embedding import ngram_rows
 from gpt.reading.positions import POSITIONS
+from gpt.reading.stages import CROSS, Hook, Memory, Stages, unchanged
 from gpt.vocabulary import Ids
 
 MATRICES = 4  # scores, scaled, masked, weights
 SMALL = 2**26  # bytes that every machine has; only larger needs are checked
-
-
-#: Receives each stage as soon as it is computed: its name, its layer, its (B, …) array, into which
-#: it may write. The forward goes on with the result. The names are the fields of `Stages`, and:
-#: hidden (B, T, config.hidden), the result of the activation function; feed_forward (B, T, C), what
-#: is added to residual; after the last layer, with n_layer as the layer, final_norm (B, T, C) and
-#: logits (B, T, vocab_size).
-Hook = Callable[[str, int, Array], Array]
-
-
-def unchanged(name: str, layer: int, array: Array) -> Array:
-    """The hook that changes nothing."""
-    return array
-
-
-@dataclass(frozen=True, repr=False)
-class Stages(Result):
-    """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
-
-    stream: (T, C), what enters the layer. q, k, v: (H, T, D), after normalisation and rotary
-    positions, if the model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled + the bias
-    of positions that have one, and −inf above the diagonal, weights = softmax: (H, T, T); context =
-    weights·v: (H, T, D); concat and proj: (T, C); residual = stream + proj, output = residual +
-    feed-forward: (T, C).
-    """
-
-    stream: Array
-    q: Array
-    k: Array
-    v: Array
-    scores: Array
-    scaled: Array
-    masked: Array
-    weights: Array
-    context: Array
-    concat: Array
-    proj: Array
-    residual: Array
-    output: Array
-
-    def __repr__(self) -> str:
-        heads, length, size = self.q.shape
-        return f"<Stages of one layer: {length} characters, {heads} heads × {size}>"
 
 
 class Reader:
@@ -82,29 +40,74 @@ class Reader:
         self.tensors = MappingProxyType({name: read_only(each) for name, each in tensors.items()})
         self.dtype = self.tensors["token_embedding.weight"].dtype
         self.position = POSITIONS[config.position](config, self.tensors, self.dtype)
+        #: The reader of the encoder, if the model has one.
+        self.encoder = Reader(config.encoder, self._of_encoder()) if config.encoder else None
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
 
-    def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C): the stream after the last norm, the input of `logits`."""
-        return self.final_norm(self.blocks(self.embed(ids), range(self.config.n_layer)))
+    def _of_encoder(self) -> dict[str, Array]:
+        """The encoder's tensors by the names of a model of its own."""
+        prefix, table = "encoder.", "token_embedding.weight"
+        own = {n[len(prefix) :]: each for n, each in self.tensors.items() if n.startswith(prefix)}
+        return {table: self.tensors[table], **own}
 
-    def blocks(self, x: Array, layers: Iterable[int], hook: Hook = unchanged) -> Array:
-        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last"""
+    def encode(self, source: Ids, seen: npt.NDArray[np.bool_] | None = None) -> Memory:
+        """(B, S) ids -> what cross-attention reads. seen: (B, S), False for padding; None: all
+        True. Raises ValueError for a model without an encoder.
+        """
+        if self.encoder is None:
+            raise ValueError("this model has no encoder")
+        allowed = None if seen is None else seen[:, None]
+        every = np.ones((1, 1, source.shape[1]), np.bool_)
+        return Memory(
+            self.encoder.forward(source, allowed=every if allowed is None else allowed), allowed
+        )
+
+    def forward(
+        self,
+        ids: Ids,
+        memory: Memory | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> Array:
+        """(B, T) ids -> (B, T, C): the stream after the last norm, the input of `logits`.
+
+        memory: from `encode`, for a model with an encoder. allowed: see `attend`.
+        """
+        layers = range(self.config.n_layer)
+        return self.final_norm(self.blocks(self.embed(ids), layers, memory=memory, allowed=allowed))
+
+    def blocks(self, x: Array, layers: Iterable[int], hook: Hook = unchanged, **more: Any) -> Array:
+        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last.
+
+        more: further arguments of `block`.
+        """
         for layer in layers:
-            x = self.block(x, layer, hook)["output"]
+            x = self.block(x, layer, hook, **more)["output"]
         return x
 
-    def stages(self, ids: Ids) -> tuple[Stages, ...]:
-        """(T,) ids -> what each layer computed. Raises ValueError for a batch."""
+    def stages(self, ids: Ids, **more: Any) -> tuple[Stages, ...]:
+        """(T,) ids -> what each layer computed in self-attention; see `sublayers`."""
+        return self.sublayers(ids, **more)["attention"]
+
+    def sublayers(self, ids: Ids, **more: Any) -> dict[str, tuple[Stages, ...]]:
+        """(T,) ids -> what each layer computed: "attention", and "cross" if there is an encoder.
+
+        more: further arguments of `block`, of one text. Raises ValueError for a batch.
+        """
         if ids.ndim != 1:
             raise ValueError(f"ids: expected one text, (T,), not {ids.shape}")
-        x, layers = self.embed(ids[None]), []
+        x, own, cross = self.embed(ids[None]), list[Stages](), list[Stages]()
         for layer in range(self.config.n_layer):
-            stages = self.block(x, layer)
-            x = stages["output"]
-            layers.append(Stages(**{name: stage[0] for name, stage in stages.items()}))
-        return tuple(layers)
+            found = self.block(x, layer, **more)
+            x = found["output"]
+            stages = {name: stage[0] for name, stage in found.items()}
+            if self.encoder:
+                later = {n.removeprefix(CROSS): it for n, it in stages.items() if CROSS in n}
+                cross.append(Stages(stream=stages["residual"], output=stages["output"], **later))
+                stages = {name: it for name, it in stages.items() if CROSS not in name}
+                stages["output"] = stages["residual"]
+            own.append(Stages(**stages))
+        return {"attention": tuple(own), **({"cross": tuple(cross)} if self.encoder else {})}
 
     def embed(self, ids: Ids, new: int | None = None) -> Array:
         """(B, T) ids -> (B, new, C): the input of the first layer at the last `new` positions;
@@ -116,22 +119,49 @@ class Reader:
         if self.config.ngram > 1:
             rows = ngram_rows(self.config, ids, new)  # (B, new, N)
             x = x + self.tensors["ngram_embedding.weight"][rows].sum(axis=2)
+        if self.config.scaled_embedding:
+            x = x * self.dtype.type(self.config.n_embd**0.5)
         return self.position.embed(x, slice(first, T))
 
-    def block(self, x: Array, layer: int, hook: Hook = unchanged, **more: Any) -> dict[str, Array]:
+    def block(
+        self,
+        x: Array,
+        layer: int,
+        hook: Hook = unchanged,
+        memory: Memory | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> dict[str, Array]:
         """(B, T, C) -> one layer's stages by the names of Stages, (B, …); "output" is (B, T, C).
 
-        more: further arguments of `attend`.
+        memory: what cross-attention reads, in a model with an encoder; the names of its stages
+        begin with CROSS. allowed: of self-attention, see `attend`.
         """
         block = f"blocks.{layer}."
         x = hook("stream", layer, x)
-        stages = self.attend(self._norm(x, block + "norm1"), layer, hook, **more)
-        residual = hook("residual", layer, x + stages["proj"])
-        up = self._apply(self._norm(residual, block + "norm2"), block + "feed_forward.up")
+        stages = self.attend(self.before(x, block + "norm1"), layer, hook, allowed=allowed)
+        residual = hook("residual", layer, self.add(x, stages["proj"], block + "norm1"))
+        found = {"stream": x, **stages, "residual": residual}
+        if memory is not None:
+            later = self._cross(residual, layer, hook, memory)
+            found |= {CROSS + name: stage for name, stage in later.items()}
+            residual = later["residual"]
+        normed = self.before(residual, block + "norm2")
+        up = self.apply(normed, block + "feed_forward.up")
         hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up, None))
-        down = hook("feed_forward", layer, self._apply(hidden, block + "feed_forward.down"))
-        output = hook("output", layer, residual + down)
-        return {"stream": x, **stages, "residual": residual, "output": output}
+        down = hook("feed_forward", layer, self.apply(hidden, block + "feed_forward.down"))
+        found["output"] = hook("output", layer, self.add(residual, down, block + "norm2"))
+        return found
+
+    def _cross(self, x: Array, layer: int, hook: Hook, memory: Memory) -> dict[str, Array]:
+        """(B, T, C) -> the stages of one layer's cross-attention, from q to residual, (B, …)."""
+        norm = f"blocks.{layer}.cross_norm"
+
+        def named(name: str, layer: int, stage: Array) -> Array:
+            return hook(CROSS + name, layer, stage)
+
+        normed = self.before(x, norm)
+        stages = self.attend(normed, layer, named, memory.states, memory.allowed, "cross")
+        return {**stages, "residual": named("residual", layer, self.add(x, stages["proj"], norm))}
 
     def attend(
         self,
@@ -140,24 +170,28 @@ class Reader:
         hook: Hook = unchanged,
         memory: Array | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
+        sublayer: str = "attention",
     ) -> dict[str, Array]:
         """(B, T, C), normed -> the stages of one layer's attention, from q to proj, (B, …).
 
         memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
-        allowed: (T, S), True where a query may attend to a key; None: to its own and earlier
-        positions, or to all of a memory.
+        allowed: (T, S), or one for each text, (B, T or 1, S): True where a query may attend to a
+        key; None: to its own and earlier positions, or to all of a memory. sublayer: whose weights
+        compute it, "attention" or "cross".
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
         _check_memory(B * self.config.n_head * T * S * self.dtype.itemsize, S)
-        q, k, v = self._heads(x, layer)
+        q, k, v = self.heads(x, layer, sublayer)
         bias = None
         if memory is None:
-            q, k = self.position.rotate(q, k)
+            q, k = self.position.rotate(q, k, slice(0, T))
             bias = self.position.bias(slice(0, T))  # (H, T, T), or None
             allowed = np.tri(T, dtype=np.bool_) if allowed is None else allowed
         else:
-            _, k, v = self._heads(memory, layer)  # (B, H, S, D)
+            _, k, v = self.heads(memory, layer, sublayer)  # (B, H, S, D)
+        if allowed is not None and allowed.ndim == 3:
+            allowed = allowed[:, None]  # (B, 1, T or 1, S)
         q, k, v = hook("q", layer, q), hook("k", layer, k), hook("v", layer, v)
         scores = hook("scores", layer, q @ k.swapaxes(-2, -1))  # (B, H, T, S)
         scale = self.dtype.type(self.config.head_size**-0.5)
@@ -168,15 +202,17 @@ class Reader:
         weights = hook("weights", layer, softmax(masked))  # (B, H, T, S)
         context = hook("context", layer, weights @ v)  # (B, H, T, D)
         concat = hook("concat", layer, context.transpose(0, 2, 1, 3).reshape(B, T, C))
-        proj = hook("proj", layer, self._apply(concat, f"blocks.{layer}.attention.proj"))
+        proj = hook("proj", layer, self.apply(concat, f"blocks.{layer}.{sublayer}.proj"))
         return {
             **{"q": q, "k": k, "v": v, "scores": scores, "scaled": scaled, "masked": masked},
             **{"weights": weights, "context": context, "concat": concat, "proj": proj},
         }
 
     def final_norm(self, x: Array, hook: Hook = unchanged) -> Array:
-        """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply."""
-        return hook("final_norm", self.config.n_layer, self._norm(x, "norm"))
+        """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply; with
+        post_norm, x.
+        """
+        return hook("final_norm", self.config.n_layer, self.before(x, "norm"))
 
     def logits(self, stream: Array, hook: Hook = unchanged) -> Array:
         """(…, C) -> (…, vocab_size)"""
@@ -186,17 +222,25 @@ class Reader:
         """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
-    def _heads(self, x: Array, layer: int) -> tuple[Array, Array, Array]:
+    def heads(self, x: Array, layer: int, sublayer: str) -> tuple[Array, Array, Array]:
         """(B, T, C) -> queries, keys and values without positions, each (B, H, T, D)."""
-        packed = self._apply(x, f"blocks.{layer}.attention.qkv")
+        packed = self.apply(x, f"blocks.{layer}.{sublayer}.qkv")
         by_head = packed.reshape(*x.shape[:2], 3, self.config.n_head, self.config.head_size)
         q, k, v = by_head.transpose(2, 0, 3, 1, 4)
         return (rms_norm(q), rms_norm(k), v) if self.config.qk_norm else (q, k, v)
 
+    def before(self, x: Array, norm: str) -> Array:
+        """(B, T, C) -> the input of the sublayer that has this norm."""
+        return x if self.config.post_norm else self._norm(x, norm)
+
+    def add(self, x: Array, result: Array, norm: str) -> Array:
+        """(B, T, C) -> the stream after the sublayer with this norm and this result."""
+        return self._norm(x + result, norm) if self.config.post_norm else x + result
+
     def _norm(self, x: Array, name: str) -> Array:
         return NORMS[self.config.norm](x, self.tensors, name)
 
-    def _apply(self, x: Array, name: str) -> Array:
+    def apply(self, x: Array, name: str) -> Array:
         """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones."""
         weight, bias = self.linear(name)
         y: Array = (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], -1)

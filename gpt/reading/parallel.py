@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.plain_decode import PlainDecoder
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
 SHARE = 8  # fewest streams for which another core saves time
 LARGE = 2**21  # bytes of a layer's matrices: more than fit in a core's cache
 
+AnyDecoder: TypeAlias = CachedDecoder | PlainDecoder
+
 
 class ParallelDecoder:
-    """CachedDecoders that run in parallel. `start` fixes B and the number of decoders."""
+    """Decoders that run in parallel. `start` fixes B and the number of decoders."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
-        self._decoders = [CachedDecoder(reader)]
+        plain = self.config.post_norm or reader.encoder is not None
+        first: AnyDecoder = (PlainDecoder if plain else CachedDecoder)(reader)
+        self._decoders = [first]
         self._shares = 1
         self._large = 12 * self.config.n_embd**2 * 4 > LARGE
 
@@ -49,13 +54,13 @@ class ParallelDecoder:
         self._shares = min(len(ids) // SHARE, self._cores) if len(ids) >= 2 * SHARE else 1
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].twin())
-        return self._each(CachedDecoder.start, ids)
+        return self._each(lambda decoder, ids: decoder.start(ids), ids)
 
     def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
-        return self._each(CachedDecoder.step, ids)
+        return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
-    def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
+    def _each(self, work: Callable[[AnyDecoder, Ids], Array], ids: Ids) -> Array:
         if self._shares == 1 and self._large:
             return work(self._decoders[0], ids)
         with self._blas_alone():

@@ -46,8 +46,8 @@ class Position:
         """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
         return x
 
-    def rotate(self, queries: Array, keys: Array) -> tuple[Array, Array]:
-        """Two (B, H, T, D) of the first T positions -> two (B, H, T, D)"""
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        """Two (B, H, T, D) -> two (B, H, T, D)"""
         return queries, keys
 
     def bias(self, at: slice) -> Array | None:
@@ -108,9 +108,8 @@ class Rotary(Position):
         angles = np.outer(np.arange(rows), 10_000.0 ** (-np.arange(half) / half))  # (rows, D/2)
         return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
 
-    def rotate(self, queries: Array, keys: Array) -> tuple[Array, Array]:
-        T = queries.shape[-2]
-        cosines, sines = self._table(T)[:T].swapaxes(0, 1)  # two (T, D/2)
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        cosines, sines = self._table(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
         return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
 
     def _turns(self, rows: int) -> Array:
@@ -131,7 +130,7 @@ class Alibi(Position):
     """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022)."""
 
     def bias(self, at: slice) -> Array | None:
-        distances = np.arange(at.start, at.stop)[:, None] - np.arange(at.stop)  # (T, S)
+        distances = np.abs(np.arange(at.start, at.stop)[:, None] - np.arange(at.stop))  # (T, S)
         slopes = _slopes(self.config.n_head).astype(self.dtype)[:, None, None]
         bias: Array = -slopes * distances.astype(self.dtype)
         return bias

@@ -54,6 +54,11 @@ class Probe(Result):
     logits: npt.NDArray[np.float32]
     exact: bool
 
+    @property
+    def source(self) -> npt.NDArray[np.int32]:
+        """(R, L) what the encoder reads, in a model that has one: each row in reverse order."""
+        return np.ascontiguousarray(self.ids[:, ::-1])
+
     def of(self, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(R, L, vocab_size) -> (P, K), the stored ones."""
         return pick(logits, self.logits.shape[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import safetensors.numpy
@@ -86,22 +86,31 @@ def probe_of(model: GPT, text: Ids) -> Probe:
     start = np.resize(text.astype(np.int32), rows * length - count)
     ids = np.concatenate((start, every)).reshape(rows, length)
     kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
-    return Probe(ids, pick(exact_logits(model, ids), kept).astype(np.float32), exact=True)
+    probe = Probe(ids, np.zeros((ids.size, kept), np.float32), exact=True)
+    logits = exact_logits(model, ids, probe.source if config.encoder_layers else None)
+    return replace(probe, logits=pick(logits, kept).astype(np.float32))
 
 
 @torch.no_grad()
-def exact_logits(model: GPT, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """(R, L) ids -> (R, L, vocab_size) logits in float64, on the CPU and without dropout."""
+def exact_logits(
+    model: GPT, ids: Ids, source: Ids | None = None
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """(R, L) ids -> (R, L, vocab_size) logits in float64, on the CPU and without dropout.
+
+    source: (R, S) ids, for a model with an encoder.
+    """
     tokens = torch.from_numpy(ids.astype(np.int64))
+    read = {} if source is None else {"source": torch.from_numpy(source.astype(np.int64))}
     state: dict[str, torch.Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         moved = tensor.detach().cpu()
         state[name] = moved.double() if moved.is_floating_point() else moved
-    tables = model.position.tables(model.config).items()
-    state |= {f"position.{name}": table for name, table in tables}
+    for prefix, part in (("", model), ("encoder.", model.encoder)):
+        tables = part.position.tables(part.config).items() if part else ()
+        state |= {f"{prefix}position.{name}": table for name, table in tables}
     was_training = model.training
     model.eval()
-    logits: torch.Tensor = functional_call(model, state, tokens)
+    logits: torch.Tensor = functional_call(model, state, tokens, read)
     model.train(was_training)
     return logits.numpy()
 

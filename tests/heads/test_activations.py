@@ -22,7 +22,8 @@ from gpt.heads.exact_functions import ACTIVATIONS
 from gpt.heads.patching import shapes
 from gpt.heads.rounding import held
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
+from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 

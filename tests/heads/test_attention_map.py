@@ -15,8 +15,9 @@ from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids

@@ -19,9 +19,10 @@ from gpt.heads.exact import Exact, Layer
 from gpt.heads.exact_functions import gram_rows, turned, unit
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.ngram_embedding import ngram_rows
+from gpt.reading.stages import Memory, Stages
 from gpt.training.checkpoint import exact_logits
 
 
@@ -108,23 +109,35 @@ def float64() -> Iterator[None]:
 @pytest.mark.parametrize("position", get_args(Position))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attention: str) -> None:
-    model, reader = both(np.float64, position=position, attention=attention, norm="layer")
     random, (length, allowed) = np.random.default_rng(3), KINDS[kind]
-    x, memory = random.normal(size=(T, 8)), length and random.normal(size=(1, length, 8))
-    read = reader.block(x[None], 1, memory=memory, allowed=allowed)
-    one = None if memory is None else memory[0]
-    exact = Layer(Exact(reader), 1, x, memory=one, allowed=allowed).stages
+    options = {"position": position, "attention": attention, "norm": "layer"}
+    model, reader = both(np.float64, **options, encoder_layers=0 if length is None else 1)
+    x, states = random.normal(size=(T, 8)), random.normal(size=(length or T, 8))
+    rotate, bias = (
+        partial(model.position.rotate, at=slice(0, T)),
+        model.position.bias(T, slice(0, T)),
+    )
+    memory: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
+    if length is not None:
+        row = None if allowed is None else allowed[:1]  # (1, S)
+        memory = {"memory": Memory(states[None], None if row is None else row[None])}
+        seen = {"memory": states[None], "seen": row}
+    elif allowed is not None:
+        memory = seen = {"allowed": allowed}
+    read = reader.block(x[None], 1, **memory)
+    exact = Layer(Exact(reader), 1, x, allowed=None if length else allowed).stages
+    weights = read["weights"]
+    if length is not None:
+        exact = Layer(Exact(reader), 1, exact.output, memory=states, allowed=allowed).stages
+        weights = read["cross_weights"]
     assert exact.weights.shape == (2, T, length or T)
-    places = slice(0, T)
-    rotate = partial(model.position.rotate, at=places)
-    bias = model.position.bias(T, places) if memory is None else None
-    seen = {"memory": memory, "allowed": allowed}
     tensors = {name: None if v is None else torch.from_numpy(v) for name, v in seen.items()}
     with torch.no_grad():
         expected = model.blocks[1](torch.from_numpy(x[None]), rotate, bias, **tensors)[0].numpy()
     np.testing.assert_allclose(read["output"][0], expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(exact.output, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(exact.weights, read["weights"][0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(exact.weights, weights[0], rtol=0, atol=1e-12)
 
 
 def test_layer_from_captured_stages_equals_the_layer_alone() -> None:

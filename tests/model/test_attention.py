@@ -138,7 +138,7 @@ def test_each_position_kind_embeds_rotates_or_biases(position: Position) -> None
 def test_alibi_slopes_equal_the_papers_in_every_form(heads: int, exponents: list[float]) -> None:
     config = ModelConfig(vocab_size=2, block_size=8, n_head=heads, n_embd=heads, position="alibi")
     expected = -(2.0 ** -np.array(exponents))[:, None, None] * (
-        np.arange(5)[:, None] - np.arange(5)
+        np.abs(np.arange(5)[:, None] - np.arange(5))
     )
     torch_bias = POSITIONS["alibi"](config).bias(5, EVERY)
     assert torch_bias is not None
