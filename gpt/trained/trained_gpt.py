@@ -19,6 +19,7 @@ from gpt.trained.generation import Generation, OpenDevice
 from gpt.trained.interventions import Interventions
 from gpt.trained.measuring import Measuring
 from gpt.trained.origin import Origin
+from gpt.trained.pairs import Pairs
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
+class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:

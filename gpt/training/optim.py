@@ -31,7 +31,7 @@ class Optimizer:
         self.config = config  # may change while training: a time budget changes the steps
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for name, parameter in model.named_parameters():
-            rate = config.embedding_lr if name in ENDS else 0.0
+            rate = config.embedding_lr if name.removeprefix("encoder.") in ENDS else 0.0
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
             groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
         self._adamw = torch.optim.AdamW(
