@@ -183,8 +183,9 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
     new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
-    at_end = options.get("split", "last") == "last"
-    require(at_end or "val_fraction" not in given, "val_fraction", "only with `split='last'`")
+    by_share = options.get("split", "last") in ("last", "source")
+    reason = "only with `split='last'` or `split='source'`"
+    require(by_share or "val_fraction" not in given, "val_fraction", reason)
     if Launch.here().size > 1:
         raise ConfigError("gpt.train trains in one process; use torchrun with gptx train")
     order = Order(

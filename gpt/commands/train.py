@@ -89,9 +89,9 @@ class Train(Command):
             ),
             (
                 "val_fraction" in typed
-                and self.given.get("split", "last") != "last"
+                and self.given.get("split", "last") not in ("last", "source")
                 and not self.resume,
-                "--val-fraction: only with --split last",
+                "--val-fraction: only with --split last or --split source",
             ),
         )
         launch = Launch.here()

@@ -44,11 +44,13 @@ class TrainConfig:
         str, "Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
     ] = "\\n"
     split: Annotated[
-        str, "Validation text: last, every:N (texts, or blocks of a single text), or a file."
+        str,
+        "Validation text: last, every:N (texts, or blocks of a single text), or a file. Of pairs: "
+        "the last lines, every Nth line, a file, or source (all lines of some sources).",
     ] = "last"
-    val_fraction: Annotated[float, "Share of the text, at its end, held out by `split='last'`."] = (
-        0.1
-    )
+    val_fraction: Annotated[
+        float, "Share held out: of the text (`split='last'`), or of the sources (`split='source'`)."
+    ] = 0.1
     min_count: Annotated[int, "Characters that occur less often are replaced; 0 = none."] = 0
     replacement: Annotated[str, "The character that replaces rare ones."] = "\ufffd"
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`."] = 0
@@ -107,7 +109,12 @@ class TrainConfig:
     @property
     def validation(self) -> str | None:
         """The file whose text validates, or None."""
-        return None if self.split == "last" or self.every else self.split
+        return None if self.by_share or self.every else self.split
+
+    @property
+    def by_share(self) -> bool:
+        """Whether val_fraction sets the size of the split."""
+        return self.split in ("last", "source")
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:

@@ -22,7 +22,7 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.encode import build_vocabulary, write_ids
 from gpt.corpus.sources import Source, discard_spooled, find_sources
-from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide
+from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide, options_to_read
 from gpt.corpus.text import TODAY, Progress, algorithm_of, measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
@@ -223,19 +223,22 @@ def read_corpus(
     config: TrainConfig | None = None,
     progress: Progress = no_progress,
     algorithm: str = TODAY,
+    pairs: bool = False,
 ) -> Corpus:
     """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
 
-    Raises TextError, StorageError.
+    pairs: for `pairs_of`. Raises TextError, StorageError.
     """
+    config = options_to_read(config or TrainConfig(), pairs)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
     try:
-        if config is not None and config.validation is not None:
+        if config.validation is not None:
             try:
                 validation = find_sources([config.validation], data, stdin)
             except TextError as error:
-                raise TextError(f"`split` takes last, every:N or a file; {error}") from None
+                kinds = "last, every:N or a file" + ", of pairs also source" * pairs
+                raise TextError(f"`split` takes {kinds}; {error}") from None
         corpus = encode(sources, data, known, config, validation, progress, algorithm)
         return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
     finally:
@@ -262,11 +265,13 @@ def find_corpus(
     changed: bool = False,
     progress: Progress = no_progress,
     remedy: str = "; restore it, train a new run, or continue with it: `changed_corpus`",
+    pairs: bool = False,
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or read again from its sources.
 
     changed: accepts another text if the run's vocabulary has all of its characters. remedy: the end
-    of the error for a changed text. Raises TextError if it has changed or cannot be found.
+    of the error for a changed text. pairs: for `pairs_of`. Raises TextError if it has changed or
+    cannot be found.
     """
     identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
     if not names and not changed:
@@ -277,7 +282,7 @@ def find_corpus(
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     algorithm = algorithm_of(identity.digest)
     names = names or identity.sources
-    corpus = read_corpus(names, data, stdin, known, config, progress, algorithm)
+    corpus = read_corpus(names, data, stdin, known, config, progress, algorithm, pairs)
     if corpus.identity.digest != identity.digest and not changed:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
+from gpt.config import TrainConfig
 from gpt.errors import TextError
 
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows lie at borders
@@ -32,6 +33,23 @@ class Division:
     block: int = 0
     borders: tuple[int, ...] = ()
     order: str = ""
+
+
+def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
+    """The options to read a text, or a text of pairs: its lines are split, not its characters, so
+    none are moved. Raises TextError if an option is only for the other kind.
+    """
+    if not pairs and config.split == "source":
+        raise TextError(
+            "`split='source'` is for pairs, lines of SOURCE, TAB, TARGET; use `split='last'`, "
+            "every:N or a file"
+        )
+    if pairs and not config.between.endswith("\n"):
+        raise TextError(
+            f"`separator={config.separator!r}`: texts of pairs are joined by a newline; leave this "
+            "option out"
+        )
+    return replace(config, split="last") if pairs and config.validation is None else config
 
 
 def divide(starts: Sequence[int], training: int, every: int) -> Division:

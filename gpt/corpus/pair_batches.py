@@ -1,0 +1,107 @@
+"""Batches of pairs: padded arrays, and the lines of a step, a pure function of seed and step.
+
+Lines of similar lengths share a batch, so that little of it is padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.corpus import cache
+from gpt.corpus.batches import EPOCH, philox
+from gpt.corpus.pairs import Integers, Pairs
+from gpt.vocabulary import Ids
+
+IGNORED = -100  # the target of padding: torch's cross_entropy leaves it out
+POOLED = 64  # batches whose lines are sorted by length together
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Pairs in rows, padded on the right with an id that no attention reads and no loss counts.
+
+    source (B, S) ids; seen (B, S): True where `source` is no padding; inputs (B, T): TAB target;
+    targets (B, T): target NEWLINE, then IGNORED.
+    """
+
+    source: Integers
+    seen: npt.NDArray[np.bool_]
+    inputs: Integers
+    targets: Integers
+
+
+def padded(pairs: Pairs, lines: Integers, ignored: int = IGNORED) -> Batch:
+    """These (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
+    sources, seen = _rows(pairs.ids, pairs.starts[lines], pairs.source_lengths[lines], pairs.last)
+    # Each row begins with TAB; the place after its target holds NEWLINE or CR.
+    inputs, read = _rows(pairs.ids, pairs.tabs[lines], pairs.target_lengths[lines], pairs.last)
+    targets = np.full_like(inputs, pairs.last)  # (B, T)
+    targets[:, :-1] = np.where(read[:, 1:], inputs[:, 1:], pairs.last)
+    targets[~read] = ignored
+    cache.forget(pairs.ids)
+    return Batch(sources, seen, inputs, targets)
+
+
+def _rows(
+    ids: Ids, starts: Integers, lengths: Integers, padding: int
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """(B, longest) ids from each start on, and where they are no padding."""
+    places = np.arange(lengths.max(initial=0))
+    real = places < lengths[:, None]  # (B, longest)
+    rows = ids[np.where(real, starts[:, None] + places, 0)].astype(np.int64)  # (B, longest)
+    return np.where(real, rows, padding), real
+
+
+def batch_lines(pairs: Pairs, lines: Integers, seed: int, step: int, batch_size: int) -> Integers:
+    """(batch_size,) the line numbers of a step's batch; pure in (seed, step).
+
+    Each epoch has every line once, in a new random order of batches. The batch at the end of an
+    epoch is filled with lines of the next one. `lines` may not change between calls.
+    """
+    numbers = step * batch_size + np.arange(batch_size)
+    epochs = numbers // len(lines)
+    chosen = np.empty(batch_size, np.int64)
+    for epoch in np.unique(epochs).tolist():
+        now = epochs == epoch
+        order = _epoch(pairs, _Same(lines), seed, epoch, batch_size)
+        chosen[now] = order[numbers[now] % len(lines)]
+    return chosen
+
+
+class _Same:
+    """An array as the key of a cache: equal only to the same array, so that it is not read."""
+
+    def __init__(self, array: Integers) -> None:
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.array is other.array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+
+@lru_cache(maxsize=2)
+def _epoch(pairs: Pairs, lines: _Same, seed: int, epoch: int, batch_size: int) -> Integers:
+    """(lines,) the line numbers of an epoch in their order.
+
+    Lines are shuffled; the first ones fill the last batch of the epoch before. The others form
+    pools of POOLED batches, each sorted by length and cut into batches, which are shuffled. Target
+    lengths rise; source lengths rise and fall in turn, so that neighbours differ little in both.
+    """
+    count = len(lines.array)
+    draws = philox(seed, epoch, EPOCH).random_raw(2 * count)
+    order = lines.array[draws[:count].argsort(kind="stable")]
+    head = min(count, -epoch * count % batch_size)
+    batches = (count - head) // batch_size
+    body = order[head : head + batches * batch_size]  # order[head + …:] begins the next batch
+    pools = np.arange(len(body)) // (POOLED * batch_size)
+    sources, targets = pairs.source_lengths[body], pairs.target_lengths[body]
+    ranks = np.lexsort((np.where(targets % 2, sources, -sources), targets, pools))
+    rows = body[ranks].reshape(batches, batch_size)
+    order[head : head + len(body)] = rows[draws[count:][:batches].argsort(kind="stable")].ravel()
+    return order

@@ -1,0 +1,166 @@
+"""Pairs of texts: lines `source TAB target` of an encoded corpus, found in its ids.
+
+TAB and NEWLINE are characters of the one vocabulary of both sides: a decoder reads `TAB target` and
+predicts `target NEWLINE`. So there are no special tokens. pair_split.py chooses the lines that
+validate, and pair_batches.py makes the batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.corpus import cache
+from gpt.corpus.corpus import Corpus
+from gpt.errors import TextError
+from gpt.storage.manifest import CorpusId
+from gpt.vocabulary import Ids
+
+Integers = npt.NDArray[np.int64]
+
+SEARCHED_AT_ONCE = 2**20  # ids
+QUOTED = 40  # most characters of a line that an error shows
+TAB, NEWLINE, RETURN = "\t", "\n", "\r"
+LAYOUT = "each line is SOURCE, one TAB, TARGET"
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of a corpus, by line number: 0, 1, … in the order of the ids, without blank lines.
+
+    ids (characters,): the whole text, memory-mapped. starts, tabs, ends (N,): the source of line n
+    is ids[starts[n] : tabs[n]], its target is ids[tabs[n] + 1 : ends[n]]. first, last: the ids of
+    TAB, which the decoder reads first, and of NEWLINE, which it writes last. identity: of the text.
+    """
+
+    ids: Ids
+    starts: Integers
+    tabs: Integers
+    ends: Integers
+    first: int
+    last: int
+    identity: CorpusId
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def source(self, line: int) -> Ids:
+        """(S,) the ids of a line's source."""
+        return self.ids[self.starts[line] : self.tabs[line]]
+
+    def target(self, line: int) -> Ids:
+        """(T,) the ids of a line's target, without TAB and NEWLINE."""
+        return self.ids[self.tabs[line] + 1 : self.ends[line]]
+
+    @cached_property
+    def source_lengths(self) -> Integers:
+        """(N,) characters of each source."""
+        return self.tabs - self.starts
+
+    @cached_property
+    def target_lengths(self) -> Integers:
+        """(N,) characters to predict of each line: its target's and the NEWLINE."""
+        return self.ends - self.tabs
+
+    @property
+    def longest(self) -> int:
+        """The smallest block_size that holds every source, and every target with its NEWLINE."""
+        return int(max(self.source_lengths.max(), self.target_lengths.max()))
+
+    def characters(self, lines: Integers) -> int:
+        """Target characters to predict in these lines, the NEWLINE of each included."""
+        return int(self.target_lengths[lines].sum())
+
+    def place(self, line: int) -> str:
+        """A line's number in the user's text, as errors show it: "line 3 of pairs.tsv"."""
+        return _place(self.ids, int(self.starts[line]), self.last, self.identity)
+
+
+def pairs_of(corpus: Corpus) -> Pairs:
+    """The pairs of a text that was read with `read_corpus(pairs=True)`.
+
+    Lines end with LF or CR LF; blank lines are ignored. Raises TextError with the first line that
+    is no pair.
+    """
+    ids, identity, characters = corpus.ids, corpus.identity, corpus.vocabulary.characters
+    tab, newline, cr = (characters.find(character) for character in (TAB, NEWLINE, RETURN))
+    for character, name in ((TAB, "TAB"), (NEWLINE, "NEWLINE")):
+        if character in identity.folded:
+            raise TextError(
+                f"{name} is among the rare characters that are replaced, but pairs need it; lower "
+                "`min_count`"
+            )
+    every_tab, newlines = _found(ids, tab), _found(ids, newline)
+    starts = np.concatenate([[0], newlines + 1])
+    ends = np.concatenate([newlines, [len(ids)]])
+    ends = ends - ((ends > starts) & (ids[np.maximum(ends - 1, 0)] == cr))
+    filled = ends > starts
+    starts, ends = starts[filled], ends[filled]
+    before = np.searchsorted(every_tab, starts)  # TABs before each line
+    count = np.searchsorted(every_tab, ends) - before
+    tabs = np.append(every_tab, len(ids))[before]
+    reasons = (
+        (count == 0, "has no TAB"),
+        (count > 1, "has several TABs"),
+        ((count == 1) & (tabs == starts), "has an empty source"),
+        ((count == 1) & (tabs + 1 == ends), "has an empty target"),
+    )
+    bad = np.any([found for found, _ in reasons], axis=0)
+    if bad.any():
+        line = int(np.argmax(bad))
+        start, end = int(starts[line]), int(ends[line])
+        reason = next(reason for found, reason in reasons if found[line])
+        shown = corpus.vocabulary.decode(ids[start : min(end, start + QUOTED)])
+        shown = f"{shown!a}" + "…" * (end - start > QUOTED)
+        raise TextError(
+            f"{_place(ids, start, newline, identity)} {reason}: {shown}; {LAYOUT}; correct the "
+            "line or delete it"
+        )
+    if not len(starts):
+        raise TextError(f"{_names(identity)} has only blank lines; {LAYOUT}")
+    if newline < 0:
+        raise TextError(f"{_names(identity)} has no NEWLINE; end each line with one")
+    return Pairs(ids, starts, tabs, ends, tab, newline, identity)
+
+
+def check_window(pairs: Pairs, lines: Integers, block_size: int) -> None:
+    """Raises TextError with the first of these lines that does not fit a window of block_size."""
+    sources, targets = pairs.source_lengths[lines], pairs.target_lengths[lines]
+    needed = np.maximum(sources, targets)
+    if (long := needed > block_size).any():
+        at = int(np.argmax(long))
+        side, has = ("source", sources[at]) if sources[at] > block_size else ("target", targets[at])
+        end = " with its NEWLINE" if side == "target" else ""
+        raise TextError(
+            f"{pairs.place(int(lines[at]))}: its {side}{end} has {has:,} characters, the context "
+            f"holds {block_size:,}; use `block_size={needed.max()}`, or delete long lines"
+        )
+
+
+def _found(ids: Ids, wanted: int) -> Integers:
+    """The positions of an id in the text; none if it is negative."""
+    found = [np.empty(0, np.int64)]
+    for first in range(0, len(ids) * (wanted >= 0), SEARCHED_AT_ONCE):
+        found.append(first + np.flatnonzero(ids[first : first + SEARCHED_AT_ONCE] == wanted))
+        cache.forget(ids)
+    return np.concatenate(found)
+
+
+def _place(ids: Ids, start: int, newline: int, identity: CorpusId) -> str:
+    """The number of the line that begins at `start`, counted from 1 in its own text."""
+    first, text = 0, _names(identity)
+    if identity.boundary is not None and start >= identity.boundary:
+        first, text = identity.boundary, "the file of `split`"
+    number = 1 + len(_found(ids[first:start], newline))
+    return f"line {number:,} of {text}"
+
+
+def _names(identity: CorpusId) -> str:
+    """The names of the texts that train, which are read as one."""
+    first, *more = identity.sources
+    if len(more) > 1:
+        return f"{first} and the {len(more):,} texts after it"
+    return " + ".join((first, *more))
