@@ -60,7 +60,8 @@ def batch_lines(pairs: Pairs, lines: Integers, seed: int, step: int, batch_size:
     """(batch_size,) the line numbers of a step's batch; pure in (seed, step).
 
     Each epoch has every line once, in a new random order of batches. The batch at the end of an
-    epoch is filled with lines of the next one. `lines` may not change between calls.
+    epoch is filled with lines of the next one. Give the same array `lines` at each step, unchanged:
+    the order of its epoch is computed once.
     """
     numbers = step * batch_size + np.arange(batch_size)
     epochs = numbers // len(lines)

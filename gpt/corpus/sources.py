@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpt.corpus import repeats
+from gpt.corpus import dates, repeats
 from gpt.errors import TextError
 from gpt.storage import files
 
@@ -55,9 +55,12 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
     "repeats": repeats.repeats,
+    "dates": dates.dates,
 }
 #: Known name -> training options that override the default preset.
-RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
+RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE, "dates": dates.RECIPE}
+PAIRS = ("dates",)  # known names of pairs
+PAIRS_SUFFIX = ".tsv"
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,24 @@ def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
     if len(corpus) != 1 or os.path.exists(corpus[0]):
         return {}
     return RECIPES.get(corpus[0], {})
+
+
+def is_pairs(corpus: Sequence[str]) -> bool:
+    """Whether the texts are pairs, by their names: files *.tsv, or a known name of pairs.
+
+    Raises TextError if only some are.
+    """
+    pairs = [
+        name.lower().endswith(PAIRS_SUFFIX) or (name in PAIRS and not os.path.exists(name))
+        for name in corpus
+    ]
+    if any(pairs) and not all(pairs):
+        pair, other = corpus[pairs.index(True)], corpus[pairs.index(False)]
+        raise TextError(
+            f"{printable(pair)} has pairs, {printable(other)} is a text; give only pairs (files "
+            f"*{PAIRS_SUFFIX}, lines of SOURCE, TAB, TARGET), or only texts"
+        )
+    return any(pairs)
 
 
 def printable(name: str) -> str:

@@ -1,0 +1,169 @@
+"""The corpus "dates": pairs of a date as people write it, in seven languages, and as ISO 8601 has
+it, such as `24 December 2026` and `2026-12-24`; and its training options.
+
+No date as written has two meanings: of two numbers, the day is before the month unless the year
+comes first; a year of two digits lies in 1970 to 2069 (CENTURY).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+SEED = 1
+DATES = 30_000
+TIMES = 3  # ways in which each date is written; fewer if two of them give the same text
+FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+CENTURY = range(1970, 2070)  # years that may be written with two digits
+
+#: Training options that override the default preset. The lines of a date are neighbours, so this
+#: split shares no date: about 2,100 validate.
+RECIPE: dict[str, Any] = {"split": "last", "val_fraction": 0.07}
+
+
+@dataclass(frozen=True)
+class Locale:
+    """How a language writes dates. formats: with the fields of `_fields`, `month`, `short` and
+    `weekday`; months, shorts: January to December; weekdays: Monday to Sunday.
+    """
+
+    formats: tuple[str, ...]
+    months: tuple[str, ...] = ("",) * 12
+    shorts: tuple[str, ...] = ("",) * 12
+    weekdays: tuple[str, ...] = ("",) * 7
+
+
+ENGLISH = Locale(
+    (
+        *("{d} {month} {year}", "{d} {short} {year}", "{month} {d}, {year}", "{short} {d}, {year}"),
+        *("{month} {ordinal}, {year}", "{weekday}, {d} {month} {year}"),
+    ),
+    (
+        *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+        *("October", "November", "December"),
+    ),
+    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+    ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+)
+HUNGARIAN = Locale(
+    (
+        *("{year}. {month} {d}.", "{year}. {short} {d}.", "{year}. {mm}. {dd}."),
+        *("{year}.{mm}.{dd}.", "{year}. {month} {d}., {weekday}"),
+    ),
+    (
+        *("január", "február", "március", "április", "május", "június", "július", "augusztus"),
+        *("szeptember", "október", "november", "december"),
+    ),
+    (
+        *("jan.", "febr.", "márc.", "ápr.", "máj.", "jún.", "júl.", "aug.", "szept.", "okt."),
+        *("nov.", "dec."),
+    ),
+    ("hétfő", "kedd", "szerda", "csütörtök", "péntek", "szombat", "vasárnap"),
+)
+GERMAN = Locale(
+    ("{d}. {month} {year}", "{d}. {short} {year}", "{weekday}, {d}. {month} {year}"),
+    (
+        *("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September"),
+        *("Oktober", "November", "Dezember"),
+    ),
+    (
+        *("Jan.", "Feb.", "März", "Apr.", "Mai", "Juni", "Juli", "Aug.", "Sept.", "Okt."),
+        *("Nov.", "Dez."),
+    ),
+    ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"),
+)
+FRENCH = Locale(
+    ("{first} {month} {year}", "{first} {short} {year}", "{weekday} {first} {month} {year}"),
+    (
+        *("janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août", "septembre"),
+        *("octobre", "novembre", "décembre"),
+    ),
+    (
+        *("janv.", "févr.", "mars", "avr.", "mai", "juin", "juil.", "août", "sept.", "oct."),
+        *("nov.", "déc."),
+    ),
+    ("lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"),
+)
+SPANISH = Locale(
+    ("{d} de {month} de {year}", "{d} {short} {year}", "{weekday}, {d} de {month} de {year}"),
+    (
+        *("enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre"),
+        *("octubre", "noviembre", "diciembre"),
+    ),
+    ("ene", "feb", "mar", "abr", "may", "jun", "jul", "ago", "sept", "oct", "nov", "dic"),
+    ("lunes", "martes", "miércoles", "jueves", "viernes", "sábado", "domingo"),
+)
+ITALIAN = Locale(
+    ("{d} {month} {year}", "{d} {short} {year}", "{weekday} {d} {month} {year}"),
+    (
+        *("gennaio", "febbraio", "marzo", "aprile", "maggio", "giugno", "luglio", "agosto"),
+        *("settembre", "ottobre", "novembre", "dicembre"),
+    ),
+    ("gen", "feb", "mar", "apr", "mag", "giu", "lug", "ago", "set", "ott", "nov", "dic"),
+    ("lunedì", "martedì", "mercoledì", "giovedì", "venerdì", "sabato", "domenica"),
+)
+JAPANESE = Locale(
+    ("{year}年{m}月{d}日", "{year}/{mm}/{dd}", "{year}年{m}月{d}日({weekday})"),
+    weekdays=("月", "火", "水", "木", "金", "土", "日"),
+)
+NUMBERS = Locale(
+    (
+        *("{dd}/{mm}/{year}", "{d}/{m}/{year}", "{dd}.{mm}.{year}", "{dd}-{mm}-{year}"),
+        *("{dd}/{mm}/{yy}", "{d}/{m}/{yy}", "{dd}.{mm}.{yy}", "{d}.{m}.{yy}"),
+    )
+)
+LOCALES = (ENGLISH, HUNGARIAN, GERMAN, FRENCH, SPANISH, ITALIAN, JAPANESE, NUMBERS)
+FORMATS = tuple((locale, each) for locale in LOCALES for each in locale.formats)
+
+
+def dates() -> bytes:
+    """The lines `date as written TAB YYYY-MM-DD`: dates in random order, all lines of one together.
+
+    From raw draws of Philox (Salmon et al. 2011), equal in every release of numpy.
+    """
+    days = LAST.toordinal() - FIRST.toordinal() + 1
+    draws = np.random.Philox(key=SEED).random_raw(days + DATES * len(FORMATS))
+    chosen = FIRST.toordinal() + draws[:days].argsort(kind="stable")[:DATES]
+    orders = draws[days:].reshape(DATES, -1).argsort(axis=1, kind="stable")  # of the formats
+    lines = []
+    for ordinal, order in zip(chosen.tolist(), orders, strict=True):
+        day = date.fromordinal(ordinal)
+        fields, target = _fields(day), day.isoformat()
+        forms = (FORMATS[n] for n in order)
+        fitting = (form for form in forms if day.year in CENTURY or "{yy}" not in form[1])
+        sources = dict.fromkeys(_written(day, fields, *form) for form in islice(fitting, TIMES))
+        lines += [f"{source}\t{target}\n" for source in sources]
+    return "".join(lines).encode()
+
+
+def _written(day: date, fields: Mapping[str, str], locale: Locale, form: str) -> str:
+    """A date in a format of a locale."""
+    return form.format(
+        month=locale.months[day.month - 1],
+        short=locale.shorts[day.month - 1],
+        weekday=locale.weekdays[day.weekday()],
+        **fields,
+    )
+
+
+def _fields(day: date) -> dict[str, str]:
+    """The fields of formats that are the same in all languages; `ordinal` is English (24th),
+    `first` French (1er, but 24).
+    """
+    d, m = day.day, day.month
+    end = "th" if d in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(d % 10, "th")
+    return {
+        "year": str(day.year),
+        "yy": f"{day.year % 100:02}",
+        "m": str(m),
+        "mm": f"{m:02}",
+        "d": str(d),
+        "dd": f"{d:02}",
+        "ordinal": f"{d}{end}",
+        "first": "1er" if d == 1 else str(d),
+    }

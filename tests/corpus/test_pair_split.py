@@ -1,0 +1,103 @@
+"""The lines of pairs that validate: by source, the last, every Nth, or those of a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paired import LINES, read, texts_of
+
+from gpt.config import TrainConfig
+from gpt.corpus import pair_split
+from gpt.corpus.pair_split import split_lines
+from gpt.corpus.pairs import pairs_of
+from gpt.errors import TextError
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lines=LINES, split=st.sampled_from(["source", "last", "every:2"]), share=st.floats(0.01, 0.99)
+)
+def test_split_has_every_line_once_and_each_source_on_one_side(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[tuple[str, str]],
+    split: str,
+    share: float,
+) -> None:
+    folder = tmp_path_factory.mktemp("pairs")
+    lines = [(source.replace("\0", "0"), target.replace("\0", "0")) for source, target in lines]
+    config = TrainConfig(split=split, val_fraction=share)
+    corpus = read(folder, "".join(f"{source}\t{target}\n" for source, target in lines))
+    pairs = pairs_of(corpus)
+    try:
+        with mock.patch.object(pair_split, "HASHED_AT_ONCE", 7):
+            train, val = split_lines(pairs, corpus, config)
+    except TextError as error:
+        changes = [a != c and b != d for (a, b), (c, d) in pairwise(lines)]
+        few = {"source": len({source for source, _ in lines}) == 1, "last": not any(changes)}
+        if few.get(split, len(lines) == 1):
+            return
+        raise error
+    assert sorted([*train.tolist(), *val.tolist()]) == [*range(len(lines))]
+    assert len(train) * len(val) > 0
+    if split == "every:2":
+        assert val.tolist() == [*range(1, len(lines), 2)]
+    elif split == "source":
+        assert not {lines[line][0] for line in train} & {lines[line][0] for line in val}
+    else:
+        (before, left), (after, right) = lines[train[-1]], lines[val[0]]
+        assert (before != after, left != right) == (True, True)
+        assert val[0] == train[-1] + 1
+
+
+def test_side_of_a_source_does_not_depend_on_other_lines(tmp_path: Path) -> None:
+    words = [f"{number:b}".replace("0", "a").replace("1", "b") for number in range(1, 2001)]
+    sides: list[set[str]] = []
+    text = "".join(f"{word}\t{word}{end}\n" for word in words for end in "xy")
+    other = "Éva\tx\nΩ\ty\n" + "".join(f"{word}\tx\n" for word in words[::-1])  # and other ids
+    for number, content in enumerate((text, other)):
+        corpus = read(tmp_path / str(number), content)
+        pairs = pairs_of(corpus)
+        train, val = split_lines(pairs, corpus, TrainConfig(split="source", val_fraction=0.1))
+        sides.append({source for source, _ in texts_of(pairs, corpus, val)} - {"Éva", "Ω"})
+        assert 0.08 < len(val) / (len(train) + len(val)) < 0.12
+    assert sides[0] == sides[1]
+
+
+def test_last_split_is_where_source_and_target_change_nearest_to_the_share(tmp_path: Path) -> None:
+    corpus = read(tmp_path, "a\tx\na\ty\nb\ty\nc\tz\nc\tw\nc\tv\nd\tv\ne\tv\nf\tv\nf\tv\n")
+    pairs = pairs_of(corpus)
+    for share, border in ((0.05, 3), (0.9, 3)):
+        val = split_lines(pairs, corpus, TrainConfig(val_fraction=share))[1]
+        assert val.tolist() == [*range(border, 10)]
+
+
+def test_file_of_split_validates_whole(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("b\ta\n\na\ta\n")
+    dev = str(tmp_path / "dev.tsv")
+    corpus = read(tmp_path, "a\tb", "b\tb", split=dev)
+    pairs = pairs_of(corpus)
+    train, val = split_lines(pairs, corpus, TrainConfig(split=dev))
+    assert (train.tolist(), val.tolist()) == ([0, 1], [2, 3])
+    assert texts_of(pairs, corpus, val) == [("b", "a"), ("a", "a")]
+    (tmp_path / "dev.tsv").write_text("\n")
+    corpus = read(tmp_path, "a\tb", split=dev)
+    with pytest.raises(TextError, match=r"^`split='.*dev\.tsv'`: none of 1 lines would validate"):
+        split_lines(pairs_of(corpus), corpus, TrainConfig(split=dev))
+
+
+def test_split_without_lines_on_one_side_says_what_to_do(tmp_path: Path) -> None:
+    corpus = read(tmp_path, "a\tb\na\tc\n")
+    pairs = pairs_of(corpus)
+    for split, remedy in (
+        ("source", "use another `split`, or more lines"),
+        ("last", "use another `split`, or more lines"),
+        ("every:3", "use every:2 or less"),
+    ):
+        message = rf"^`split='{split}'`: none of 2 lines would (train|validate); {remedy}$"
+        with pytest.raises(TextError, match=message):
+            split_lines(pairs, corpus, TrainConfig(split=split))

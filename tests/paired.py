@@ -1,0 +1,35 @@
+"""Texts of pairs to test with."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpt.config import TrainConfig
+from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.pairs import Pairs
+
+WORDS = "".join(map(chr, range(ord("a"), ord("k")))) + "árvíztűrő年月日👩🚀 \u2028\x85\0"
+SIDE = st.text(st.sampled_from(WORDS), min_size=1, max_size=8)
+LINES = st.lists(st.tuples(SIDE, SIDE), min_size=1, max_size=30)
+ENDS = st.sampled_from(["\n", "\r\n", "\n\n", "\n\r\n"])
+
+
+def read(folder: Path, *texts: str, **options: Any) -> Corpus:
+    """The texts, in files 0.tsv, 1.tsv, …, as a corpus of pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number}.tsv").write_bytes(text.encode())
+    names = [str(folder / f"{number}.tsv") for number in range(len(texts))]
+    config = TrainConfig(**options)
+    return read_corpus(names, folder / "data", io.BytesIO(), config=config, pairs=True)
+
+
+def texts_of(pairs: Pairs, corpus: Corpus, lines: Sequence[int]) -> list[tuple[str, str]]:
+    """(source, target) of these lines."""
+    decode = corpus.vocabulary.decode
+    return [(decode(pairs.source(line)), decode(pairs.target(line))) for line in lines]
