@@ -256,14 +256,15 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events; the bar, of total 1, shows steps, losses and speed."""
     from gpt.preparing import recorded
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
+    from gpt.training.fit import step_characters
 
-    step_characters = trainer.config.batch_size * trainer.manifest.model.block_size
+    characters = step_characters(trainer.manifest)  # of a step
     val = best = ""
     for event in recorded(trainer):
         steps = trainer.config.steps
         if isinstance(event, Stepped) and not bar.disable:
             rate = bar.format_dict["rate"]  # share of the run in a second
-            speed = f" {rate * steps * step_characters / 1000:.1f}k char/s" if rate else ""
+            speed = f" {rate * steps * characters / 1000:.1f}k char/s" if rate else ""
             shown = f"{event.step}/{steps} loss {event.loss:.3f}{val}{best}{speed} "
             bar.set_description_str(shown, refresh=False)
             bar.update(event.step / steps - bar.n)

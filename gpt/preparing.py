@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import only_fields
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
-from gpt.corpus.sources import corpus_name, printable, recipe_of
+from gpt.corpus.halves import counted_in, halves
+from gpt.corpus.sources import corpus_name, is_pairs, printable, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
 from gpt.devices import choose
@@ -102,7 +103,10 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
         recipe.pop("steps", None)
     recipe = {name: value for name, value in recipe.items() if name not in order.given}
     given, preset = {**order.given, **recipe}, order.preset or "default"
-    reading = TrainConfig(**{name: given[name] for name in READING if name in given})
+    layers = given.get("encoder_layers")
+    pairs = layers > 0 if layers is not None else is_pairs(order.corpus)
+    known = {**(presets.PAIRS[preset] if pairs else {}), **given}
+    reading = TrainConfig(**{name: known[name] for name in READING if name in known})
     if order.run is not None:
         check_run_name(order.run)
     folder, device = None, choose(order.device)
@@ -113,12 +117,12 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
             messages.launch.mark(folder)
-        corpus = _read(order, messages, reading, partial(read_corpus, config=reading))
-        ahead = _counted(corpus, preset, device, given)  # meanwhile, torch is imported
+        corpus = _read(order, messages, reading, partial(read_corpus, config=reading, pairs=pairs))
+        ahead = _counted(corpus, preset, device, given, pairs)  # meanwhile, torch is imported
         from gpt.training.plan import make_plan
 
         ranks, device = _ranks(order, messages)
-        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead)
+        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead, pairs)
         if folder is not None:
             names = [printable(name) for name in order.corpus] or None
             folder.write("config.toml", to_toml({"corpus": names, **plan.settings()}))
@@ -147,7 +151,8 @@ def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterato
                 "preset",
                 f"this run has {manifest.preset}; leave the option out, or train a new run",
             )
-        find = partial(find_corpus, manifest, changed=order.changed_corpus)
+        pairs = manifest.model.encoder_layers > 0
+        find = partial(find_corpus, manifest, changed=order.changed_corpus, pairs=pairs)
         corpus = _read(order, messages, manifest.train, find)
         from gpt.training.resume import resume_plan
 
@@ -184,13 +189,16 @@ def _read(
         return shared_corpus(messages, order.data, config, reading)
 
 
-def _counted(corpus: Corpus, preset: str, device: str, given: Mapping[str, Any]) -> CountedAhead:
+def _counted(
+    corpus: Corpus, preset: str, device: str, given: Mapping[str, Any], pairs: bool
+) -> CountedAhead:
     """Begins to count. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = presets.changed(presets.preset(preset, device), given)
+    values = presets.changed(presets.preset(preset, device, pairs), given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
-    return CountedAhead(*corpus.split(train.val_fraction, 1), size, model.counting)
+    train_half, val_half = map(counted_in, halves(corpus, train, pairs))
+    return CountedAhead(train_half, val_half, size, model.counting)
 
 
 def _ranks(order: Order, messages: Messages) -> tuple[Ranks, str]:
@@ -232,6 +240,7 @@ def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. Opening the checkpoint checks the file just saved."""
     from gpt.trained import TrainedGPT
 
-    text = TrainedGPT(checkpoint.model()).generate(length=SAMPLE_LENGTH)
+    model = TrainedGPT(checkpoint.model())
+    text = model.some_answers() if model.has_encoder else model.generate(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})
     return Sampled(checkpoint.manifest.step, text)

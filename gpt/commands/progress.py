@@ -31,7 +31,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
     manifest, identity = plan.manifest, plan.corpus.identity
     model, training = manifest.model, manifest.train
-    step_characters = training.batch_size * model.block_size
+    step_characters = plan.step_characters
     rows = {
         "corpus": plan_card.corpus_facts(identity.sources, identity.characters, model),
         "characters": plan_card.character_facts(plan.rare, plan.only_in_val),
@@ -43,6 +43,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             plan.corpus.block,
             manifest.part[0],
             characters_read(manifest.val_characters, model.block_size, training.eval_chars),
+            plan.pairs,
         ),
         "model": plan_card.model_facts(model),
         "recipe": plan_card.recipe_facts(recipe),

@@ -71,6 +71,35 @@ _BEST_GPU: dict[str, Any] = {
     "warmup_steps": 100,
 }
 
+#: For pairs, beside the preset's values: an encoder–decoder. Chosen by measurements, too.
+_PAIRS: dict[str, Any] = {
+    "encoder_layers": 2,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_embd": 128,
+    "position": "sinusoidal",
+    "scaled_embedding": True,
+    "counting": 0,
+    "batch_size": 64,
+    "learning_rate": 2e-3,
+    "embedding_lr": 0.0,
+    "warmup_steps": 100,
+    "dropout": 0.1,
+    "split": "source",
+    "val_fraction": 0.05,
+}
+#: The encoder–decoder of Vaswani et al. 2017, in the size of the preset.
+_CLASSIC_PAIRS: dict[str, Any] = {
+    **_PAIRS,
+    "post_norm": True,
+    "activation": "relu",
+    "bias": True,
+    "norm": "layer",
+    "shared_embedding": True,
+    "learning_rate": 1e-3,
+}
+PAIRS = {"default": _PAIRS, "best": _PAIRS, "classic": _CLASSIC_PAIRS}
+
 #: Preset -> kind of device -> options that differ from the dataclasses' defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
@@ -92,10 +121,16 @@ MINUTES = {"default": 2.0}
 Preset = Literal["default", "best", "classic"]
 
 
-def preset(name: str, device: str) -> dict[str, Any]:
-    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). Raises ConfigError."""
+def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:
+    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). pairs: for an encoder–decoder.
+    Raises ConfigError.
+    """
     require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
-    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
+    values = dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
+    if not pairs:
+        return values
+    del values["block_size"]  # of the longest line
+    return values | PAIRS[name]
 
 
 def changed(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

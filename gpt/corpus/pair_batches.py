@@ -6,14 +6,17 @@ Lines of similar lengths share a batch, so that little of it is padding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.batches import EPOCH, philox
-from gpt.corpus.pairs import Integers, Pairs
+from gpt.corpus.corpus import Corpus
+from gpt.corpus.pair_split import split_lines
+from gpt.corpus.pairs import Integers, Pairs, check_window, pairs_of
 from gpt.vocabulary import Ids
 
 IGNORED = -100  # the target of padding: torch's cross_entropy leaves it out
@@ -32,6 +35,61 @@ class Batch:
     seen: npt.NDArray[np.bool_]
     inputs: Integers
     targets: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class PairLines:
+    """Some lines of pairs, by number: a split of them."""
+
+    pairs: Pairs
+    lines: Integers
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @cached_property
+    def characters(self) -> int:
+        """Target characters to predict, the NEWLINE of each line included."""
+        return self.pairs.characters(self.lines)
+
+    def targets(self) -> Ids:
+        """(characters,) the ids of all targets, each with its NEWLINE."""
+        lengths = self.pairs.target_lengths[self.lines]
+        ids = _joined(self.pairs.ids, self.pairs.tabs[self.lines] + 1, lengths)
+        ids[lengths.cumsum() - 1] = self.pairs.last  # not a CR before it
+        return ids
+
+    def text(self, most: int | None = None) -> Ids:
+        """The ids of the first `most` lines, or of all: source TAB target NEWLINE each."""
+        lines = self.lines[:most]
+        starts = self.pairs.starts[lines]
+        lengths = self.pairs.ends[lines] - starts
+        ids = _joined(self.pairs.ids, starts, lengths + 1)
+        ids[(lengths + 1).cumsum() - 1] = self.pairs.last
+        return ids
+
+
+def split_pairs(
+    corpus: Corpus, config: TrainConfig, block_size: int = 0
+) -> tuple[PairLines, PairLines]:
+    """The lines to train on and those to validate on. Raises TextError for a line that is no pair,
+    an empty split and, with a block_size, a line that is longer.
+    """
+    pairs = pairs_of(corpus)
+    if block_size:
+        check_window(pairs, np.arange(len(pairs)), block_size)
+    train, val = split_lines(pairs, corpus, config)
+    return PairLines(pairs, train), PairLines(pairs, val)
+
+
+def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
+    """The texts of these lengths from each start on, one after the other; a text may end one
+    character after the last id.
+    """
+    begins = lengths.cumsum() - lengths
+    places = np.repeat(starts - begins, lengths) + np.arange(lengths.sum())
+    joined: Ids = ids[np.minimum(places, len(ids) - 1)]
+    return joined
 
 
 def padded(pairs: Pairs, lines: Integers, ignored: int = IGNORED) -> Batch:

@@ -101,6 +101,7 @@ class Manifest:
     gpt_loss: float | None = None
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # (last step, digest)
     baseline: Baseline | None = None  # None in runs of releases that did not store it
+    mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
     schema: int = SCHEMA
 
     def check(self) -> None:

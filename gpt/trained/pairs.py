@@ -11,12 +11,14 @@ from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.reading.answers import FIRST, LAST, greedy
 from gpt.reading.gpt import Reader
+from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids, Vocabulary
 
 
 class Pairs:
     """Sources and targets of the model that TrainedGPT has opened."""
 
+    stored: StoredModel
     config: ModelConfig
     vocabulary: Vocabulary
     reader: Reader
@@ -46,6 +48,15 @@ class Pairs:
         ids = [self._source_ids(source) for source in sources]
         first, last = self.vocabulary.encode(FIRST + LAST).tolist()
         return [self.vocabulary.decode(each) for each in greedy(self.reader, ids, first, last)]
+
+    def some_answers(self, most: int = 3) -> str:
+        """The targets that the model writes for the validation split's first sources: at most
+        `most` lines, source TAB target.
+        """
+        lines = self.stored.excerpt.splitlines()
+        sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]
+        answers = zip(sources, self.answers(sources), strict=True)
+        return "\n".join(f"{source}{FIRST}{answer}" for source, answer in answers)
 
     def _source_ids(self, source: str) -> Ids:
         self._require_fits("source", source, self.config.block_size)

@@ -1,7 +1,7 @@
-"""Copies the windows of a step to the device that computes it.
+"""Copies the windows or pairs of a step to the device that computes it.
 
-If the ids take little of a GPU's memory, all are copied once, and a step sends only the starts of
-its windows; else each step sends its windows.
+Each step sends its pairs. If the ids of a text take little of a GPU's memory, all are copied once,
+and a step sends only the starts of its windows; else each step sends its windows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gpt.config import TrainConfig
 from gpt.config.train import Windows
 from gpt.corpus import cache
 from gpt.corpus.batches import batch, starts_of
+from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, padded
 from gpt.counting.held_out import HeldOut
 from gpt.devices import report_failure
 from gpt.vocabulary import Ids
@@ -24,7 +25,6 @@ SHARE = 0.1  # largest share of a GPU's free memory for the ids
 AT_ONCE = 2**24  # ids that are copied together
 SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
 
-IGNORED = -100  # a target that cross_entropy leaves out
 Order: TypeAlias = "tuple[int, int, int, int, Windows]"  # see batches.starts_of
 
 Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, in main memory or on the device
@@ -55,6 +55,39 @@ def copied(ids: Ids, device: str) -> Tensor:
         there[first : first + len(part)] = torch.from_numpy(part)
         cache.forget(ids)
     return there
+
+
+def rows_of(
+    fed: Fed | PairLines,
+    config: TrainConfig,
+    step: int,
+    block_size: int,
+    part: slice,
+    device: torch.device,
+    held: HeldOut | None = None,
+) -> tuple[dict[str, Tensor], Tensor, float]:
+    """The rows `part` of a step's batch: the model's arguments, (b, T) targets, and the share of
+    the batch's targets that these are.
+    """
+    if isinstance(fed, PairLines):
+        return _pair_rows(fed, config, step, part, device)
+    inputs, targets = windows(fed, config, step, block_size, part, device, held)
+    return {"ids": inputs}, targets, (part.stop - part.start) / config.batch_size
+
+
+def _pair_rows(
+    fed: PairLines, config: TrainConfig, step: int, part: slice, device: torch.device
+) -> tuple[dict[str, Tensor], Tensor, float]:
+    lines = batch_lines(fed.pairs, fed.lines, config.seed, step, config.batch_size)
+    given, targets = on_device(padded(fed.pairs, lines[part]), device)
+    return given, targets, fed.pairs.characters(lines[part]) / fed.pairs.characters(lines)
+
+
+def on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
+    """The model's arguments for pairs, and (b, T) targets, IGNORED where they are padding."""
+    given = {"ids": batch.inputs, "source": batch.source, "seen": batch.seen}
+    tensors = {name: torch.from_numpy(each).to(device) for name, each in given.items()}
+    return tensors, torch.from_numpy(batch.targets).to(device)
 
 
 def windows(

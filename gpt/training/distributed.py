@@ -166,7 +166,12 @@ class Ranks(Messages):
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self._device, (self.size,))
-        for part in (*model.blocks, model):  # resharded, so that the parameter objects stay
+        encoder = model.encoder.blocks if model.encoder else ()
+        for part in (
+            *encoder,
+            *model.blocks,
+            model,
+        ):  # resharded, so that the parameter objects stay
             fully_shard(part, mesh=mesh, reshard_after_forward=True)
 
     def _join(self, model: GPT) -> nn.Module:
@@ -177,11 +182,12 @@ class Ranks(Messages):
         net = nn.parallel.DistributedDataParallel(model, device_ids=device_ids)
         # It rebuilds its buckets after the first step, and they determine the order of additions: a
         # resumed run would differ in its first step. So the first step is done here, on zeros.
-        net(torch.zeros((1, 1), dtype=torch.int64, device=self._device)).sum().backward()
+        ids = torch.zeros((1, 1), dtype=torch.int64, device=self._device)
+        net(ids, **({"source": ids} if model.encoder else {})).sum().backward()
         net.zero_grad()
         return net
 
-    def net(self, model: GPT) -> Callable[[Tensor], Tensor]:
+    def net(self, model: GPT) -> Callable[..., Tensor]:
         """The callable that replaces the model in training."""
         return self._nets[model][1] if model in self._nets else model
 

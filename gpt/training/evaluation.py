@@ -12,9 +12,11 @@ import torch.nn.functional as F
 
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
+from gpt.corpus.pair_batches import PairLines
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
 from gpt.training.distributed import ONE, Ranks
+from gpt.training.pair_evaluation import pair_loss
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
@@ -43,13 +45,15 @@ def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 
 
 def losses_of(
     model: GPT,
-    ids: Ids,
+    ids: Ids | PairLines,
     device: str,
     ranks: Ranks = ONE,
     most: int = 0,
     mixture: Mixture | None = None,
 ) -> Losses:
-    """The losses at the end of `evaluating`."""
+    """The losses at the end of `evaluating`; of pairs, of all their lines."""
+    if isinstance(ids, PairLines):
+        return Losses(pair_loss(model, ids, device, ranks))
     *_, (_, losses) = evaluating(model, ids, device, ranks, most, mixture)
     return losses
 

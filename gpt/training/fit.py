@@ -72,11 +72,12 @@ class Recipe:
     train_characters: int
     val_characters: int
     longest_context: int
+    mean_length: float = 0.0
     why: tuple[str, ...] = ()
 
     @property
     def step_characters(self) -> int:
-        return self.train.batch_size * self.model.block_size
+        return step_characters(self)
 
     @property
     def most_characters(self) -> int:
@@ -111,6 +112,11 @@ class Speed:
     fitting: float = 0.0
 
 
+def step_characters(run: Recipe | Manifest) -> int:
+    """Characters that a step learns to predict; of pairs, their mean number."""
+    return max(1, round(run.train.batch_size * (run.mean_length or run.model.block_size)))
+
+
 def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:
     """Operations per second of training, estimated. core: those of one core (devices.core_rate)."""
     one = OTHER_FLOPS.get(device, REACHED * core * min(threads, MOST_THREADS))
@@ -119,9 +125,9 @@ def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> flo
 
 def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
     """The speed of a run that trains with `rate` operations per second."""
-    model, step_characters = run.model, run.train.batch_size * run.model.block_size
-    per_step = step_characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
-    forward = per_step / step_characters / 3  # seconds for one character
+    model, characters = run.model, step_characters(run)
+    per_step = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
+    forward = per_step / characters / 3  # seconds for one character
     mixed = MIXING * model.vocab_size * (model.counting > 0) / ranks
     held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
     return Speed(
@@ -207,7 +213,7 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     of two, so that slightly different speeds give the same part.
     """
     train = recipe.train
-    if "eval_chars" in recipe.given:
+    if "eval_chars" in recipe.given or recipe.mean_length:
         return recipe.changed(eval_part=0)
     trained = speed.seconds_per_step / recipe.step_characters  # seconds for one character
     cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
@@ -220,12 +226,16 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
 def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
     """The number of steps, at least one, that fits the time with their evaluations and saves.
 
-    There are ten evaluations, or fewer if their saves would take more than SAVES of the time.
+    There are ten evaluations, or fewer if their saves, and of pairs the evaluations themselves,
+    would take more than SAVES of the time.
     The corpus's limit may end the run earlier. At least half of the time is for steps.
     """
     if not recipe.train.eval_interval:
         used = min(seconds, (recipe.most_steps or math.inf) * speed.seconds_per_step)
-        most = SAVES * used / max(speed.saving + speed.fitting, 1e-9)
+        each = speed.saving + speed.fitting
+        if recipe.mean_length:  # evaluations of pairs read the whole split
+            each += speed.seconds_per_character * recipe.val_characters
+        most = SAVES * used / max(each, 1e-9)
         recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
     least = seconds / 2 / speed.seconds_per_step
     steps = 2 * least

@@ -19,6 +19,8 @@ from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
+from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, size_of
+from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
 from gpt.devices import core_rate, usable
@@ -35,6 +37,7 @@ from gpt.training.fit import (
     fit_time,
     fit_to_corpus,
     last_seconds,
+    step_characters,
     training_rate,
 )
 from gpt.training.step import check_memory, try_step
@@ -58,6 +61,7 @@ class Plan:
     val_characters: int
     rare: str  # characters that are rare in the training split; of a very long text, in all of it
     only_in_val: str  # characters missing in the training split; not counted in a very long text
+    pairs: tuple[int, int] | None = None  # lines to train on and to validate on
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
     longer: str = ""  # how to train longer, if the user gave no time
@@ -67,6 +71,11 @@ class Plan:
         """Estimated times of the run."""
         budget = self.manifest.budget
         return costs(self.manifest, self.speed, budget.seconds if budget else 0.0)
+
+    @property
+    def step_characters(self) -> int:
+        """Characters that a step learns to predict; of pairs, their mean number."""
+        return step_characters(self.manifest)
 
     @property
     def is_timed(self) -> bool:
@@ -91,7 +100,7 @@ class Plan:
     @property
     def counts_all(self) -> bool:
         """Whether the baseline counts and scores both splits whole."""
-        all_of_it = (self.train_characters, self.val_characters - 1)
+        all_of_it = (self.train_characters, self.val_characters - 1)  # the first is context
         return (self.baseline.counted, self.baseline.scored) == all_of_it
 
     @property
@@ -114,11 +123,13 @@ def make_plan(
     minutes: float | None = None,
     ranks: Ranks = ONE,
     ahead: CountedAhead | None = None,
+    pairs: bool = False,
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
     fitted to the corpus. All ranks make the same plan. ahead: counts that have begun before.
+    pairs: the corpus has pairs, for a model with an encoder.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -132,25 +143,36 @@ def make_plan(
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError("minutes", f"{minutes} is not above 0")
-    values = changed(preset(preset_name, device), given)
+    values = changed(preset(preset_name, device, pairs), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
-    train_ids, val_ids = corpus.split(train.val_fraction, 1)
+    if pairs:
+        require(not train.eval_chars, "eval_chars", "evaluations of pairs read the whole split")
+    train_half, val_half = halves(corpus, train, pairs)
+    longest = 0 if pairs else corpus.longest_context(train.val_fraction)
+    if isinstance(train_half, PairLines):
+        values.setdefault("block_size", train_half.pairs.longest)
+        mean_length = train_half.characters / len(train_half)
+    else:
+        mean_length = 0.0
     recipe = Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
         given=frozenset(given),
-        fitted=preset_name in FITTED_PRESETS,
-        train_characters=len(train_ids),
-        val_characters=len(val_ids) - 1,
-        longest_context=corpus.longest_context(train.val_fraction),
+        fitted=preset_name in FITTED_PRESETS and not pairs,
+        train_characters=size_of(train_half),
+        val_characters=predicted_in(val_half),
+        longest_context=longest,
+        mean_length=mean_length,
     )
-    count = partial(count_baseline, train_ids, val_ids, len(corpus.vocabulary))
+    count = partial(
+        count_baseline, counted_in(train_half), counted_in(val_half), len(corpus.vocabulary)
+    )
     baseline = ahead.baseline() if ahead else count()
     rate = _rate(device, ranks)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
-    speed = estimate(recipe, rate, len(train_ids), ranks.size)
+    speed = estimate(recipe, rate, recipe.train_characters, ranks.size)
     if minutes is not None:
         recipe = fit_time(recipe, speed, 60 * minutes)
     recipe, budget = fit_evaluations(fit_to_corpus(recipe), speed), None
@@ -170,6 +192,7 @@ def make_plan(
         budget=budget,
         val_characters=recipe.val_characters,
         baseline=baseline,
+        mean_length=recipe.mean_length,
     )
     plan = assess(corpus, manifest, device, speed, ranks)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
@@ -223,12 +246,13 @@ def assess(
     model, train = manifest.model, manifest.train
     if device == "cpu":
         check_memory(model, train, ranks.size)
-    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
+    train_half, val_half = halves(corpus, train, model.encoder_layers > 0, model.block_size)
     in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     if len(corpus.ids) <= COUNTED:
-        in_train = character_counts(train_ids, model.vocab_size)
-        in_val = character_counts(val_ids, model.vocab_size)
-    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
+        in_train = character_counts(all_of(train_half), model.vocab_size)
+        in_val = character_counts(all_of(val_half), model.vocab_size)
+    counted = counted_in(train_half), counted_in(val_half)
+    baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
     decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,
@@ -237,8 +261,9 @@ def assess(
         environment=environment(device, ranks.size),
         speed=speed,
         baseline=baseline,
-        train_characters=len(train_ids),
-        val_characters=len(val_ids),
+        train_characters=size_of(train_half),
+        val_characters=len(counted[1]),
+        pairs=(len(train_half), len(val_half)) if model.encoder_layers else None,
         rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),
         only_in_val=decode(np.flatnonzero((in_train == 0) & (in_val > 0))),
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpt.corpus.corpus import Corpus
+from gpt.corpus.halves import halves, predicted_in, size_of
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.training.distributed import ONE, Ranks
@@ -60,8 +61,9 @@ def resume_plan(
             f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
             f"give `steps=N` above {stored.step}",
         )
-    train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
-    manifest = stored.trained_on(corpus.identity).trained_with(train, len(val_ids) - 1)
+    shape = stored.model
+    trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
+    manifest = stored.trained_on(corpus.identity).trained_with(train, predicted_in(val))
     if another_text:
         warnings.append(
             "the corpus has changed, so losses before and after it cannot be compared; the run "
@@ -72,6 +74,6 @@ def resume_plan(
             "evaluations read another part of the validation split now: do not compare their "
             "losses with earlier ones"
         )
-    speed = resumed_speed(manifest, device, len(train_ids), ranks)
+    speed = resumed_speed(manifest, device, size_of(trains), ranks)
     plan = assess(corpus, manifest, device, speed, ranks)
     return replace(plan, warnings=tuple(warnings))

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
+from gpt.corpus.pair_batches import IGNORED, PairLines
 from gpt.counting.held_out import HeldOut
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.device_batches import IGNORED, Fed, windows
+from gpt.training.device_batches import Fed, rows_of
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision, tensor_floats
@@ -26,7 +27,7 @@ from gpt.training.precision import low_precision, tensor_floats
 def train_step(
     model: GPT,
     optimizer: Optimizer,
-    ids: Fed,
+    ids: Fed | PairLines,
     config: TrainConfig,
     step: int,
     ranks: Ranks = ONE,
@@ -47,15 +48,16 @@ def train_step(
     optimizer.zero_grad()
     value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size)
     for number, part in enumerate(pieces, start=1):
-        share = (part.stop - part.start) / config.batch_size
-        rows = part if share else slice(1)  # all ranks must compute; this row has weight 0
-        inputs, targets = windows(ids, config, step, block_size, rows, device, held)
+        empty = part.stop == part.start
+        rows = slice(0, 1) if empty else part  # all ranks must compute; this row has weight 0
+        given, targets, share = rows_of(ids, config, step, block_size, rows, device, held)
+        share = 0.0 if empty else share
         ranks.send(model, now=number == len(pieces))
         with tensor_floats(config, device):
             with low_precision(config, device):
-                logits = ranks.net(model)(inputs)  # (b, T, vocab_size)
+                logits = ranks.net(model)(**given)  # (b, T, vocab_size)
                 loss = _mean_loss(logits, targets, held) * share
-            (loss * ranks.size).backward()
+            (loss * ranks.size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
     value = ranks.total(value)
@@ -68,8 +70,9 @@ def train_step(
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
     """(b, T, vocab_size) logits and (b, T) targets -> the mean loss.
 
-    Targets that are IGNORED have none. The sum of the others is divided by their expected number,
-    so that the loss of a batch does not depend on how it is split into parts.
+    Targets that are IGNORED have none: padding, or held-out text. With held-out text, the sum of
+    the others is divided by their expected number, so that the loss of a batch does not depend on
+    how it is split into parts.
     """
     if held is None:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -17,6 +17,8 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due
 from gpt.corpus.corpus import Corpus
+from gpt.corpus.halves import counted_in, excerpt_of, halves
+from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
@@ -48,8 +50,6 @@ from gpt.training.events import (
 from gpt.training.optim import Average, Optimizer, learning_rate
 from gpt.training.step import memory_errors, train_step
 
-EXCERPT_LENGTH = 1000  # characters of the validation split that travel with the model
-
 
 class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
@@ -73,10 +73,10 @@ class Trainer:
     ) -> None:
         self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
         options, shape = manifest.train, manifest.model
-        train_ids, self.val_ids = corpus.split(options.val_fraction, shape.block_size)
+        train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
         self.manifest, self.prove = manifest, prove
-        self.fed = kept_near(train_ids, device)
-        self.counting = Counting(train_ids, shape, ahead)
+        self.fed = train if isinstance(train, PairLines) else kept_near(train, device)
+        self.counting = Counting(counted_in(train), shape, ahead)
         if checkpoint is None:
             self.model = GPT(shape)
             initialise(self.model, options.seed)
@@ -209,7 +209,7 @@ class Trainer:
         before, most = self.manifest, self.config.eval_part or self.config.eval_chars
         mixture = self.counting.mixture(self.kept, self.device, before.step)
         fitting = self._lap()
-        losses = losses_of(self.kept, self.val_ids, self.device, self.ranks, most, mixture)
+        losses = losses_of(self.kept, self.val, self.device, self.ranks, most, mixture)
         reading = self._lap()
         if before.budget is not None:
             self._note(budget=before.budget.evaluated(fitting, reading, before.share_read))
@@ -235,13 +235,13 @@ class Trainer:
         """Evaluates the best step's weights on the whole split, if evaluations read a part."""
         best_step, budget = self.manifest.best_step, self.manifest.budget
         known = not self.config.eval_part or self.manifest.whole_loss is not None
-        if known or best_step is None or self._stopping():
-            return
+        if known or best_step is None or self._stopping() or isinstance(self.val, PairLines):
+            return  # evaluations of pairs read the whole split
         model, most = self.kept, self.config.eval_chars
         if best_step != self.manifest.step:
             model = load_shared(self.run, best_step, self.manifest, self.device, self.ranks)
         mixture = self.counting.mixture(model, self.device, best_step)
-        work = evaluating(model, self.val_ids, self.device, self.ranks, most, mixture)
+        work = evaluating(model, self.val, self.device, self.ranks, most, mixture)
         losses = Losses(math.nan)
         for share, so_far in work:
             losses = so_far
@@ -276,7 +276,7 @@ class Trainer:
             model = gathered(self.kept, self.device, self.ranks)
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if self.ranks.first:
-            excerpt = vocabulary.decode(self.val_ids[:EXCERPT_LENGTH])
+            excerpt = vocabulary.decode(excerpt_of(self.val))
             stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
             checkpoint = self.run.commit(manifest, {MODEL: stored, STATE: state})
         self._saved_step = manifest.step

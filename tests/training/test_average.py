@@ -43,7 +43,7 @@ def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
         trainers[decay] = Trainer(run, corpus, manifest, "cpu")
         events = [event for event in trainers[decay].events() if isinstance(event, Evaluated)]
         kept = trainers[decay].kept
-        assert events[-1].val_loss == evaluate(kept, trainers[decay].val_ids, "cpu")
+        assert events[-1].val_loss == evaluate(kept, trainers[decay].val, "cpu")
         saved = run.last().model().tensors["lm_head.weight"]
         assert torch.equal(torch.tensor(saved), kept.lm_head.weight.detach())
     plain, averaged = trainers[0.0], trainers[0.9]

@@ -63,7 +63,7 @@ def test_the_loss_of_both_is_below_that_of_the_gpt(
 
 def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
     run, trainer, events = made
-    found = gpt.load(run.path).score(np.asarray(trainer.val_ids))
+    found = gpt.load(run.path).score(np.asarray(trainer.val))
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
     assert found.counting is not None
@@ -168,7 +168,7 @@ def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
     manifest = trainer.manifest
     assert manifest.whole_loss is not None
     model = gpt.load(run.path)
-    found = model.score(np.asarray(trainer.val_ids))
+    found = model.score(np.asarray(trainer.val))
     assert manifest.whole_loss == pytest.approx(found.nats, abs=1e-5)
     assert manifest.gpt_loss == pytest.approx(found.gpt, abs=1e-5)
 
@@ -243,7 +243,7 @@ def test_a_damaged_table_is_refused(made: tuple[Run, Trainer, list[Evaluated]], 
 def test_a_gate_of_an_earlier_version_predicts_with_its_features_alone(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
-    stored, ids = gpt.load(made[0].path).stored, np.asarray(made[1].val_ids)
+    stored, ids = gpt.load(made[0].path).stored, np.asarray(made[1].val)
     assert stored.counting is not None
     gate = stored.counting["gate"].copy()
 
@@ -269,7 +269,7 @@ def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     assert model.mixture is not None
     trie = model.mixture.expert.trie
     assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
-    found = model.score(np.asarray(trainer.val_ids))
+    found = model.score(np.asarray(trainer.val))
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert model.generate("the ", length=40, n=2)[0] == model.generate("the ", length=40)
     greedy = model.generate("the cat", length=1, temperature=0)[-1]

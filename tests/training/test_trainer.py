@@ -387,12 +387,12 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     events = finish(trainer)
     parts = [event for event in events if isinstance(event, Evaluated)]
     whole = [event for event in events if isinstance(event, EvaluatedWhole)]
-    manifest, of = trainer.run.last().manifest, len(trainer.val_ids) - 1
+    manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
     assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
     assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
-    loss = evaluate(trainer.kept, trainer.val_ids, "cpu")
+    loss = evaluate(trainer.kept, trainer.val, "cpu")
     assert (manifest.whole_loss, manifest.shown_loss) == (loss, (loss, of, of))
-    assert manifest.best_loss == evaluate(trainer.kept, trainer.val_ids, "cpu", most=64)
+    assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64)
     assert manifest.part == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
@@ -411,7 +411,7 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     best = trainer.run.best()
     assert best.manifest.step == whole[0].step == 12
     model = module.load_gpt(best.model(), "cpu")
-    assert whole[0].val_loss == evaluate(model, trainer.val_ids, "cpu")
+    assert whole[0].val_loss == evaluate(model, trainer.val, "cpu")
     assert trainer.run.last().manifest.step == 24
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
 
@@ -443,7 +443,7 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     assert (last.step, last.whole_loss) == (30, None)
     again = resumed(trainer)
     assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
-    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val_ids, "cpu")
+    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val, "cpu")
 
 
 def test_losses_on_different_parts_are_not_compared(

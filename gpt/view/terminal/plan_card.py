@@ -57,11 +57,20 @@ def split_facts(
     block: int,
     read: int,
     read_last: int,
+    pairs: tuple[int, int] | None = None,
 ) -> str:
     """The sizes of both splits, the validation rule, and how much of that split evaluations read.
 
     read: characters that each evaluation predicts; read_last: those that the last one predicts.
+    pairs: the number of lines in each split of pairs.
     """
+    if pairs:
+        kinds = {"source": "by a hash of the source", "last": "the last lines"}
+        how = f"every {ordinal(config.every)} line" if config.every else config.split
+        return (
+            f"{pairs[0]:,} pairs to train on ({train_characters:,} characters of targets), "
+            f"{pairs[1]:,} to validate ({val_characters:,}): {kinds.get(config.split, how)}"
+        )
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
         what = f"block of {block:,} characters" if block else "text"
@@ -86,8 +95,14 @@ def model_facts(config: ModelConfig) -> str:
     parts += [f"n-gram embeddings up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
+    if config.encoder_layers:
+        parts.insert(0, "post-norm" if config.post_norm else "pre-norm")
+        parts += ["one embedding for both sides"] * config.shared_embedding
+    layers = counted(config.n_layer, "layer")
+    if config.encoder_layers:
+        layers = f"{counted(config.encoder_layers, 'encoder layer')} + {layers}"
     return (
-        f"{millions(config.parameters())} parameters: {counted(config.n_layer, 'layer')} × "
+        f"{millions(config.parameters())} parameters: {layers} × "
         f"{config.n_head} heads × {config.head_size}, "
         f"context {config.block_size}; {', '.join(parts)}"
     )

@@ -1,0 +1,53 @@
+"""The two halves of a corpus, to train on and to validate on: ids of a text, or lines of pairs."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from gpt.config import TrainConfig
+from gpt.corpus.corpus import Corpus
+from gpt.corpus.pair_batches import PairLines, split_pairs
+from gpt.vocabulary import Ids
+
+Half: TypeAlias = "Ids | PairLines"
+
+EXCERPT_LENGTH = 1000  # characters of the validation split that travel with the model
+
+
+def halves(
+    corpus: Corpus, config: TrainConfig, pairs: bool, block_size: int = 0
+) -> tuple[Half, Half]:
+    """To train on, and to validate on. pairs: of a model with an encoder. Raises TextError, also if
+    one of them, or a line of pairs, does not fit a context of block_size (0: of any size).
+    """
+    if pairs:
+        return split_pairs(corpus, config, block_size)
+    return corpus.split(config.val_fraction, block_size or 1)
+
+
+def size_of(half: Half) -> int:
+    """Characters to train on; of pairs, of their targets."""
+    return half.characters if isinstance(half, PairLines) else len(half)
+
+
+def predicted_in(half: Half) -> int:
+    """Characters that an evaluation can predict; of pairs, of their targets."""
+    return half.characters if isinstance(half, PairLines) else len(half) - 1
+
+
+def counted_in(half: Half) -> Ids:
+    """The ids whose n-grams the baseline counts; of pairs, of their targets, without sources."""
+    return half.targets() if isinstance(half, PairLines) else half
+
+
+def all_of(half: Half) -> Ids:
+    """All ids; of pairs, of both sides."""
+    return half.text() if isinstance(half, PairLines) else half
+
+
+def excerpt_of(half: Half) -> Ids:
+    """The first EXCERPT_LENGTH ids; of pairs, those of the first lines that fit, at least one."""
+    if not isinstance(half, PairLines):
+        return half[:EXCERPT_LENGTH]
+    lengths = half.pairs.ends[half.lines] - half.pairs.starts[half.lines] + 1
+    return half.text(max(1, int((lengths.cumsum() <= EXCERPT_LENGTH).sum())))
