@@ -45,22 +45,22 @@ def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-def compiled(net: nn.Module, config: TrainConfig) -> Callable[[Tensor], Tensor]:
+def compiled(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
     """The net, with --compile compiled: worth it after minutes (benchmarks/LOG.md).
 
     If the compiler fails, it prints one line, and the net computes uncompiled.
     """
     if not config.compile:
         return net
-    called: Callable[[Tensor], Tensor] = torch.compile(net)
+    called: Callable[..., Tensor] = torch.compile(net)
 
-    def call(inputs: Tensor) -> Tensor:
+    def call(**given: Tensor) -> Tensor:
         nonlocal called
         try:
-            return called(inputs)
+            return called(**given)
         except torch._dynamo.exc.TorchDynamoException as error:
             report_failure("torch.compile", error, "training continues uncompiled")
             called = net
-            return cast(Tensor, net(inputs))
+            return cast(Tensor, net(**given))
 
     return call

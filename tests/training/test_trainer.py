@@ -222,7 +222,7 @@ def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
     probed: list[Any] = []
     real = checkpoint.exact_logits
     monkeypatch.setattr(
-        checkpoint, "exact_logits", lambda model, ids: probed.append(model) or real(model, ids)
+        checkpoint, "exact_logits", lambda model, *read: probed.append(model) or real(model, *read)
     )
     trainer = new_trainer(tmp_path, average=average)
     trainer.device = "cuda"
