@@ -25,7 +25,7 @@ POOLED = 64  # batches whose lines are sorted by length together
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pairs in rows, padded on the right with an id that no attention reads and no loss counts.
+    """Pairs in rows, padded on the right with NEWLINE, which neither attention nor loss may read.
 
     source (B, S) ids; seen (B, S): True where `source` is no padding; inputs (B, T): TAB target;
     targets (B, T): target NEWLINE, then IGNORED.
@@ -95,10 +95,9 @@ def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
 def padded(pairs: Pairs, lines: Integers, ignored: int = IGNORED) -> Batch:
     """These (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
     sources, seen = _rows(pairs.ids, pairs.starts[lines], pairs.source_lengths[lines], pairs.last)
-    # Each row begins with TAB; the place after its target holds NEWLINE or CR.
     inputs, read = _rows(pairs.ids, pairs.tabs[lines], pairs.target_lengths[lines], pairs.last)
     targets = np.full_like(inputs, pairs.last)  # (B, T)
-    targets[:, :-1] = np.where(read[:, 1:], inputs[:, 1:], pairs.last)
+    targets[:, :-1] = inputs[:, 1:]  # after each target comes padding, which is NEWLINE
     targets[~read] = ignored
     cache.forget(pairs.ids)
     return Batch(sources, seen, inputs, targets)
