@@ -54,13 +54,13 @@ def compiled(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
         return net
     called: Callable[..., Tensor] = torch.compile(net)
 
-    def call(**given: Tensor) -> Tensor:
+    def call(*ids: Tensor, **given: Tensor) -> Tensor:
         nonlocal called
         try:
-            return called(**given)
+            return called(*ids, **given)
         except torch._dynamo.exc.TorchDynamoException as error:
             report_failure("torch.compile", error, "training continues uncompiled")
             called = net
-            return cast(Tensor, net(**given))
+            return cast(Tensor, net(*ids, **given))
 
     return call
