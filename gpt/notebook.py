@@ -107,8 +107,9 @@ def train(
 ) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
-    corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
-    is downloaded, and "repeats", which sets its own options. Without corpus and text, it trains on
+    corpus: a file, a folder, a known name or a list of these; a file *.tsv has pairs, lines of
+    source TAB target. Known names are "shakespeare", which is downloaded, "repeats", which sets its
+    own options, and "dates", which are pairs. Without corpus and text, it trains on
     the Python language reference. progress: shows a bar in a terminal or notebook.
 
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;

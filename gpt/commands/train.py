@@ -35,9 +35,10 @@ class Train(Command):
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Text files, folders, - for standard input; files *.tsv, whose lines are SOURCE TAB "
-            "TARGET; or a known name: shakespeare (downloaded once), dates (generated pairs) or "
-            "repeats (generated; sets its own options; trains induction heads in a minute). Without CORPUS: the Python language reference that comes with Python.",
+            help="Text files, folders, - for standard input; files *.tsv: pairs, lines of SOURCE "
+            "TAB TARGET; or a known name: shakespeare (downloaded once), dates (generated pairs) "
+            "or repeats (generated; sets its own options; trains induction heads in a minute). "
+            "Without CORPUS: the Python language reference that comes with Python.",
             show_default=False,
         ),
     ] = None
