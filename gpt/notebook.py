@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import check_fields, only_fields, require
 from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
+from gpt.config.train import BY_SHARE
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, TextError
 from gpt.signals import graceful
@@ -184,7 +185,7 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
     new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
-    by_share = options.get("split", "last") in ("last", "source")
+    by_share = options.get("split", "last") in BY_SHARE
     reason = "only with `split='last'` or `split='source'`"
     require(by_share or "val_fraction" not in given, "val_fraction", reason)
     if Launch.here().size > 1:

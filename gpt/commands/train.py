@@ -15,6 +15,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import Command, options_of
 from gpt.commands.progress import plan_record, run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config.train import BY_SHARE
 from gpt.devices import share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
 
@@ -90,7 +91,7 @@ class Train(Command):
             ),
             (
                 "val_fraction" in typed
-                and self.given.get("split", "last") not in ("last", "source")
+                and self.given.get("split", "last") not in BY_SHARE
                 and not self.resume,
                 "--val-fraction: only with --split last or --split source",
             ),

@@ -13,6 +13,7 @@ Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 Windows = Literal["random", "epochs"]
 
+BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
 
 
@@ -109,12 +110,7 @@ class TrainConfig:
     @property
     def validation(self) -> str | None:
         """The file whose text validates, or None."""
-        return None if self.by_share or self.every else self.split
-
-    @property
-    def by_share(self) -> bool:
-        """Whether val_fraction sets the size of the split."""
-        return self.split in ("last", "source")
+        return None if self.split in BY_SHARE or self.every else self.split
 
     @property
     def horizons(self) -> tuple[tuple[int, int], ...]:
