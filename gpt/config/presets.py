@@ -129,7 +129,7 @@ def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:
     values = dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
     if not pairs:
         return values
-    del values["block_size"]  # of the longest line
+    values.pop("block_size", None)  # of the longest line
     return values | PAIRS[name]
 
 

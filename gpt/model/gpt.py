@@ -98,11 +98,10 @@ class Stack(nn.Module):
     encoder, in which each character attends to all that are not padding.
     """
 
-    def __init__(self, config: ModelConfig, token_embedding: nn.Embedding | None = None) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        shape = config.vocab_size, config.n_embd
-        self.token_embedding = token_embedding or nn.Embedding(*shape)
+        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
         self.position = POSITIONS[config.position](config)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -137,8 +136,9 @@ class GPT(Stack):
         super().__init__(config)
         self.encoder: Stack | None = None
         if config.encoder:
-            shared = self.token_embedding if config.shared_embedding else None
-            self.encoder = Stack(config.encoder, shared)
+            self.encoder = Stack(config.encoder)
+            if config.shared_embedding:
+                self.encoder.token_embedding.weight = self.token_embedding.weight
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight

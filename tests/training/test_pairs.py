@@ -1,0 +1,207 @@
+"""Training on pairs: the loss, several parts and ranks, stopping and resuming, options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import manifest_of
+from paired import read
+from ranked import on_ranks, rank
+
+import gpt
+from gpt.config.fields import only_fields
+from gpt.config.train import TrainConfig
+from gpt.corpus.halves import halves, predicted_in
+from gpt.corpus.pair_batches import PairLines
+from gpt.errors import ConfigError, TextError
+from gpt.model import GPT, initialise
+from gpt.storage.checkpoint import MODEL, STATE
+from gpt.storage.manifest import Manifest
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
+from gpt.training.distributed import ONE, Ranks
+from gpt.training.events import Evaluated, Event, Stepped, Stopped
+from gpt.training.pair_evaluation import pair_loss
+from gpt.training.trainer import Trainer
+
+#: Numbers of one to three digits and their words; lines of different lengths.
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+LINES = [(str(n * 7), " ".join(DIGITS[int(each)] for each in str(n * 7))) for n in range(60)]
+TEXT = "".join(f"{source}\t{target}\n" for source, target in LINES)
+SHAPE: dict[str, Any] = {"encoder_layers": 1, "block_size": 20, "position": "sinusoidal"}
+OPTIONS: dict[str, Any] = {"steps": 12, "batch_size": 7, "split": "every:6"}
+
+
+def trainer_of(
+    folder: Path, ranks: Ranks = ONE, checkpoint: Any = None, name: str = "pairs", **options: Any
+) -> Trainer:
+    """A trainer of 12 steps on TEXT, evaluated at steps 6 and 12."""
+    given = {**OPTIONS, **only_fields(TrainConfig, options)}
+    corpus = read(folder, TEXT, split=given["split"])
+    shape = {**SHAPE, **{name: it for name, it in options.items() if name not in given}}
+    manifest = manifest_of(corpus, given, **shape)
+    if checkpoint is not None:
+        manifest = checkpoint.manifest
+    val = halves(corpus, manifest.train, pairs=True)[1]
+    manifest = replace(manifest, val_characters=predicted_in(val), mean_length=9.0)
+    run = Run(folder / "checkpoints" / name)
+    if checkpoint is None and ranks.first:
+        run = new_run(folder / "checkpoints", name, name)
+    return Trainer(run, corpus, manifest, "cpu", ranks, None, checkpoint)
+
+
+def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
+    events: list[Event] = []
+    for event in trainer.events():
+        events.append(event)
+        if isinstance(event, Stepped) and event.step == stop_after:
+            trainer.stop("SIGTERM")
+    return events
+
+
+def saved(run: Run) -> tuple[bytes, bytes]:
+    last = run.last()
+    return (last.path / MODEL).read_bytes(), (last.path / STATE).read_bytes()
+
+
+def test_the_loss_is_the_mean_over_the_target_characters_of_all_lines(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    assert isinstance(trainer.val, PairLines)
+    pairs, total, count = trainer.val.pairs, 0.0, 0
+    for line in trainer.val.lines.tolist():
+        source, target = pairs.source(line), pairs.target(line)
+        given = np.append(pairs.first, target), source, np.append(target, pairs.last)
+        ids, read, expected = (torch.from_numpy(each.astype(np.int64)) for each in given)
+        with torch.no_grad():
+            logits = trainer.model(ids[None], source=read[None])[0]
+        total += float(F.cross_entropy(logits, expected, reduction="sum"))
+        count += len(expected)
+    assert count == predicted_in(trainer.val) == sum(len(LINES[n][1]) + 1 for n in range(5, 60, 6))
+    assert pair_loss(trainer.model, trainer.val, "cpu") == pytest.approx(total / count, rel=1e-5)
+
+
+def test_training_learns_from_the_source(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, steps=60, learning_rate=1e-2)
+    losses = [event.val_loss for event in finish(trainer) if isinstance(event, Evaluated)]
+    assert losses[-1] < 0.75 * losses[0]
+    changed = trainer.model.encoder.blocks[0].attention.qkv.weight.detach()
+    start = GPT(trainer.manifest.model)
+    initialise(start, trainer.config.seed)
+    assert not torch.equal(changed, start.encoder.blocks[0].attention.qkv.weight)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.2, "average": 0.9}])
+def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+    straight = trainer_of(tmp_path / "straight", **options)
+    finish(straight)
+    trainer = trainer_of(tmp_path / "parts", **options)
+    for stop in (3, 8):
+        assert finish(trainer, stop)[-1] == Stopped(stop, "SIGTERM")
+        trainer = trainer_of(tmp_path / "parts", checkpoint=trainer.run.last(), **options)
+    assert finish(trainer)[-1] == Stopped(12, "finished")
+    assert saved(trainer.run) == saved(straight.run)
+
+
+def weights(trainer: Trainer) -> dict[str, Any]:
+    return {name: it.numpy() for name, it in trainer.model.stored_parameters().items()}
+
+
+def test_parts_of_a_batch_learn_the_same_as_the_whole(tmp_path: Path) -> None:
+    whole, parts = trainer_of(tmp_path / "a"), trainer_of(tmp_path / "b", micro_batch_size=2)
+    for trainer in (whole, parts):
+        finish(trainer)
+    for name, expected in weights(whole).items():
+        np.testing.assert_allclose(weights(parts)[name], expected, rtol=0, atol=2e-4)
+
+
+def learn(number: int, size: int, folder: Path) -> Any:
+    with rank(number, size, folder / f"meeting {size}") as ranks:
+        trainer = trainer_of(folder, ranks, name=str(size))
+        events = finish(trainer)
+        return weights(trainer), [it.val_loss for it in events if isinstance(it, Evaluated)]
+
+
+def test_two_ranks_learn_the_same_as_one_process(tmp_path: Path) -> None:
+    read(tmp_path, TEXT, split="every:6")
+    ((alone, losses),) = on_ranks(1, learn, tmp_path)
+    for found, others in on_ranks(2, learn, tmp_path):
+        np.testing.assert_allclose(others, losses, rtol=1e-4)
+        for name, expected in alone.items():
+            np.testing.assert_allclose(found[name], expected, rtol=0, atol=2e-4)
+
+
+def train(folder: Path, text: str = TEXT, name: str = "pairs.tsv", **options: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(text.encode())
+    given = {"steps": 4, "n_embd": 16, "n_head": 2, "n_layer": 1, "progress": False}
+    folders = {"checkpoints": folder / "checkpoints", "data": folder / "data"}
+    return gpt.train(str(folder / name), **{**given, **folders, **options})
+
+
+def test_a_file_of_pairs_trains_an_encoder_and_a_decoder(tmp_path: Path) -> None:
+    run = train(tmp_path, encoder_layers=1)
+    assert run.has_encoder
+    assert run.config.block_size == max(len(target) + 1 for _, target in LINES)
+    assert run.config.counting == 0
+    assert len(run.answers(["7", "413"])) == 2
+    assert run.stored.excerpt.count("\t") == run.stored.excerpt.count("\n") > 0
+    stored = Run(run.path).last().manifest
+    assert isinstance(stored, Manifest)
+    again = gpt.resume(run.path, steps=6, data=tmp_path / "data", progress=False)
+    assert Run(again.path).last().manifest.step == 6
+
+
+def test_any_text_is_pairs_with_an_encoder_and_none_without(tmp_path: Path) -> None:
+    assert train(tmp_path / "a", name="pairs.txt", encoder_layers=1).has_encoder
+    assert not train(tmp_path / "b", encoder_layers=0, block_size=8).has_encoder
+    assert train(tmp_path / "c").config.encoder_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"eval_chars": 10}, "eval_chars"),
+        ({"counting": 3}, "counting"),
+        ({"preset": "classic", "encoder_layers": -1}, "encoder_layers"),
+    ],
+)
+def test_options_that_pairs_do_not_take_are_refused(
+    tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        train(tmp_path, **options)
+    assert raised.value.field == named
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("a\tb\nc d\n", {}, ("line 2", "no TAB")),
+        ("a\tb\nc\td\te\n", {}, ("line 2", "several TABs")),
+        ("\tb\nc\td\n", {}, ("line 1", "empty source")),
+        ("a\tb\nc\t\n", {}, ("line 2", "empty target")),
+        (TEXT, {"block_size": 12}, ("line 16 ", "its target", "`block_size=18`")),
+        ("a\tb\n", {}, ("split",)),
+    ],
+)
+def test_a_line_that_is_no_pair_is_named_and_leaves_no_run(
+    tmp_path: Path, text: str, options: dict[str, Any], words: Sequence[str]
+) -> None:
+    with pytest.raises(TextError) as raised:
+        train(tmp_path, text, **options)
+    assert all(word in str(raised.value) for word in words), raised.value
+    assert not (tmp_path / "checkpoints" / "pairs-1").exists()
+
+
+@pytest.mark.parametrize("preset", ["default", "best", "classic"])
+def test_each_preset_trains_pairs(tmp_path: Path, preset: str) -> None:
+    run = train(tmp_path, preset=preset, steps=2)
+    assert run.config.post_norm == (preset == "classic")
+    assert run.config.scaled_embedding
