@@ -23,7 +23,7 @@ SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apar
 def initialise(model: GPT, seed: int) -> None:
     """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
 
-    `previous_heads` start on the previous characters.
+    `previous_heads` start on the previous characters. Scaled embeddings start as N(0, 1/√n_embd).
     Both forms of attention start from the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -37,6 +37,10 @@ def initialise(model: GPT, seed: int) -> None:
         else:
             residual = name.endswith(("proj.weight", "down.weight"))
             std = residual_std if residual else STD
+            if model.config.scaled_embedding and name.endswith("token_embedding.weight"):
+                std = (
+                    model.config.n_embd**-0.5
+                )  # of length 1, so that scaled ones have numbers of 1
             stored[name] = torch.randn(shape, generator=generator) * std
     if model.config.previous_heads:
         _start_on_previous(model.config, stored, generator)
