@@ -77,8 +77,7 @@ _PAIRS: dict[str, Any] = {
     "n_layer": 2,
     "n_head": 4,
     "n_embd": 128,
-    "position": "sinusoidal",
-    "scaled_embedding": True,
+    "previous_heads": 0,
     "counting": 0,
     "batch_size": 64,
     "learning_rate": 2e-3,
@@ -92,6 +91,8 @@ _PAIRS: dict[str, Any] = {
 _CLASSIC_PAIRS: dict[str, Any] = {
     **_PAIRS,
     "post_norm": True,
+    "position": "sinusoidal",
+    "scaled_embedding": True,
     "activation": "relu",
     "bias": True,
     "norm": "layer",

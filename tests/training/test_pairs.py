@@ -204,4 +204,4 @@ def test_a_line_that_is_no_pair_is_named_and_leaves_no_run(
 def test_each_preset_trains_pairs(tmp_path: Path, preset: str) -> None:
     run = train(tmp_path, preset=preset, steps=2)
     assert run.config.post_norm == (preset == "classic")
-    assert run.config.scaled_embedding
+    assert run.config.scaled_embedding == (preset == "classic")
