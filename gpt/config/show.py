@@ -8,3 +8,5 @@ Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "p
 Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
 View = Literal[Drawing, "rollout", "lens"]
 Scale = Literal["fixed", "row"]
+#: Kinds of attention; a model without an encoder has only the decoder's self-attention.
+AttentionKind = Literal["encoder", "decoder", "cross"]

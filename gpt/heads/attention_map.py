@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.checks import Check, TableResult, numbered, views
-from gpt.config.show import Stage
+from gpt.config.show import AttentionKind, Stage
 from gpt.errors import TextError
-from gpt.heads.exact import Exact, Layer
-from gpt.heads.proof import promised
-from gpt.heads.rounding import Held, held, worst
+from gpt.heads.proof import recomputed
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.stages import Stages
@@ -27,14 +26,25 @@ AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 #: What figures, files and tables can contain: one layer or all, one head, all or a mixture of them.
 AnyLayer = SupportsIndex | Literal["all"]
 AnyHead = SupportsIndex | Literal["all", "mean", "rollout"]
+NO_ROLLOUT = "rollout exists for self-attention only, as it multiplies the weights of its layers"
+#: The kinds of attention of a model with an encoder, for titles.
+KIND_TITLES: Mapping[AttentionKind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
 
 
 @dataclass(frozen=True, repr=False)
 class AttentionMap(TableResult):
     """All stages of all layers for one text of T characters, with their checks.
 
+    kind: whose attention. "decoder": each character reads itself and earlier ones; "encoder": a
+    source reads all of itself; "cross": each character that the decoder reads, which are a TAB and
+    the target's, reads all S characters of the source. text and ids are those of the rows.
     bias: (H, T, T), added to the scaled scores of every layer by ALiBi positions; None: nothing.
-    model: the TrainedGPT that computed it, if known; its page needs it.
+    model: the TrainedGPT that computed it, if known; its page needs it. source: the text and ids
+    that the encoder of the model read, if it has one.
     """
 
     text: str
@@ -43,16 +53,42 @@ class AttentionMap(TableResult):
     checks: tuple[Check, ...]
     bias: Array | None = None
     model: Any = field(default=None, compare=False)
+    kind: AttentionKind = "decoder"
+    source: tuple[str, Ids] | None = None
 
     def __repr__(self) -> str:
         heads = len(self.layers[0].q)
-        text = f"{self.text[:40]!r}{'…' * (len(self.text) > 40)}"
+        of = f"{self.title} of {_short(self.text)}" if self.title else f"of {_short(self.text)}"
+        if self.kind == "cross":
+            of += f" to {_short(self.columns)}"
+        across = f" × {len(self.columns)}" if self.kind == "cross" else ""
         failed = [check.name for check in self.checks if not check.passed]
         return (
-            f"<AttentionMap of {text}: {len(self.ids)} characters, {len(self.layers)} layers × "
+            f"<AttentionMap {of}: {len(self.ids)}{across} characters, {len(self.layers)} layers × "
             f"{heads} heads, "
             + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
         )
+
+    @property
+    def title(self) -> str:
+        """The kind of attention in words; empty for a model without an encoder."""
+        return KIND_TITLES[self.kind] if self.source else ""
+
+    @property
+    def columns(self) -> str:
+        """The text of the columns: the characters that are read, each with a key and a value."""
+        return self.source[0] if self.kind == "cross" and self.source else self.text
+
+    @property
+    def column_ids(self) -> Ids:
+        """(S,) ids of `columns`."""
+        return self.source[1] if self.kind == "cross" and self.source else self.ids
+
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(T, S) True where a row may read a column."""
+        every = np.ones((len(self.ids), len(self.column_ids)), np.bool_)
+        return np.tril(every) if self.kind == "decoder" else every
 
     @property
     def characters(self) -> str:
@@ -65,7 +101,8 @@ class AttentionMap(TableResult):
         layer: SupportsIndex,
         head: SupportsIndex | Literal["mean", "all", "rollout"],
     ) -> Array:
-        """(T, T) for scores to weights; (T, D) for q, k, v and context; (T, C) for LAYER_STAGES.
+        """(T, S) for scores to weights; (T, D) for q and context, (S, D) for k and v; (T, C) for
+        LAYER_STAGES. S is T, but for cross-attention.
 
         LAYER_STAGES belong to the whole layer and ignore `head`. "all" gives every head,
         (H, T, …), "mean" their mean, "rollout" (weights only) the attention rollout through the
@@ -92,8 +129,10 @@ class AttentionMap(TableResult):
 
         A heuristic for how much of each position reaches another (Abnar & Zuidema 2020): it assumes
         that the residual stream is half of every layer's output, and ignores feed-forward. Raises
-        IndexError.
+        IndexError, and ValueError for cross-attention, whose rows and columns are different texts.
         """
+        if self.kind == "cross":
+            raise ValueError(NO_ROLLOUT)
         last = numbered("layer", layer, len(self.layers))
         mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
         for stages in self.layers[: last + 1]:
@@ -101,18 +140,24 @@ class AttentionMap(TableResult):
         return mixed
 
     def first(self, count: int) -> AttentionMap:
-        """The map of the text's first `count` characters: the same numbers, as no position depends
-        on a later one. The checks stay those of the whole text.
+        """The map of the rows of the first `count` characters: the same numbers, as no position of
+        a decoder depends on a later one. The checks stay those of the whole text.
+
+        Raises ValueError for an encoder's map, and for a count outside 1 … T.
         """
+        if self.kind == "encoder":
+            raise ValueError("an encoder's numbers depend on the whole text: take them all")
         if not 1 <= count <= len(self.ids):
             raise ValueError(f"count: {count} is not in 1 … {len(self.ids)}")
+        keys = count if self.kind == "decoder" else len(self.column_ids)
         layers = []
         for layer in self.layers:
             cut: dict[str, Array] = {}
             for each in fields(Stages):
                 values = getattr(layer, each.name)
                 square = each.name in ("scores", "scaled", "masked", "weights")
-                cut[each.name] = values[..., :count, :count] if square else values[..., :count, :]
+                rows = keys if each.name in ("k", "v") else count
+                cut[each.name] = values[..., :rows, :keys] if square else values[..., :rows, :]
             layers.append(Stages(**cut))
         bias = None if self.bias is None else self.bias[:, :count, :count]
         return replace(
@@ -120,14 +165,16 @@ class AttentionMap(TableResult):
         )
 
     def to_numpy(self) -> dict[str, Any]:
-        """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
-        stream, concat, proj, residual, output (L, T, C); ids (T,).
+        """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
+        (L, H, T, S); stream, concat, proj, residual, output (L, T, C); ids (T,), column_ids (S,),
+        which cross-attention has: elsewhere S is T.
         """
         stages = {
             each.name: np.stack([getattr(layer, each.name) for layer in self.layers])
             for each in fields(Stages)
         }
-        return {"ids": self.ids, **stages}
+        crossed = {"column_ids": self.column_ids} if self.kind == "cross" else {}
+        return {"ids": self.ids, **crossed, **stages}
 
     def to_pandas(
         self,
@@ -186,12 +233,19 @@ class AttentionMap(TableResult):
 
 
 def inspect(
-    reader: Reader, text: str, ids: Ids, proof: Check | None = None, model: Any = None
+    reader: Reader,
+    text: str,
+    ids: Ids,
+    proof: Check | None = None,
+    model: Any = None,
+    source: tuple[str, Ids] | None = None,
+    kind: AttentionKind = "decoder",
 ) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
 
-    proof: the probe's check at opening; model: the TrainedGPT of the reader. Raises
-    TextError for another T.
+    proof: the probe's check at opening; model: the TrainedGPT of the reader. source: the source's
+    text and (S,) ids, for a model with an encoder; text and ids are what its decoder reads. All
+    kinds of attention are checked, and the map has one. Raises TextError for another T.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -200,51 +254,41 @@ def inspect(
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
             "shorten it, or use `truncate`"
         )
-    layers = reader.stages(ids)
-    sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]
-    above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in layers]
+    stages = stages_of(reader, ids, source[1] if source else None)
+    weights = [layer.weights for layers in stages.values() for layer in layers]
+    sums = [np.abs(each.sum(axis=-1, dtype=np.float64) - 1).max() for each in weights]
+    above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in stages["decoder"]]
     checks = [
         Check("rows sum to 1", float(np.max(sums)), 1e-6),
         Check("above the diagonal exactly 0", float(np.max(above)), 0.0),
-        *recomputed(reader, ids, layers),
+        *recomputed(reader, ids, stages, source[1] if source else None),
     ]
-    bias = reader.position.bias(slice(0, len(ids)))
-    every = (*checks, proof) if proof else tuple(checks)
-    return AttentionMap(text, ids, layers, every, bias, model)
+    if proof:
+        checks.append(proof)
+    if kind == "encoder" and source:
+        text, ids = source
+    bias = None if kind == "cross" else reader.position.bias(slice(0, len(ids)))
+    if kind == "encoder" and reader.encoder:
+        bias = reader.encoder.position.bias(slice(0, len(ids)))
+    return AttentionMap(text, ids, stages[kind], tuple(checks), bias, model, kind, source)
 
 
-#: Check -> the stages that it covers, each recomputed from the stage before it.
-AGAIN: dict[str, tuple[str, ...]] = {
-    "q, k, v": ("q", "k", "v"),
-    "scores": ("scores", "scaled", "masked"),
-    "weights": ("weights",),
-    "context": ("context", "concat"),
-    "proj": ("proj",),
-    "residual": ("residual",),
-    "output": ("output",),
-}
-IN_FLOAT64 = "again in float64"
+def stages_of(
+    reader: Reader, ids: Ids, source: Ids | None = None
+) -> dict[AttentionKind, tuple[Stages, ...]]:
+    """(T,) ids, and (S,) of the source if the model has an encoder -> kind of attention -> the
+    stages of each layer.
+    """
+    if source is None or reader.encoder is None:
+        return {"decoder": reader.stages(ids)}
+    every = np.ones((len(source), len(source)), np.bool_)
+    found = reader.sublayers(ids, memory=reader.encode(source[None]))
+    return {
+        "encoder": reader.encoder.stages(source, allowed=every),
+        "decoder": found["attention"],
+        "cross": found["cross"],
+    }
 
 
-def recomputed(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[Check]:
-    """Checks every stage in float64 from the stage before it, and the logits from the ids."""
-    exact = Exact(reader)
-    first = exact.embed(ids)
-    results = {name: list[Held]() for name in ("stream", *AGAIN)}
-    results["stream"].append(held(layers[0].stream, first.stream, first.reach))
-    stream = first.stream  # recomputed from the ids, for the last check
-    for number, layer in enumerate(layers):
-        again = Layer(exact, number, layer.stream, layer).held(layer)
-        for name, stages in AGAIN.items():
-            results[name] += [again[stage] for stage in stages]
-        if number:
-            results["stream"].append(held(layer.stream, layers[number - 1].output, 0.0))
-        stream = Layer(exact, number, stream).stages.output
-    for name, found in results.items():
-        yield Check(name, *worst(found), IN_FLOAT64)
-    logits = reader.logits(reader.final_norm(layers[-1].output[None]))[0]  # (T, vocab_size)
-    _, expected, reach = exact.last(layers[-1].output)
-    yield Check("logits", *held(logits, expected, reach), IN_FLOAT64)
-    error = float(np.abs(logits - exact.last(stream)[1]).max())
-    bound = promised(reader, ids[None], logits[None], error)
-    yield Check("logits end to end", error, bound, IN_FLOAT64)
+def _short(text: str) -> str:
+    return f"{text[:40]!r}{'…' * (len(text) > 40)}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, get_args
 
 from gpt.checks import Shown, views
 from gpt.config import SampleConfig
+from gpt.config.fields import require
 from gpt.config.keywords import ShapingOptions, takes
+from gpt.config.show import AttentionKind
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import proven
+from gpt.reading.answers import FIRST
 from gpt.reading.sampler import before_all
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
@@ -64,18 +67,46 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         return TrainedGPT, (self.stored, self._open_device, self._checkpoint)
 
     def attention(
-        self, text: str, *, unknown: str = "error", truncate: bool = False
+        self,
+        text: str,
+        *,
+        kind: AttentionKind | None = None,
+        unknown: str = "error",
+        truncate: bool = False,
     ) -> AttentionMap:
         """Every stage of every head for the text. truncate: use its last block_size characters.
 
-        Raises TextError for an empty or too long text and for unknown characters.
+        For a model with an encoder: text is "source TAB target", or a source, whose target the
+        model writes. kind: which attention, "cross" (the default), "encoder" or "decoder"; a model
+        without an encoder has only "decoder". Raises TextError for an empty or too long text and
+        for unknown characters, ConfigError for a kind that the model does not have and for
+        `truncate` with an encoder.
         """
+        if self.has_encoder:
+            require(not truncate, "truncate", "a source is read as a whole; shorten the text")
+            return self._pair_attention(text, kind or "cross", unknown)
+        require(
+            kind in (None, "decoder"),
+            "attention",
+            f"this model has no encoder, so it has no {kind} attention; choose decoder",
+        )
         if truncate and unknown == "error":  # characters that are cut off may be unknown
             text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
         if truncate:
             ids = ids[-self.config.block_size :]
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
+
+    def _pair_attention(self, text: str, kind: AttentionKind, unknown: str) -> AttentionMap:
+        require(
+            kind in get_args(AttentionKind),
+            "attention",
+            f"{kind!r} is not one of {', '.join(get_args(AttentionKind))}",
+        )
+        source, target = self.sides(text, unknown)
+        read = FIRST + target
+        ids, source_ids = self.vocabulary.encode(read), self.vocabulary.encode(source)
+        return inspect(self.reader, read, ids, self.proof, self, (source, source_ids), kind)
 
     @takes(ShapingOptions.__annotations__, SampleConfig)
     def following(

@@ -1,0 +1,32 @@
+"""Models with an encoder and random weights, whose file is a complete model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpt.config import ModelConfig
+from gpt.heads.proof import prove_tensors
+from gpt.model import GPT, initialise
+from gpt.training.checkpoint import model_bytes
+from gpt.vocabulary import Vocabulary
+
+PAIRS = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5}c\n" for n in range(40))
+SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16, encoder_layers=3)
+
+
+def encoded_file(path: Path, excerpt: str = PAIRS, **options: Any) -> Path:
+    """Writes a model of these characters; weights are larger than those that training starts from.
+
+    excerpt: pairs, the start of its validation split.
+    """
+    vocabulary = Vocabulary.from_text("abcdef0123456789 -\t\n")
+    model = GPT(ModelConfig(vocab_size=len(vocabulary), **SHAPE | options))
+    initialise(model, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator)
+    path.write_bytes(model_bytes(model, vocabulary, excerpt, 1, prove_tensors))
+    return path
