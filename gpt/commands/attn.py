@@ -12,7 +12,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
-from gpt.config.show import Scale, Stage, View
+from gpt.config.show import AttentionKind, Scale, Stage, View
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +59,14 @@ class Attn(shared.DrawingCommand):
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
+    attention: Annotated[
+        AttentionKind | None,
+        "Of a model with an encoder: whose attention; cross: target to source.",
+        "cross",
+    ] = None
+    target: Annotated[
+        str | None, "Of a model with an encoder: its target.", "the model writes it"
+    ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:
@@ -77,21 +85,59 @@ class Attn(shared.DrawingCommand):
                 "compare any number"
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        text = self.text_for(self.sides[0].model, given)
+        self._check_models(form)
+        text = self._pair(self.text_for(self.sides[0].model, given))
         if "rollout" in (self.view, self.head):
-            self.head = "rollout"
-            self.layer = self.layer or str(self.sides[0].model.config.n_layer - 1)
+            config = self.sides[0].model.config
+            layers = config.encoder_layers if self.attention == "encoder" else config.n_layer
+            self.head, self.layer = "rollout", self.layer or str(layers - 1)
         default = "all" if self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
         for name, each in zip(_names(self.sides), self.sides, strict=True):
-            found = each.model.attention(text, unknown=self.unknown, truncate=self.truncate)
+            found = each.model.attention(
+                text, kind=self.attention, unknown=self.unknown, truncate=self.truncate
+            )
             selections.append(select(found, *chosen, name))
         self._write(selections, form)
         if self.show and self.output:
             shared.open_in_browser(self.output)
         checks = [check for selection in selections for check in selection.attention.checks]
         shared.require_passed(check.name for check in checks if not check.passed)
+
+    def _check_models(self, form: Form) -> None:
+        """Raises ConfigError for options that the models do not have."""
+        from gpt.trained.pairs import require_decoder_only
+
+        models = [each.model for each in self.sides]
+        encoded = models[0].has_encoder
+        refuse(
+            (
+                any(each.has_encoder != encoded for each in models),
+                "--diff: only one of the models has an encoder; compare two that have one, or two "
+                "that have none",
+            ),
+            (
+                self.target is not None and not encoded,
+                "--target: this model has no encoder; give the whole text as TEXT",
+            ),
+        )
+        if self.view == "lens":
+            require_decoder_only(models[0].config, "the logit lens")
+        if form == "html":
+            require_decoder_only(models[0].config, "the page")
+
+    def _pair(self, text: str) -> str:
+        """For a model with an encoder: "source TAB target", the same for all checkpoints."""
+        model = self.sides[0].model
+        if not model.has_encoder:
+            return text
+        if self.target is not None:
+            of_example = self.text is None and self.file is None
+            text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
+            refuse(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
+            text = f"{text}\t{self.target}"
+        return "\t".join(model.sides(text, self.unknown))
 
     def _check_options(self, form: Form) -> None:
         """Raises ConfigError for options that contradict each other, and notes unused ones."""

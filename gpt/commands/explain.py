@@ -128,9 +128,11 @@ class Explain(shared.DrawingCommand):
         """
         from gpt.explain.own_model import must_be_there, must_fit
         from gpt.loading import find
+        from gpt.trained.pairs import require_decoder_only
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored
+        require_decoder_only(stored.config, "the lesson mine")
         must_be_there(stored.config, self.layer, self.head)
         text = shared.one_text({"--text": self.text})
         if text is not None:

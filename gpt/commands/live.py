@@ -49,6 +49,7 @@ class Live(shared.ModelCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import working
+        from gpt.trained.pairs import require_decoder_only
         from gpt.view.page.live import build_live
 
         refuse(
@@ -57,6 +58,7 @@ class Live(shared.ModelCommand):
         )
         if self.output == Path(NAME):
             shared.own_file(NAME, OURS, "--output")
+        require_decoder_only(self.opened.model.config, "the live page")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         opened, models = self.opened, self.models
         text = None if given is None else shared.known_text(models[-1], given, self.unknown)

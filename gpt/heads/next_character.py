@@ -21,6 +21,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
+from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids, Vocabulary
 
 
@@ -104,15 +105,16 @@ def following(
     config: SampleConfig,
     mixture: Mixture | None = None,
     vocabulary: Vocabulary | None = None,
+    memory: Memory | None = None,
 ) -> Following:
     """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
 
-    vocabulary: gives the result its characters.
+    vocabulary: gives the result its characters. memory: what a model with an encoder reads.
 
     Raises ConfigError if `config.only` asks for a counting expert that there is not.
     """
     seen = ids[window_start(len(ids), reader.config.block_size) :]
-    logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
+    logits = reader.logits(reader.forward(seen[None], memory)[:, -1])  # (1, V)
     counting = continued(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:

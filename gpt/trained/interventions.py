@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import StoredModel
+from gpt.trained.pairs import require_decoder_only
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.heads.activations import Activations, Plan, Texts
@@ -120,5 +121,9 @@ class Interventions:
     ) -> Plan:
         from gpt.heads.activations import Plan, padded
 
+        require_decoder_only(
+            self.stored.config,
+            "logits of texts" if names == "logits" else "activations and patches",
+        )
         ids, lengths = padded(texts, self.stored.vocabulary, self.reader.config, unknown)
         return Plan(self.reader, ids, names, layers, patch=patch, lengths=lengths)

@@ -8,11 +8,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpt.config import ModelConfig
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 from gpt.reading.answers import FIRST, LAST, greedy
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids, Vocabulary
+
+#: What only models without an encoder have -> what shows a model with an encoder instead.
+DECODER_ONLY = {
+    "activations and patches": "attention maps have the stages of its encoder, decoder and "
+    "cross-attention: attn -o stages.npz, or attention(text, kind=…).to_numpy()",
+    "logits of texts": "next shows the next character's probabilities, following(text) in Python",
+    "ablation of heads": "heads without `ablate` measures what its heads attend to",
+    "measures over training": "heads measures one step: give one number with `step`",
+    "measures of a text of your own": "heads without a file measures the pairs in its model file",
+    "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
+    "the logit lens": "attn shows every stage of its encoder, decoder and cross-attention",
+    "the page": "attn draws its matrices as text, .svg, .png and .pdf",
+    "the live page": "attn draws its matrices as text, .svg, .png and .pdf",
+}
+
+
+def require_decoder_only(config: ModelConfig, what: str) -> None:
+    """Raises ConfigError if a model has an encoder. what: a key of DECODER_ONLY."""
+    if config.encoder_layers:
+        raise ConfigError(f"{what}: not for a model with an encoder; {DECODER_ONLY[what]}")
 
 
 class Pairs:
@@ -20,6 +40,7 @@ class Pairs:
 
     stored: StoredModel
     config: ModelConfig
+    stored: StoredModel
     vocabulary: Vocabulary
     reader: Reader
 
@@ -29,11 +50,15 @@ class Pairs:
         return self.config.encoder_layers > 0
 
     def sides(self, text: str, unknown: str = "error") -> tuple[str, str]:
-        """ "source TAB target" -> both sides; without a TAB, the model writes the target.
+        """ "source TAB target" -> both sides; without a TAB, the model writes the target. A line's
+        end is not part of it.
 
-        Raises TextError for an empty source, several TABs, characters that the model does not know,
-        and sides that are longer than the context.
+        Raises TextError for an empty source, several TABs or lines, characters that the model does
+        not know, and sides that are longer than the context.
         """
+        text = text.removesuffix(LAST)
+        if LAST in text:
+            raise TextError("the text has several lines; give one pair: a source, a TAB, a target")
         source, *targets = text.split(FIRST)
         if len(targets) > 1:
             raise TextError("the text has several TABs; give one source, a TAB, one target")
@@ -42,6 +67,23 @@ class Pairs:
         target = self._known(targets[0], unknown) if targets else self.answers([source])[0]
         self._require_fits("target", target, self.config.block_size - 1)
         return source, target
+
+    def pairs(self, most: int | None = None) -> list[tuple[str, str]]:
+        """(source, target) of the validation split's first pairs, which the model file contains.
+
+        At most `most`; without pairs that are longer than the context. Raises TextError if there
+        are none.
+        """
+        lines = [line.split(FIRST) for line in self.stored.excerpt.split(LAST)[:-1]]  # last: cut
+        size = self.config.block_size
+        fitting = [
+            (line[0], line[1])
+            for line in lines
+            if len(line) == 2 and 0 < len(line[0]) <= size and len(line[1]) < size
+        ]
+        if not fitting:
+            raise TextError("the model file contains no pair that fits its context; give a text")
+        return fitting[:most]
 
     def answers(self, sources: Sequence[str]) -> list[str]:
         """The likeliest target of each source, greedy. Raises TextError, see `sides`."""

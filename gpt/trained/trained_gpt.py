@@ -22,7 +22,7 @@ from gpt.trained.generation import Generation, OpenDevice
 from gpt.trained.interventions import Interventions
 from gpt.trained.measuring import Measuring
 from gpt.trained.origin import Origin
-from gpt.trained.pairs import Pairs
+from gpt.trained.pairs import Pairs, require_decoder_only
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
@@ -114,14 +114,23 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
     ) -> Following:
         """The distribution of the next character, before and after temperature and filters.
 
+        Of a model with an encoder: the target's next character. The text is "source TAB target so
+        far"; without a TAB, the target's first character is next.
+
         Raises TextError for a character that the model does not know, ConfigError for an option out
         of range, TypeError for an unknown option.
         """
         from gpt.heads.next_character import following
 
+        config = SampleConfig(**options)
+        if self.has_encoder:
+            source, target = self.sides(text if FIRST in text else text + FIRST, unknown)
+            memory = self.reader.encode(self.vocabulary.encode(source)[None])
+            ids = self.vocabulary.encode(FIRST + target)
+            return following(self.reader, ids, config, None, self.vocabulary, memory)
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return following(self.reader, ids, SampleConfig(**options), self.mixture, self.vocabulary)
+        return following(self.reader, ids, config, self.mixture, self.vocabulary)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
@@ -129,10 +138,12 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         """How the model computes the text's next character, through one head; a table a stage.
 
         Raises ConfigError for a layer or head that does not exist and for a model with n-gram
-        embeddings, TextError for an empty or too long text and for unknown characters.
+        embeddings or an encoder, TextError for an empty or too long text and for unknown
+        characters.
         """
         from gpt.explain.own_model import walk
 
+        require_decoder_only(self.config, "the lesson mine")
         attention = self.attention(text, unknown=unknown)
         return walk(self.reader, attention, self.vocabulary, layer, head)
 
@@ -149,10 +160,12 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         """The `most` likeliest next characters at every depth and position of an attention map's
         text, or of a text.
 
-        Raises ValueError if `most` is less than 1, TextError as `attention`.
+        Raises ValueError if `most` is less than 1, TextError as `attention`, ConfigError for a
+        model with an encoder.
         """
         from gpt.heads.next_character import logit_lens
 
+        require_decoder_only(self.config, "the logit lens")
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
         return logit_lens(self.reader, self._map(attention), most)
@@ -174,7 +187,11 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         return self.attention(of) if isinstance(of, str) else of
 
     def example(self, length: int = 12) -> str:
-        """An example text: the validation split's first long line, cut between words."""
+        """An example text: the validation split's first long line, cut between words; of a model
+        with an encoder its first pair, "source TAB target".
+        """
+        if self.has_encoder:
+            return FIRST.join(self.pairs(1)[0])
         lines = self.stored.excerpt.split("\n")
         whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
         good = [line.strip() for line in whole if len(line.strip()) >= length]
@@ -228,9 +245,10 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         the weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what
         does not fit then is left out, and the page says so. windows: of the start of the validation
         split, which measure the heads. Raises ConfigError if the model does not fit and for a model
-        with n-gram embeddings, TextError for a text with unknown characters, CheckpointError for a
-        step that the run does not keep, StorageError.
+        with n-gram embeddings or an encoder, TextError for a text with unknown characters,
+        CheckpointError for a step that the run does not keep, StorageError.
         """
+        require_decoder_only(self.config, "the live page")
         found: Path = views().save_live(self, path, text, steps, precision, limit, windows)
         return found
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpt.config.fields import require
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.heads.attention_map import LAYER_STAGES, NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
 
 HeadName = int | Literal["mean", "all", "rollout"]
@@ -41,9 +41,26 @@ class Selection:
         return self.stage in SQUARE_STAGES
 
     @property
+    def rows(self) -> str:
+        """The text of the rows; queries are positions in it."""
+        return self.attention.text
+
+    @property
+    def columns(self) -> str:
+        """The text of the columns, if these are keys; keys are positions in it."""
+        return self.attention.columns
+
+    @property
+    def sizes(self) -> list[str]:
+        """["T=7"]: characters; of cross-attention also the source's, "S=16"."""
+        crossed = [f"S={len(self.columns)}"] if self.attention.kind == "cross" else []
+        return [f"T={len(self.rows)}", *crossed]
+
+    @property
     def allowed(self) -> npt.NDArray[np.bool_]:
-        """(queries, keys) True for keys that are not after the query."""
-        return np.array(self.keys)[None, :] <= np.array(self.queries)[:, None]
+        """(queries, keys) True for the keys that a query may read."""
+        queries, keys = (slice(each.start, each.stop) for each in (self.queries, self.keys))
+        return self.attention.allowed[queries, keys]
 
     def panels(self) -> list[Panel]:
         """The selected matrices, layer by layer. concat, proj and residual come once a layer."""
@@ -119,9 +136,9 @@ def select(
     """A selection from the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises
     ConfigError.
     """
-    length = len(attention.text)
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
     if head == "rollout":
+        require(attention.kind != "cross", "head", NO_ROLLOUT)
         require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
     elif head != "mean":
         heads = _indices("head", head, len(attention.layers[0].q))
@@ -130,8 +147,8 @@ def select(
         layers=_indices("layer", layer, len(attention.layers)),
         heads=heads,
         stage=stage,
-        queries=_range("query", query, length),
-        keys=_range("key", key, length),
+        queries=_range("query", query, len(attention.text)),
+        keys=_range("key", key, len(attention.columns)),
         name=name,
     )
 

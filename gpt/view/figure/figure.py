@@ -23,7 +23,7 @@ from gpt.view.figure.style import INK, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import Page
-from gpt.view.terminal.matrix import cells_of
+from gpt.view.terminal.matrix import cells_of, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +97,8 @@ def draw(
         for place, panel in enumerate(panels):
             axes = sheet.panel(place)
             image = axes.imshow(shades[place], **paint)
-            if selection.stage in ("weights", "masked") and plan.cell[0] >= points(1.2):
+            edged = selection.stage in ("weights", "masked") and not selection.allowed.all()
+            if edged and plan.cell[0] >= points(1.2):
                 axes.plot(*_staircase(selection), color=GREY, lw=0.4, scalex=False, scaley=False)
             if len(panels) > 1:
                 axes.set_title(_name_of(panel, len(every), len(panels)), size=6.5, pad=2.5)
@@ -108,7 +109,7 @@ def draw(
                     written.set(ha="center", va="center_baseline")
         sheet.bar(_meaning(selection, scale), paint)
         attention = selection.attention
-        facts = f"T={len(attention.text)} · head_size={attention.layers[0].q.shape[-1]}"
+        facts = " · ".join([*selection.sizes, f"head_size={attention.layers[0].q.shape[-1]}"])
         name = name or (selection.name if len(every) == 1 else "")
         title = _title(panels[:: len(every)])
         sheet.words(title, f"{name} · {facts}" if name else facts, explained)
@@ -129,12 +130,13 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
 def _title(panels: Sequence[Panel]) -> str:
     """The title of the figure. panels: those of one checkpoint."""
     selection = panels[0].selection
+    stage = " · ".join([selection.stage, *kind_of(selection)])
     if len(panels) == 1:
-        return f"{panels[0].where(' · ')} · {selection.stage}"
+        return f"{panels[0].where(' · ')} · {stage}"
     layers, heads = selection.layers, selection.heads
     layer = f"layers {layers[0]}–{layers[-1]}" if len(layers) > 1 else f"layer {layers[0]}"
     head = f"heads {heads[0]}–{heads[-1]}" if len(panels) > len(layers) else panels[0].of
-    return f"{layer} · {head} · {selection.stage}"
+    return f"{layer} · {head} · {stage}"
 
 
 def _meaning(selection: Selection, scale: Scale) -> str:
@@ -142,7 +144,7 @@ def _meaning(selection: Selection, scale: Scale) -> str:
     meaning = _MEANINGS[selection.stage]
     if selection.stage == "masked":
         added = "" if selection.attention.bias is None else " + bias of positions"
-        meaning += f"{added}; grey: masked"
+        meaning += added + ("" if selection.attention.allowed.all() else "; grey: masked")
     if scale == "row":
         meaning += " ÷ the row's largest" + " magnitude" * (selection.stage != "weights")
     return meaning

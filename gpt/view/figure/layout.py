@@ -16,6 +16,7 @@ from gpt.heads.attention_map import LAYER_STAGES
 from gpt.view.characters import NAMED, PICTURES, legend
 from gpt.view.figure.fonts import SPACE, drawable, files_for
 from gpt.view.selection import Panel
+from gpt.view.terminal.matrix import names_of
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -127,20 +128,21 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
 
     Labels are characters if these are legible (5 points), else positions.
     """
-    selection, text = panel.selection, panel.selection.attention.text
-    lettered = [selection.queries, *([selection.keys] if selection.square else [])]
+    selection = panel.selection
+    lettered = [[selection.rows[at] for at in selection.queries]]
+    lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
     lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
-    shown = "".join(dict.fromkeys(text[at] for positions in lettered for at in positions))
+    shown = "".join(dict.fromkeys(each for side in lettered for each in side))
     names = {character: drawable(character, ascii_only) for character in shown}
     fonts = files_for(frozenset(names.values()))
     missing = [character for character in shown if names[character] not in fonts]
     names.update((character, f"U+{ord(character):04X}") for character in missing)
     sides = []
     for axis, positions in enumerate((selection.queries, panel.columns)):
-        title = ("query", "key" if selection.square else "dimension")[axis]
+        title = names_of(selection)[axis]
         single, pitch = plan.panels == 1, plan.cell[axis] * 72 / DPI
         if axis < len(lettered):
-            texts = [names[text[at]] for at in positions]
+            texts = [names[each] for each in lettered[axis]]
             files = [fonts.get(name, fonts[""]) for name in texts]
             size, places = min(8.0 if single else 6.5, 0.8 * pitch), list(range(len(texts)))
         else:
@@ -153,6 +155,10 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
     explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
     if not lettered:  # labels are positions, so the text is written below
-        drawn = (" " if each == " " else drawable(each, ascii_only) for each in text)
-        explained = f'"{"".join(drawn)}"'
+        both = dict.fromkeys((selection.rows, selection.columns))
+        explained = ", ".join(f'"{_drawn(text, ascii_only)}"' for text in both)
     return sides[0], sides[1], explained, missing
+
+
+def _drawn(text: str, ascii_only: bool) -> str:
+    return "".join(" " if each == " " else drawable(each, ascii_only) for each in text)

@@ -10,6 +10,7 @@ from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
@@ -28,10 +29,15 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """For JSON; `values` is [panel][query][key or dimension], null where masked."""
     attention, panels = selection.attention, selection.panels()
+    of_pair = {}
+    if attention.source is not None:
+        of_pair = {"attention": attention.kind, "columns": attention.columns}
+        of_pair |= {"column_ids": attention.column_ids.tolist()}
     return {
         "schema": SCHEMA,
         **origin,
         "text": attention.text,
+        **of_pair,
         "ids": attention.ids.tolist(),
         "stage": selection.stage,
         "axes": ["panel", "query", "key" if selection.square else "dimension"],
@@ -79,8 +85,9 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
-    """All stages of all layers: q, k, v, context (L, H, T, D); scores … weights (L, H, T, T);
-    stream, concat, proj, residual, output (L, T, C); ids and code points (T,). Nothing pickled.
+    """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
+    (L, H, T, S); stream, concat, proj, residual, output (L, T, C); ids and code points (T,). S is
+    T; not in cross-attention, which also has column_ids and column_codes (S,). Nothing pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
     more.
@@ -92,18 +99,25 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     for prefix, attention in zip(prefixes, attentions, strict=False):
         # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
         arrays[f"{prefix}text"] = np.array(attention.text)
-        arrays[f"{prefix}codes"] = np.array([ord(each) for each in attention.text], np.uint32)
+        arrays[f"{prefix}codes"] = _codes(attention.text)
+        if attention.kind == "cross":
+            arrays[f"{prefix}columns"] = np.array(attention.columns)
+            arrays[f"{prefix}column_codes"] = _codes(attention.columns)
         arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
 
 
+def _codes(text: str) -> npt.NDArray[np.uint32]:
+    return np.array([ord(each) for each in text], np.uint32)
+
+
 def _rows(panel: Panel) -> Iterator[list[Any]]:
-    selection, text = panel.selection, panel.selection.attention.text
-    for query, values in zip(selection.queries, panel.values.tolist(), strict=True):
-        for column, value in zip(panel.columns, values, strict=True):
-            if selection.stage != "weights" or column <= query:
-                name = [text[column]] if selection.square else []
-                where = [panel.layer, panel.head, query, text[query], column, *name]
+    selection, hidden = panel.selection, panel.hidden.tolist()
+    for query, values, masked in zip(selection.queries, panel.values.tolist(), hidden, strict=True):
+        for column, value, left_out in zip(panel.columns, values, masked, strict=True):
+            if not left_out:
+                name = [selection.columns[column]] if selection.square else []
+                where = [panel.layer, panel.head, query, selection.rows[query], column, *name]
                 yield [*where, float(f"{value:.9g}")]

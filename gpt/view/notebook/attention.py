@@ -11,8 +11,8 @@ import base64
 import gzip
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.view.characters import cut
-from gpt.view.notebook.card import LIMIT, card, note, style, table
+from gpt.view.characters import cut, label
+from gpt.view.notebook.card import LIMIT, Cell, card, decimal, note, style, table
 from gpt.view.page.page import build_page, opening, subject_of
 
 MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
@@ -28,6 +28,12 @@ _LOADER = (
     "document.open(); document.write(page); document.close();"
     "</script>"
 )
+#: Of a model with an encoder.
+MOST = 40  # characters of rows and columns
+_OF_PAIR = (
+    f"Mean weights of the last layer's heads; at most {MOST} rows and columns. "
+    '.figure("attention.svg") draws every head, .to_numpy() gives every stage.'
+)
 _SANDBOX = "allow-scripts allow-downloads"
 
 
@@ -37,6 +43,8 @@ def attention(found: AttentionMap) -> str:
     alarm = f"FAILED checks, do not trust these numbers: {', '.join(failed)}" if failed else ""
     heads = len(found.layers[0].q)
     facts = f"{len(text)} characters · {len(found.layers)} layers × {heads} heads"
+    if found.source is not None:
+        return card(found.title.capitalize(), facts, _mean(found), note(_OF_PAIR), alarm=alarm)
     if found.model is None:
         why = note("This map was made without a model; run.attention(text) shows its page.")
         return card("Attention", facts, _stages(found), why, alarm=alarm)
@@ -72,6 +80,16 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
         # Most of a page grows with the square of its text, or less.
         count = max(1, min(count - 1, int(count * 0.97 * (room / size) ** 0.5)))
     return None, 0
+
+
+def _mean(found: AttentionMap) -> str:
+    """The mean weights of the last layer's heads: a row for each character that reads."""
+    weights = found.layers[-1].weights.mean(axis=0)[:MOST, :MOST]
+    rows: list[list[str | Cell]] = [
+        [label(character), *(Cell(decimal(each, 2), share=each) for each in row)]
+        for character, row in zip(found.text, weights.tolist(), strict=False)
+    ]
+    return table(["", *map(label, found.columns[:MOST])], rows)
 
 
 def _stages(found: AttentionMap) -> str:

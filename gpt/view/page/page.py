@@ -17,6 +17,7 @@ from gpt.heads.kinds import STRONG, kinds, measure_of, strengths
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
+from gpt.trained.pairs import require_decoder_only
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
 from gpt.view.page.document import Kind, template, to_json
@@ -86,6 +87,7 @@ def subject_of(
     model = attention.model
     if model is None:
         raise ValueError("this map was made without a model; make one with run.attention(text)")
+    require_decoder_only(model.config, "the page")
     return Subject(
         name or model.stored.title,
         attention,

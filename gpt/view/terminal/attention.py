@@ -16,7 +16,7 @@ from gpt.config.show import Drawing
 from gpt.view.characters import legend, quoted
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
-from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, shades_of, title_of
+from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, kind_of, shades_of, title_of
 
 THUMBNAIL = 24  # most cells on a side of a head in the overview
 
@@ -32,7 +32,12 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
             lines += [*styled(title_of(panel, drawn, page), page, BOLD), Text()]
             lines += [*VIEWS[drawn](panel, page), Text()]
     attention = selection.attention
-    return [*lines, *meanings(attention.text, page), *checks(attention.checks, page)]
+    return [*lines, *meanings(shown(selection), page), *checks(attention.checks, page)]
+
+
+def shown(selection: Selection) -> str:
+    """All characters of the labels."""
+    return selection.rows + selection.columns
 
 
 def meanings(text: str, page: Page) -> list[Text]:
@@ -43,8 +48,8 @@ def meanings(text: str, page: Page) -> list[Text]:
 def overview(selection: Selection, page: Page) -> list[Text]:
     """Small pictures of all heads side by side; a cell shows the largest value that it covers."""
     panels = selection.panels()
-    title = [f"{selection.stage} of every head", axes(selection)]
-    title.append(f"T={len(selection.attention.text)}")
+    title = [*kind_of(selection), f"{selection.stage} of every head", axes(selection)]
+    title += selection.sizes
     step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
@@ -79,7 +84,7 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
     else:
         for panels in shared_panels(sides):
             lines += _compared(panels, view, page)
-    lines += meanings(sides[0].attention.text, page)
+    lines += meanings(shown(sides[0]), page)
     for side in sides:
         lines += [*styled([side.name], page, DIM), *checks(side.attention.checks, page)]
     return lines
@@ -140,11 +145,11 @@ def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
     if np.isnan(difference).all():
         return ["change: nothing to compare"]
     row, column = np.unravel_index(np.nanargmax(np.abs(difference)), difference.shape)
-    selection, text = panels[0].selection, panels[0].selection.attention.text
+    selection = panels[0].selection
     query, at = selection.queries[int(row)], panels[0].columns[int(column)]
-    where = f"query {query} {quoted(text[query], page.ascii_only)}, "
+    where = f"query {query} {quoted(selection.rows[query], page.ascii_only)}, "
     if selection.square:
-        where += f"key {at} {quoted(text[at], page.ascii_only)}"
+        where += f"key {at} {quoted(selection.columns[at], page.ascii_only)}"
     else:
         where += f"dimension {at}"
     largest = float(difference[row, column])

@@ -31,6 +31,8 @@ from gpt.view.terminal.lines import (
 )
 
 FAINT = 0.15  # largest weight for which the fixed scale shows little
+#: Kind of attention -> the names of its rows and columns, if they are two texts.
+SIDES = {"cross": ("target", "source")}
 ROW_SCALE = "scale: each row's largest = full"
 
 
@@ -38,8 +40,8 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
     """The title's parts: head, stage, axes, T, head_size, scale."""
     selection = panel.selection
     size = selection.attention.layers[panel.layer].q.shape[-1]
-    parts = [panel.where(), selection.stage, axes(selection)]
-    parts += [f"T={len(selection.attention.text)}", f"head_size={size}"]
+    parts = [*kind_of(selection), panel.where(), selection.stage, axes(selection)]
+    parts += [*selection.sizes, f"head_size={size}"]
     if view == "heat":
         if page.scale == "row":
             parts.append(ROW_SCALE)
@@ -52,9 +54,21 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
     return parts
 
 
+def kind_of(selection: Selection) -> list[str]:
+    """The kind of attention, if the model has several."""
+    return [selection.attention.title] if selection.attention.title else []
+
+
+def names_of(selection: Selection) -> tuple[str, str]:
+    """The names of the rows and of the columns."""
+    row, column = SIDES.get(selection.attention.kind, ("query", "key"))
+    return row, column if selection.square else "dimension"
+
+
 def axes(selection: Selection) -> str:
     """The names of the selected stage's rows and columns."""
-    return f"rows = query, columns = {'key' if selection.square else 'dimension'}"
+    row, column = names_of(selection)
+    return f"rows = {row}, columns = {column}"
 
 
 def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
@@ -113,25 +127,27 @@ def top(panel: Panel, page: Page) -> list[Text]:
 
     Dimensions are sorted by absolute value, keys by value.
     """
-    selection, text = panel.selection, panel.selection.attention.text
+    selection = panel.selection
     arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
     digits = len(str(selection.queries.stop - 1))
     masked = selection.stage in ("masked", "weights")
     lines = []
-    for query, values in zip(selection.queries, panel.values, strict=True):
+    for query, values, allowed in zip(
+        selection.queries, panel.values, selection.allowed, strict=True
+    ):
         if masked:
-            values = values[: max(0, query + 1 - selection.keys.start)]
+            values = values[: allowed.sum()]
         strength = values if selection.square else np.abs(values)
         order = np.argsort(-strength, kind="stable")[: page.top].tolist()
         items = []
         for column in order:
             key = panel.columns[column]
-            name = f" {quoted(text[key], page.ascii_only)}" if selection.square else ""
+            name = f" {quoted(selection.columns[key], page.ascii_only)}" if selection.square else ""
             items.append(f"{key}{name} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             rest = max(0.0, float(values.sum() - values[order].sum()))
             items.append(f"rest {number(rest, page)}")
-        start = f"{query:>{digits}} {quoted(text[query], page.ascii_only)} {arrow} "
+        start = f"{query:>{digits}} {quoted(selection.rows[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
         flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
@@ -142,7 +158,7 @@ def top(panel: Panel, page: Page) -> list[Text]:
 
 def row_labels(selection: Selection, page: Page) -> list[str]:
     """ " 3 t ": position and character of every row, all equally wide."""
-    names = [label(selection.attention.text[query], page.ascii_only) for query in selection.queries]
+    names = [label(selection.rows[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
     return [
         f"{query:>{digits + 2}} {pad(name, width)} "
@@ -154,7 +170,7 @@ def _headings(panel: Panel, page: Page) -> list[list[str]]:
     """Two lines above the columns: positions and characters; for dimensions only positions."""
     headings = [[str(at) for at in panel.columns]]
     if panel.selection.square:
-        text = panel.selection.attention.text
+        text = panel.selection.columns
         headings.append([label(text[key], page.ascii_only) for key in panel.columns])
     return headings
 
@@ -165,10 +181,11 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
     if selection.stage != "weights":
         return [""] * len(selection.queries)
     arrow, notes = "->" if page.ascii_only else "→", []
-    for query, values in zip(selection.queries, panel.values, strict=True):
-        key = selection.keys[int(values.argmax())]
-        name = quoted(selection.attention.text[key], page.ascii_only)
-        notes.append(f"  {arrow} {key} {name}" if key <= query else "")
+    for values, allowed in zip(panel.values, selection.allowed, strict=True):
+        place = int(values.argmax())
+        key = selection.keys[place]
+        name = quoted(selection.columns[key], page.ascii_only)
+        notes.append(f"  {arrow} {key} {name}" if allowed[place] else "")
     return notes
 
 

@@ -1,0 +1,149 @@
+"""`gptx attn`, `next` and others with a model that has an encoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoded import encoded_file
+from program import Gptx
+
+from gpt import load
+from gpt.errors import ConfigError
+from gpt.trained import TrainedGPT
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(encoded_file(tmp_path_factory.mktemp("pairs") / "p.safetensors"))
+
+
+def test_cross_attention_is_the_default(gptx: Gptx, model: str) -> None:
+    found = json.loads(gptx("attn", "24 abc", "--run", model, "--json").out)
+    assert (found["attention"], found["columns"]) == ("cross", "24 abc")
+    assert found["text"] == "\t" + load(model).answers(["24 abc"])[0]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("encoder", "24"), ("decoder", "\t2-1")])
+def test_attention_chooses_the_kind(gptx: Gptx, model: str, kind: str, text: str) -> None:
+    answer = gptx("attn", "24", "--target", "2-1", "--run", model, "--attention", kind)
+    assert answer.out.startswith(f"{kind} self-attention · layer 0 head 0 · weights")
+    answer = gptx("attn", "24\t2-1", "--run", model, "--attention", kind, "--json")
+    assert json.loads(answer.out)["text"] == text
+
+
+def test_without_a_text_the_first_pair_is_shown(gptx: Gptx, model: str) -> None:
+    answer = gptx("attn", "--run", model, "--json")
+    found = json.loads(answer.out)
+    assert (found["columns"], found["text"]) == ("0b", "\t0c")
+    assert answer.err == 'no TEXT given; from the validation split: "0b\t0c"\n'
+    found = json.loads(gptx("attn", "--run", model, "--json", "--target", "11").out)
+    assert (found["columns"], found["text"]) == ("0b", "\t11")
+
+
+def test_a_line_of_a_file_is_a_pair(gptx: Gptx, model: str) -> None:
+    answer = gptx("attn", "-", "--run", model, "--json", stdin=b"24\t2\n")
+    assert json.loads(answer.out)["text"] == "\t2"
+    answer = gptx("attn", "-", "--run", model, stdin=b"24\t2\n25\t3\n")
+    assert (answer.code, answer.out) == (3, "")
+    assert "the text has several lines; give one pair" in answer.err
+
+
+def test_rollout_goes_through_the_encoders_layers(gptx: Gptx, model: str) -> None:
+    answer = gptx("attn", "24", "--run", model, "--attention", "encoder", "--view", "rollout")
+    assert answer.out.startswith("encoder self-attention · rollout through layer 2, a heuristic")
+
+
+def test_two_models_read_the_same_pair(gptx: Gptx, model: str, tmp_path: Path) -> None:
+    other = encoded_file(tmp_path / "other.safetensors", n_head=4)
+    answer = gptx("attn", "24", "--run", model, "--diff", str(other), "--json")
+    first, second = json.loads(answer.out)["compared"]
+    assert first["text"] == second["text"]
+    assert "mean change" in gptx("attn", "24", "--run", model, "--diff", str(other)).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--truncate", "--truncate: a source is read as a whole; shorten the text"),
+        ("--view rollout", "--head: rollout exists for self-attention only"),
+        ("--view lens", "the logit lens: not for a model with an encoder; attn shows"),
+        ("-o a.html", "the page: not for a model with an encoder; attn draws"),
+        ("--attention sideways", "'sideways' is not one of 'encoder', 'decoder', 'cross'"),
+        ("--diff corpus-1", "--diff: only one of the models has an encoder"),
+    ],
+)
+def test_what_a_pair_cannot_have_is_refused(
+    gptx: Gptx, model: str, arguments: str, problem: str
+) -> None:
+    answer = gptx("attn", "24", "--run", model, *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_two_targets_are_refused(gptx: Gptx, model: str) -> None:
+    answer = gptx("attn", "24\t1", "--run", model, "--target", "2")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--target: the text has a TAB and a target; give one of them" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--attention cross", "--attention: this model has no encoder, so it has no cross"),
+        ("--target ab", "--target: this model has no encoder"),
+    ],
+)
+def test_a_model_without_an_encoder_has_only_the_decoders(
+    gptx: Gptx, arguments: str, problem: str
+) -> None:
+    answer = gptx("attn", "the cat", *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    shown = gptx("attn", "the cat", "--attention", "decoder").out
+    assert shown == gptx("attn", "the cat").out
+
+
+def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
+    opened = load(model)
+    start, later = opened.following("24"), opened.following("24\t2")
+    answers = opened.answers(["24"])[0]
+    assert opened.vocabulary.characters[int(start.expected.argmax())] == answers[0]
+    assert not (start.expected == later.expected).all()
+    found = json.loads(gptx("next", "24\t2", "--run", model, "--json").out)
+    assert found["text"] == "24\t2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("live", "the live page: not for a model with an encoder; attn draws"),
+        ("explain mine", "the lesson mine: not for a model with an encoder; attn shows"),
+    ],
+)
+def test_commands_that_need_one_text_refuse(
+    gptx: Gptx, model: str, arguments: str, named: str
+) -> None:
+    answer = gptx(*arguments.split(), "--run", model)
+    assert (answer.code, answer.out) == (2, "")
+    assert named in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.activations("24"),
+        lambda run: run.logits("24"),
+        lambda run: run.lens("24"),
+        lambda run: run.explain("24"),
+        lambda run: run.live("live.html"),
+    ],
+)
+def test_python_refuses_what_needs_one_text(model: str, call: Callable[[TrainedGPT], Any]) -> None:
+    with pytest.raises(ConfigError, match=": not for a model with an encoder; "):
+        call(load(model))
