@@ -10,6 +10,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
+from gpt.config.show import AttentionKind
 
 if TYPE_CHECKING:
     from gpt.heads.development import Development
@@ -37,7 +38,12 @@ class Heads(shared.DrawingCommand):
         Literal["no", "mean", "zero", "resample"],
         "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
     ] = "no"
-    windows: Annotated[int, typer.Option(help="Most windows of text to measure on.", min=1)] = 32
+    windows: Annotated[
+        int, typer.Option(help="Most windows of text, or pairs, to measure on.", min=1)
+    ] = 32
+    attention: Annotated[
+        AttentionKind | None, "Of a model with an encoder: whose heads.", "cross"
+    ] = None
     sort: Annotated[
         str | None,
         "Sort by a measure, named as in --json: back, sink_valued, ablation …",
@@ -59,6 +65,7 @@ class Heads(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import working
+        from gpt.trained.pairs import require_decoder_only
 
         form, several = self.form(FORMS), len(self.steps) > 1
         figure = form in ("svg", "png", "pdf")
@@ -70,14 +77,17 @@ class Heads(shared.DrawingCommand):
                 "--step all",
             ),
         )
-        ids, source = self._text()
         model, how = self.opened.model, None if self.ablate == "no" else self.ablate
+        if form == "html":
+            require_decoder_only(model.config, "the page")
+        ids, source = self._text()
         if several:
             with working() as done:
                 found = model.heads(
                     ids,
                     steps=self.steps,
                     windows=self.windows,
+                    kind=self.attention,
                     ablation=how,
                     name=source,
                     done=done,
@@ -86,7 +96,12 @@ class Heads(shared.DrawingCommand):
         else:
             with working() as done:
                 survey = model.heads(
-                    ids, windows=self.windows, ablation=how, name=source, done=done
+                    ids,
+                    windows=self.windows,
+                    kind=self.attention,
+                    ablation=how,
+                    name=source,
+                    done=done,
                 )
             self._write_survey(survey, ids, form)
 
@@ -112,6 +127,8 @@ class Heads(shared.DrawingCommand):
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
             name = "standard input" if self.file == "-" else self.file
             return model.vocabulary.encode(text), name
+        if model.has_encoder:
+            return model.vocabulary.encode(model.excerpt_lines), model.excerpt_name
         return shared.validation(opened, self.data)
 
     def _write_survey(self, found: Survey, ids: Ids, form: Form) -> None:
@@ -135,7 +152,6 @@ class Heads(shared.DrawingCommand):
 
     def _write_page(self, found: Survey, ids: Ids, first: tuple[int, int]) -> None:
         """Writes the HTML page of one step. first: (layer, head) of the first of the ranking."""
-        from gpt.heads.kinds import RULE
         from gpt.view.page.page import Start, build_page, opening, subject_of
 
         opened, model = self.opened, self.opened.model
@@ -144,7 +160,7 @@ class Heads(shared.DrawingCommand):
         subjects = [subject_of(model.attention(text), opened.title, measures, opened.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
         start = Start(*first) if by_rank else opening(measures)
-        measured = f"{found.measured} · {RULE}"
+        measured = f"{found.measured} · {found.rule}"
         self.write_text(build_page(subjects, start, opened.title, measured=measured))
 
     def _write_development(self, found: Development, form: Form) -> None:

@@ -15,10 +15,16 @@ STRONG, CERTAIN = 0.3, 3.0
 #: The measures that name a head, the most specific first. `back` gives the names "previous",
 #: "2 back", "3 back" …
 KINDS = ("induction", "duplicate", "back", "sink")
+#: Those of models with an encoder only (pair_measures.py).
+PAIR_KINDS = ("left", "itself", "right", "copy", "monotone")
+_ALL = (*KINDS, *PAIR_KINDS)
 #: The rule of `kinds`, as text.
-RULE = (
+RULE_OF_ALL = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
-    f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
+    f"{CERTAIN:g} standard errors above uniform"
+)
+RULE = (
+    f"{RULE_OF_ALL}; induction in text counts from the mean weight at "
     "the same distances if that is above uniform; synthetic induction must pass in two periods"
 )
 
@@ -45,7 +51,7 @@ def _names_of(offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
 
 def measure_of(kind: str, measures: Sequence[Measure]) -> Measure:
     """The measure that gives heads this name."""
-    name = kind if kind in KINDS else "back"
+    name = kind if kind in _ALL else "back"
     return next(measure for measure in measures if measure.name == name)
 
 
@@ -55,14 +61,14 @@ def strengths(measures: Sequence[Measure]) -> Array:
 
 
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
-    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
+    """Kind -> (L, H) share of the way from uniform to 1, in the order of _ALL.
 
     A head that attends at fixed distances gets a high induction measure in a text that repeats at
     such a distance. So the share in text starts from `induction_distance`, if that is higher than
     uniform, and the synthetic share is that of the second best period.
     """
     known = {measure.name: measure for measure in measures}
-    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
+    found = {name: _strength(known[name], known[name].uniform) for name in _ALL if name in known}
     if "induction_distance" in known and "induction" in known:
         measure = known["induction"]
         least = np.fmax(measure.uniform, known["induction_distance"].values)
@@ -70,7 +76,7 @@ def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
     if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
         second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
         found["induction"] = np.maximum(found.get("induction", second), second)
-    return {name: found[name] for name in KINDS if name in found}
+    return {name: found[name] for name in _ALL if name in found}
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:

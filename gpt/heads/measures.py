@@ -6,7 +6,7 @@ weights; ablation.py measures a head's effect on the loss. kinds.py names heads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,7 +122,7 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
         return []
     taken["induction_distance"] = _from_distances(far, asked)
     offsets, taken["back"] = _strongest_offsets(far)
-    back, *others = (_averaged(name, taken[name], shape) for name in TITLES if name in taken)
+    back, *others = (averaged(name, taken[name], shape) for name in TITLES if name in taken)
     return [replace(back, offsets=offsets[:-1].reshape(shape)), *others]
 
 
@@ -150,7 +150,7 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
             weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
             means = weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64)
             taken.append(np.append(means, uniform))
-        part = _averaged("induction_synthetic", taken, shape)
+        part = averaged("induction_synthetic", taken, shape)
         parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
     return Measure(
         "induction_synthetic",
@@ -252,14 +252,19 @@ def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
     return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
 
 
-def _averaged(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
+def averaged(
+    name: str,
+    taken: list[Array],
+    shape: tuple[int, int],
+    titles: Mapping[str, tuple[str, str]] = TITLES,
+) -> Measure:
     """(L·H + 1,) for each text, the last value for a uniform head -> a measure of their means."""
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
     means = values.mean(axis=0) if count else np.full(values.shape[1], np.nan)
     errors = standard_errors(values)[:-1].reshape(shape)
-    return Measure(name, *TITLES[name], means[:-1].reshape(shape), errors, float(means[-1]), count)
+    return Measure(name, *titles[name], means[:-1].reshape(shape), errors, float(means[-1]), count)
 
 
 def standard_errors(values: Array) -> Array:

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import TableResult
+from gpt.config.show import AttentionKind
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
-from gpt.heads.attention_map import AttentionMap
-from gpt.heads.kinds import kinds
+from gpt.heads.attention_map import KIND_TITLES, AttentionMap
+from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds
 from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
@@ -26,13 +27,15 @@ class Survey(TableResult):
     """The measures of all heads, on `windows` windows of `characters` characters.
 
     text: the name of the text. For the same text and windows, the command and Python give equal
-    surveys.
+    surveys. kind: of a model with an encoder, which attention the heads belong to; windows are then
+    pairs, of at most `characters` characters a side.
     """
 
     measures: tuple[Measure, ...]
     windows: int
     characters: int
     text: str = "a text"
+    kind: AttentionKind | None = None
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -43,14 +46,26 @@ class Survey(TableResult):
         names = [name for row in kinds(self.measures) for name in row if name]
         named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         return (
-            f"<Survey of {layers} layers × {heads} heads on {self.measured}: "
+            f"<Survey of {layers} layers × {heads} {self.title} on {self.measured}: "
             f"{named or 'no head of a named kind'}>"
         )
+
+    @property
+    def title(self) -> str:
+        """Whose heads these are."""
+        return f"heads of {KIND_TITLES[self.kind]}" if self.kind else "heads"
+
+    @property
+    def rule(self) -> str:
+        """When a head gets a name, as text."""
+        return RULE_OF_ALL if self.kind in ("cross", "encoder") else RULE
 
     @property
     def measured(self) -> str:
         """The measured text, and how much of it was measured."""
         many = "s" * (self.windows != 1)
+        if self.kind:
+            return f"{self.windows} pair{many} of {self.text}"
         return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from gpt.config.show import AttentionKind
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import StoredModel
+from gpt.trained.pairs import Pairs, require_decoder_only, require_kind
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
@@ -18,7 +20,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.storage.steps import Steps
 
 
-class Measuring:
+class Measuring(Pairs):
     """Measures of heads."""
 
     stored: StoredModel
@@ -32,6 +34,7 @@ class Measuring:
         *,
         steps: None = None,
         windows: int = 32,
+        kind: AttentionKind | None = None,
         ablation: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
@@ -44,6 +47,7 @@ class Measuring:
         *,
         steps: Steps,
         windows: int = 32,
+        kind: AttentionKind | None = None,
         ablation: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
@@ -55,20 +59,25 @@ class Measuring:
         *,
         steps: Steps | None = None,
         windows: int = 32,
+        kind: AttentionKind | None = None,
         ablation: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
     ) -> Survey | Development:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
-        Without a text: on the start of the validation split, which the model file contains. steps:
+        Without a text: on the start of the validation split, which the model file contains. Of a
+        model with an encoder, a text is lines "source TAB target", windows counts pairs, and kind
+        chooses whose heads: "cross" (the default), "encoder" or "decoder". steps:
         measures the same text at two or more steps of this model's run, "all" or a list of numbers,
         "best" and "last"; opens one model at a time. name: the text's, in the result. done: called
         with the share of the work that is done. Raises TextError for a text too short or with
-        unknown characters, ValueError for other arguments, CheckpointError for a step that the run
-        does not keep and for steps of a model file outside a run.
+        unknown characters, ValueError for other arguments, ConfigError for a kind that the model
+        does not have and for an ablation of a model with an encoder, CheckpointError for a step
+        that the run does not keep and for steps of a model file outside a run.
         """
         from gpt.heads.ablation import ABLATIONS
+        from gpt.heads.pair_measures import survey_pairs
         from gpt.heads.survey import survey
 
         if windows < 1:
@@ -76,11 +85,22 @@ class Measuring:
         if ablation not in (None, *ABLATIONS):
             known = ", ".join(ABLATIONS)
             raise ValueError(f"ablation: {ablation!r} is not one of None, {known}")
+        if ablation:
+            require_decoder_only(self.config, "ablation of heads")
+        require_kind(self.config, kind)
         if text is None:
-            text, name = self.stored.excerpt, name or self.excerpt_name
+            text = self.excerpt_lines if self.has_encoder else self.stored.excerpt
+            name = name or self.excerpt_name
         name, ids = name or f"a text of {len(text):,} characters", self._ids(text)
+        pairs = self.pair_ids(self.vocabulary.decode(ids)) if self.has_encoder else []
+
+        def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
+            if pairs:
+                return survey_pairs(reader, pairs, kind or "cross", windows, done, name)
+            return survey(reader, ids, windows, ablation, done, name)
+
         if steps is None:
-            return survey(self.reader, ids, windows, ablation, done, name)
+            return measured(self.reader, done)
 
         from gpt.heads.development import development
         from gpt.heads.proof import proven
@@ -96,7 +116,7 @@ class Measuring:
                 def so_far(share: float, n: int = n) -> None:
                     done((n + share) / len(numbers))
 
-                yield survey(reader, ids, windows, ablation, so_far, name)
+                yield measured(reader, so_far)
 
         return development(numbers, surveys())
 

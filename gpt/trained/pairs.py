@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from gpt.config import ModelConfig
+from gpt.config.fields import require
+from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError, TextError
 from gpt.reading.answers import FIRST, LAST, greedy
 from gpt.reading.gpt import Reader
@@ -20,8 +23,6 @@ DECODER_ONLY = {
     "cross-attention: attn -o stages.npz, or attention(text, kind=…).to_numpy()",
     "logits of texts": "next shows the next character's probabilities, following(text) in Python",
     "ablation of heads": "heads without `ablate` measures what its heads attend to",
-    "measures over training": "heads measures one step: give one number with `step`",
-    "measures of a text of your own": "heads without a file measures the pairs in its model file",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "the logit lens": "attn shows every stage of its encoder, decoder and cross-attention",
     "the page": "attn draws its matrices as text, .svg, .png and .pdf",
@@ -35,12 +36,18 @@ def require_decoder_only(config: ModelConfig, what: str) -> None:
         raise ConfigError(f"{what}: not for a model with an encoder; {DECODER_ONLY[what]}")
 
 
+def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
+    """Raises ConfigError for a kind of attention that a model does not have. None: the default."""
+    known = get_args(AttentionKind) if config.encoder_layers else ("decoder",)
+    has = "this model has no encoder: " if kind in get_args(AttentionKind) else ""
+    require(kind in (None, *known), "attention", f"{has}{kind!r} is not one of {', '.join(known)}")
+
+
 class Pairs:
     """Sources and targets of the model that TrainedGPT has opened."""
 
     stored: StoredModel
     config: ModelConfig
-    stored: StoredModel
     vocabulary: Vocabulary
     reader: Reader
 
@@ -74,7 +81,23 @@ class Pairs:
         At most `most`; without pairs that are longer than the context. Raises TextError if there
         are none.
         """
-        lines = [line.split(FIRST) for line in self.stored.excerpt.split(LAST)[:-1]]  # last: cut
+        return self._pairs_in(self.excerpt_lines)[:most]
+
+    @property
+    def excerpt_lines(self) -> str:
+        """The complete lines of the start of the validation split, which the model file contains;
+        the last one is cut.
+        """
+        return self.stored.excerpt.rpartition(LAST)[0]
+
+    def pair_ids(self, text: str) -> list[tuple[Ids, Ids]]:
+        """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
+        encode = self.vocabulary.encode
+        pairs = self._pairs_in(text)
+        return [(encode(source), encode(FIRST + target)) for source, target in pairs]
+
+    def _pairs_in(self, text: str) -> list[tuple[str, str]]:
+        lines = [line.removesuffix("\r").split(FIRST) for line in text.split(LAST)]
         size = self.config.block_size
         fitting = [
             (line[0], line[1])
@@ -82,8 +105,11 @@ class Pairs:
             if len(line) == 2 and 0 < len(line[0]) <= size and len(line[1]) < size
         ]
         if not fitting:
-            raise TextError("the model file contains no pair that fits its context; give a text")
-        return fitting[:most]
+            raise TextError(
+                "the text has no pair that fits the model's context: lines of a source, one TAB, a "
+                "target"
+            )
+        return fitting
 
     def answers(self, sources: Sequence[str]) -> list[str]:
         """The likeliest target of each source, greedy. Raises TextError, see `sides`."""

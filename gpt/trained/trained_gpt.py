@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack
 
 from gpt.checks import Shown, views
 from gpt.config import SampleConfig
@@ -22,7 +22,7 @@ from gpt.trained.generation import Generation, OpenDevice
 from gpt.trained.interventions import Interventions
 from gpt.trained.measuring import Measuring
 from gpt.trained.origin import Origin
-from gpt.trained.pairs import Pairs, require_decoder_only
+from gpt.trained.pairs import require_decoder_only, require_kind
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.vocabulary import Ids
 
 
-class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
+class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
     open_device makes the decoder of a device; called when the first text is generated. checkpoint:
@@ -82,14 +82,10 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         for unknown characters, ConfigError for a kind that the model does not have and for
         `truncate` with an encoder.
         """
+        require_kind(self.config, kind)
         if self.has_encoder:
             require(not truncate, "truncate", "a source is read as a whole; shorten the text")
             return self._pair_attention(text, kind or "cross", unknown)
-        require(
-            kind in (None, "decoder"),
-            "attention",
-            f"this model has no encoder, so it has no {kind} attention; choose decoder",
-        )
         if truncate and unknown == "error":  # characters that are cut off may be unknown
             text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
@@ -98,11 +94,6 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
 
     def _pair_attention(self, text: str, kind: AttentionKind, unknown: str) -> AttentionMap:
-        require(
-            kind in get_args(AttentionKind),
-            "attention",
-            f"{kind!r} is not one of {', '.join(get_args(AttentionKind))}",
-        )
         source, target = self.sides(text, unknown)
         read = FIRST + target
         ids, source_ids = self.vocabulary.encode(read), self.vocabulary.encode(source)
@@ -153,8 +144,10 @@ class TrainedGPT(Generation, Pairs, Interventions, Measuring, Origin, Shown):
         Raises TextError as `attention`.
         """
         from gpt.heads.measures import measure
+        from gpt.heads.pair_measures import measure_pairs
 
-        return measure(self.reader, [self._map(attention)])
+        found = self._map(attention)
+        return (measure_pairs if found.source else measure)(self.reader, [found])
 
     def lens(self, attention: AttentionMap | str, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of an attention map's

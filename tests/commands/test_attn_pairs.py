@@ -94,7 +94,10 @@ def test_two_targets_are_refused(gptx: Gptx, model: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--attention cross", "--attention: this model has no encoder, so it has no cross"),
+        (
+            "--attention cross",
+            "--attention: this model has no encoder: 'cross' is not one of decoder",
+        ),
         ("--target ab", "--target: this model has no encoder"),
     ],
 )

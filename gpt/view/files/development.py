@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gpt.heads.development import Development
-from gpt.heads.kinds import RULE
 from gpt.view.records import measure_record, rounded
 
 SCHEMA = 1
@@ -37,7 +36,7 @@ def development_record(found: Development, run: str) -> dict[str, Any]:
         "characters": last.characters,
         "axes": ["step", "layer", "head"],
         "kinds": found.kinds.tolist(),
-        "rule": RULE,
+        "rule": found.surveys[-1].rule,
         "measures": measures,
     }
 

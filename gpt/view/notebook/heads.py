@@ -8,11 +8,11 @@ import numpy as np
 
 from gpt.errors import ConfigError
 from gpt.heads.development import Development
-from gpt.heads.kinds import RULE, kinds, measure_of
+from gpt.heads.kinds import kinds, measure_of
 from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, decimal, note, shortened, table
-from gpt.view.terminal.heads import CAVEAT, FIRST, NO_INDUCTION, ranked
+from gpt.view.terminal.heads import CAVEAT, NO_INDUCTION, ranked, shown_measures
 from gpt.view.words import counted
 
 #: Measures that are not shares of a row's weights: their cells have no background.
@@ -23,7 +23,7 @@ MOST_FIGURE = 250_000  # characters of an image
 
 def survey(found: Survey) -> str:
     """A row for each head, the most remarkable first, and one for a uniform head."""
-    shown = [each for each in found.measures if each.name in FIRST]
+    shown = shown_measures(found)
     named, order = kinds(found.measures), ranked(found)
     rows: list[list[str | Cell]] = []
     for layer, head in order[:MOST_ROWS]:
@@ -35,14 +35,14 @@ def survey(found: Survey) -> str:
     headings = ["head", "kind", *(each.title for each in shown)]
     texts = [f"{each.title}: {each.explained}" for each in shown if each.explained]
     induction = any("induction" in row for row in named)
-    remarks = "".join(note(text) for text in ("; ".join(texts), RULE))
+    remarks = "".join(note(text) for text in ("; ".join(texts), found.rule))
     return card(
-        "Heads",
+        found.title.capitalize(),
         f"{len(order)} heads · {found.measured}",
         table(headings, rows, left=(0, 1)),
         shortened(len(order), "heads"),
         f"<details><summary>What the columns mean</summary>{remarks}</details>",
-        note("" if induction else NO_INDUCTION),
+        note("" if induction or found.kind else NO_INDUCTION),
         note(CAVEAT),
     )
 
@@ -68,7 +68,7 @@ def development(found: Development) -> str:
         _figure(found),
         table(headings, rows, left=(0, 1)) if rows else note("no head has a name"),
         note("the measure that gives a head its name, at each step" if rows else ""),
-        note(RULE),
+        note(found.surveys[-1].rule),
     )
 
 

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from gpt.errors import ConfigError
 from gpt.heads.development import Development
-from gpt.heads.kinds import RULE
 from gpt.reading.layers import Array
 from gpt.view.terminal.heads import CAVEAT, head_labels, plain, precise, shown_measures
 from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, Row, grid, styled
@@ -53,7 +52,7 @@ def development_lines(
     notes = [
         *(f"{measure.title}: {measure.explained}" for measure in shown if measure.explained),
         "curve: all steps, from 0 to the highest value in its table",
-        RULE,
+        found.surveys[-1].rule,
         CAVEAT,
     ]
     return [*lines, Text(), *(line for note in notes for line in styled([note], page, DIM))]

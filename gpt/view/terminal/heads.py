@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from gpt.errors import ConfigError
-from gpt.heads.kinds import RULE, kinds, strengths
+from gpt.heads.kinds import kinds, strengths
 from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.view.records import measure_record
@@ -60,15 +60,19 @@ def heads_table(
     texts = [
         *(f"{measure.title}: {measure.explained}" for measure in shown if measure.explained),
         "±: standard error" if survey.windows > 1 else "one window: little evidence",
-        RULE,
-        *[NO_INDUCTION] * (not any("induction" in row for row in named)),
-        CAVEAT + ("; --ablate mean measures the effect" * (not ablated)),
+        survey.rule,
+        *[NO_INDUCTION] * (not survey.kind and not any("induction" in row for row in named)),
+        CAVEAT + ("; --ablate mean measures the effect" * (not ablated and not survey.kind)),
     ]
     return [*lines, Text(), *(line for text in texts for line in styled([text], page, DIM))]
 
 
 def shown_measures(survey: Survey, every: bool = False) -> list[Measure]:
-    """The measures that tables and figures show: all with `every`, else those in FIRST."""
+    """The measures that tables and figures show: all with `every`, else those in FIRST.
+
+    All of cross-attention and of an encoder, which have few.
+    """
+    every = every or survey.kind in ("cross", "encoder")
     return [measure for measure in survey.measures if every or measure.name in FIRST]
 
 
@@ -87,7 +91,7 @@ def head_labels(
 
 def title(survey: Survey, page: Page) -> list[Text]:
     """Heading: the text on which the heads were measured."""
-    return [*styled(["heads", survey.measured], page, BOLD), Text()]
+    return [*styled([survey.title, survey.measured], page, BOLD), Text()]
 
 
 def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
@@ -95,11 +99,12 @@ def heads_record(survey: Survey, origin: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         **origin,
+        **({"attention": survey.kind} if survey.kind else {}),
         "text": survey.text,
         "windows": survey.windows,
         "characters": survey.characters,
         "kinds": kinds(survey.measures),
-        "rule": RULE,
+        "rule": survey.rule,
         "measures": [_record(measure) for measure in survey.measures],
     }
 

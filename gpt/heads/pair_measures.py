@@ -1,0 +1,170 @@
+"""Measures of the heads of a model with an encoder: cross-attention and the encoder's own.
+
+Each is a mean over pairs, with its standard error and its value for a head that attends uniformly.
+The decoder's self-attention has the measures of models without an encoder (measures.py), except
+those on synthetic texts. Tensor names: N heads of all layers, T rows, S columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.config.show import AttentionKind
+from gpt.errors import TextError
+from gpt.heads.attention_map import AttentionMap, stages_of
+from gpt.heads.measures import Measure, averaged, measure
+from gpt.heads.survey import Survey
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids
+
+#: name -> (title, what it is).
+CROSS = {
+    "copy": (
+        "copy",
+        "weight on the source's characters that equal the one to be written next; rows for which "
+        "there is none left out",
+    ),
+    "monotone": (
+        "monotone",
+        "correlation of the row's and the column's position, with the weights as probabilities: 1 "
+        "for a straight way through the source, negative for one from its end to its begin",
+    ),
+    "sharp": ("sharp", "largest weight of a row"),
+    "coverage": (
+        "coverage",
+        "share of the source's characters that have the largest weight of some row; uniform: if "
+        "each row's largest were anywhere by chance",
+    ),
+    "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
+}
+ENCODER = {
+    "left": ("left", "weight on the character before"),
+    "itself": ("itself", "weight on the character itself"),
+    "right": ("right", "weight on the character after"),
+    "duplicate": ("duplicate", "weight on other occurrences of the same character"),
+    "sink": ("sink", "weight on the first character, from the second row on"),
+    "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
+    "distance": ("distance", "mean characters between row and column, in both directions"),
+}
+#: A source's ids, and those that the decoder reads: of a TAB and the target.
+Pair = tuple[Ids, Ids]
+
+
+def measure_pairs(reader: Reader, maps: Iterable[AttentionMap]) -> list[Measure]:
+    """All measures of maps of one kind, of a model with an encoder.
+
+    Texts of one character are left out, as are texts without rows for a measure.
+    """
+    first, *others = maps
+    kind, every = first.kind, (first, *others)
+    if kind == "decoder":
+        return measure(reader, every)
+    shape = len(first.layers), len(first.layers[0].q)
+    taken: dict[str, list[Array]] = {}
+    for each in every:
+        if min(len(each.ids), len(each.column_ids)) < 2:
+            continue
+        weights = np.stack([head for layer in each.layers for head in layer.weights])
+        found = of_encoder(weights, each.ids) if kind == "encoder" else of_cross(weights, each)
+        for name, values in found.items():
+            taken.setdefault(name, []).append(values)
+    titles = ENCODER if kind == "encoder" else CROSS
+    return [averaged(name, taken[name], shape, titles) for name in titles if name in taken]
+
+
+def survey_pairs(
+    reader: Reader,
+    pairs: Sequence[Pair],
+    kind: AttentionKind,
+    most: int = 32,
+    done: Callable[[float], object] = lambda share: None,
+    text: str = "a text",
+) -> Survey:
+    """The measures of one kind of attention on at most `most` pairs, spread over those given.
+
+    done: receives the share of the work that is done; text: the name of the pairs' text. Raises
+    TextError if all pairs are too short.
+    """
+    places = np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int)
+
+    def maps() -> Iterator[AttentionMap]:
+        for number, place in enumerate(places):
+            source, read = pairs[place]
+            stages = stages_of(reader, read, source)[kind]
+            ids = source if kind == "encoder" else read
+            yield AttentionMap("", ids, stages, (), kind=kind, source=("", source))
+            done((number + 1) / len(places))
+
+    measures = measure_pairs(reader, maps())
+    if not measures:
+        raise TextError("the pairs are too short for measures: both sides need two characters")
+    longest = max(len(side) for place in places for side in pairs[place])
+    return Survey(tuple(measures), len(places), longest, text, kind)
+
+
+def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
+    """(N, T, S) weights of a map -> every measure, (N + 1,); the last value: of a uniform head."""
+    _, T, S = weights.shape
+    source, written = found.column_ids, np.append(found.ids[1:], -1)  # −1: the end of the target
+    uniform = np.full((1, T, S), 1 / S)
+    every = np.concatenate([weights, uniform])
+    equal = written[:, None] == source
+    copied = (every * equal).sum(axis=-1)[:, equal.any(axis=-1)]
+    strongest = weights.argmax(axis=-1)  # (N, T)
+    covered = (strongest[..., None] == np.arange(S)).any(axis=1).mean(axis=-1)
+    return {
+        "copy": copied.mean(axis=-1) if copied.size else np.full(len(every), np.nan),
+        "monotone": _correlation(every),
+        "sharp": every.max(axis=-1).mean(axis=-1),
+        "coverage": np.append(covered, 1 - (1 - 1 / S) ** T),
+        "entropy": _entropy(every),
+    }
+
+
+def of_encoder(weights: Array, ids: Ids) -> dict[str, Array]:
+    """(N, T, T) weights of a source -> every measure, (N + 1,); the last value: of a uniform
+    head.
+    """
+    T = len(ids)
+    every = np.concatenate([weights, np.full((1, T, T), 1 / T)])
+    places = np.arange(T)
+    away = np.abs(places[:, None] - places)
+    equal = (ids[:, None] == ids) & (away > 0)
+    repeated = (every * equal).sum(axis=-1)[:, equal.any(axis=-1)]
+    return {
+        "left": every[:, places[1:], places[:-1]].mean(axis=-1),
+        "itself": every[:, places, places].mean(axis=-1),
+        "right": every[:, places[:-1], places[1:]].mean(axis=-1),
+        "duplicate": repeated.mean(axis=-1) if repeated.size else np.full(len(every), np.nan),
+        "sink": every[:, 1:, 0].mean(axis=-1),
+        "entropy": _entropy(every),
+        "distance": (every * away).sum(axis=(1, 2)) / T,
+    }
+
+
+def _entropy(weights: Array) -> npt.NDArray[np.float64]:
+    """(N, T, S) -> (N,) mean entropy of a row, as a share of ln S."""
+    logs = np.log(np.where(weights > 0, weights, 1.0))
+    rows: npt.NDArray[np.float64] = -(weights * logs).sum(axis=-1, dtype=np.float64)
+    return rows.mean(axis=-1) / np.log(weights.shape[-1])  # type: ignore[no-any-return]
+
+
+def _correlation(weights: Array) -> npt.NDArray[np.float64]:
+    """(N, T, S) -> (N,) Pearson's correlation of row and column, where every row has the same
+    probability, and a column in it that of its weight; 0 where all weight is on one column.
+    """
+    weights = weights.astype(np.float64)
+    T, S = weights.shape[1:]
+    row, column = np.arange(T) - (T - 1) / 2, np.arange(S)
+    of_columns = weights.mean(axis=1)  # (N, S) probability of each column
+    away = column - (of_columns @ column)[:, None]  # (N, S) from the mean column
+    spread = (of_columns * away**2).sum(axis=-1)
+    together = np.einsum("nts,t,ns->n", weights, row, away) / T
+    moved = spread > 1e-12
+    scale = np.sqrt(np.where(moved, spread, 1.0) * (row**2).mean())
+    found: npt.NDArray[np.float64] = np.where(moved, together / scale, 0.0)
+    return found
