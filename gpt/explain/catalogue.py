@@ -17,6 +17,7 @@ ABOUT = {
     "dropout": "Attention weights that are dropped at random in training.",
     "multi-head": "Several heads: in a loop, in one product, and in the model itself.",
     "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
+    "cross": "Attention to another text, a mask for padding, and two slips.",
 }
 LESSONS = tuple(ABOUT)
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
@@ -31,6 +32,8 @@ JOURNEY = {
     "one": (0.77, 0.25, 0.10),
     "step": (0.05, 0.80, 0.55),
 }
+#: The words of JOURNEY in Hungarian: the second text of lessons about two texts.
+TRANSLATED = ("Utad", "egy", "lépéssel", "kezdődik")
 SHINY = {"Hello": (0.34, 0.22, 0.54), "shiny": (0.53, 0.34, 0.98), "sun": (0.29, 0.54, 0.93)}
 WIDTH = 3  # columns of random embeddings, for words without rows
 

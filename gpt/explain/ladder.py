@@ -1,7 +1,7 @@
 """Forms of attention, from the simplest to multi-head: each class adds one idea to the last.
 
 The names are those of `gpt/model/attention.py`, which is the last form. Tensor names: B batch,
-T words, C width, H heads, D head_size.
+T words, S words of another text, C width, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def causal(size: int) -> Tensor:
 
 
 def weights_of(queries: Tensor, keys: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Two (..., T, D) -> (..., T, T) attention weights (Vaswani et al. 2017).
+    """(..., T, D) queries, (..., S, D) keys -> (..., T, S) attention weights (Vaswani et al. 2017).
 
     Scores are divided by √D: the standard deviation of a sum of D products is √D times that of one
     product, and softmax of widely spread scores selects a single key. A key gets weight 0 where
@@ -58,6 +58,24 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return weights_of(self.query(x), self.key(x)) @ self.value(x)  # type: ignore[no-any-return]
+
+
+class CrossAttention(SelfAttention):
+    """The same with keys and values of another text, the memory; self-attention without one.
+
+    (..., T, d_in), memory (..., S, d_in) -> (..., T, d_out). allowed: (..., T or 1, S), False where
+    a key is padding.
+    """
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, allowed: Tensor | None = None
+    ) -> Tensor:
+        memory = x if memory is None else memory
+        return self.weights(x, memory, allowed) @ self.value(memory)  # type: ignore[no-any-return]
+
+    def weights(self, x: Tensor, memory: Tensor, allowed: Tensor | None = None) -> Tensor:
+        """(..., T, S)"""
+        return weights_of(self.query(x), self.key(memory), allowed)
 
 
 class CausalAttention(SelfAttention):

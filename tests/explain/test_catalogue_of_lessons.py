@@ -71,6 +71,7 @@ def test_seed_changes_only_random_numbers() -> None:
         ("dropout", "dropout of ones"),
         ("multi-head", "contexts side by side"),
         ("mistakes", "weights, repaired"),
+        ("cross", "target"),
     ):
         assert (value(name, table, 5) != value(name, table, None)).any(), name
         np.testing.assert_array_equal(value(name, table, 5), value(name, table, 5))

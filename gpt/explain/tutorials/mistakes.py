@@ -13,7 +13,7 @@ from gpt.config import ModelConfig
 from gpt.explain.ladder import SelfAttention, causal, weights_of
 from gpt.explain.lesson import Material, Step
 from gpt.explain.rng import seeded
-from gpt.explain.tables import same, table
+from gpt.explain.tables import complaint, same, table
 from gpt.model.attention import Head
 
 N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial
@@ -115,18 +115,9 @@ def steps(material: Material) -> Iterator[Step]:
     yield Step(
         "Slip 2: a dropout that was never made",
         "forward uses self.dropout, but __init__ does not create it. There is no error until the "
-        f"head is called. Then torch raises {_complaint(hasty, x)}",
+        f"head is called. Then torch raises {complaint(lambda: hasty(x))}",
         "self.dropout = nn.Dropout(dropout)    # belongs in __init__",
         notice="`Head` in gpt/model/attention.py creates it, and scales by head_size. A test "
         "checks both.",
         checks=(Check("Head has its dropout", float(not hasattr(head, "dropout")), 0.0),),
     )
-
-
-def _complaint(head: HastyHead, x: Tensor) -> str:
-    """The text of the error that a call of the head raises."""
-    try:
-        head(x)
-    except AttributeError as error:
-        return f"AttributeError: {error}"
-    return "nothing"
