@@ -11,7 +11,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.errors import ConfigError, TextError
-from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS
+from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS
 
 if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson
@@ -113,8 +113,8 @@ class Explain(shared.DrawingCommand):
                 "--output: a Markdown page needs a lesson; name one, or all",
             ),
             (
-                lesson == "mistakes" and "embeddings" in given,
-                "--embeddings: the lesson mistakes generates its own, 32 wide; leave it out",
+                lesson in OWN_ROWS and "embeddings" in given,
+                f"--embeddings: the lesson {lesson} generates its own; leave it out",
             ),
             (
                 lesson in ("simple", "shiny") and "seed" in given and not drawn,

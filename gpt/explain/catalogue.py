@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 ABOUT = {
     "simple": "Attention without weights: scores, softmax, a mean of words.",
-    "shiny": "The same by hand, for “Hello shiny sun!”, and what rounding does.",
+    "shiny": "The same by hand, “Hello shiny sun!”, and what rounding does.",
     "trainable": "Queries, keys, values: three matrices that can learn.",
     "causal": "No word sees the future: three ways to mask, one result.",
     "dropout": "Attention weights that are dropped at random in training.",
-    "multi-head": "Several heads: in a loop, in one product, and in the model itself.",
+    "multi-head": "Several heads: in a loop, in one product, in the model itself.",
     "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
     "cross": "Attention to another text, a mask for padding, and two slips.",
+    "encoder-decoder": "The model of two texts, its numbers, and what five slips break.",
 }
 LESSONS = tuple(ABOUT)
+#: Lessons that use the given words, but generate their rows.
+OWN_ROWS = ("mistakes", "encoder-decoder")
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
 ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 
@@ -80,6 +83,6 @@ def lesson(name: str, given: Material | None = None) -> Lesson:
     about, note = ABOUT[name], ""
     if name == "shiny" and given.own:
         about = ABOUT_OWN_SHINY
-    if given.drawn is not None and name != "mistakes":  # mistakes has its own rows
+    if given.drawn is not None and name not in OWN_ROWS:
         note = DRAWN.format(seed=given.drawn)
     return Lesson(name, about, tuple(tutorial.steps(given)), note)

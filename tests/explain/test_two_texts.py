@@ -78,3 +78,77 @@ def test_the_two_texts_have_different_lengths(size: int) -> None:
     given, other = own.steps[0].tables
     assert len(given.rows) == size != len(other.rows)
     assert other.rows[0] == "y1"
+
+
+def layer_norm(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def test_003_block_and_embedding_have_the_tutorials_parameters() -> None:
+    embedding, encoder, decoder = numbers("encoder-decoder", "parameters").tolist()
+    assert (embedding, encoder) == (524_288, 3_150_848)
+    assert decoder == encoder + 4 * 512 * 512 + 512 + 2 * 512, "cross-attention and its norm"
+    told = step("encoder-decoder", "At the paper’s size").text
+    assert "8 heads of 64, 2,048 numbers" in told
+    assert "3,150,848 parameters" in told
+
+
+def test_003_positions_are_the_papers() -> None:
+    positions = numbers("encoder-decoder", "positions")
+    for t in range(6):
+        for i in range(4):
+            angle = t / 10_000 ** (2 * i / 8)
+            expected = np.sin(angle), np.cos(angle)
+            np.testing.assert_allclose(positions[t, 2 * i : 2 * i + 2], expected, atol=1e-12)
+
+
+def test_memory_is_normalised_and_logits_are_those_of_the_decoding_word_by_word() -> None:
+    memory = numbers("encoder-decoder", "memory")
+    np.testing.assert_allclose(memory, layer_norm(memory), atol=1e-4)
+    logits = numbers("encoder-decoder", "logits")
+    np.testing.assert_allclose(numbers("encoder-decoder", "logits, word by word"), logits)
+    assert logits.shape == (5, 12)
+    assert not np.allclose(numbers("encoder-decoder", "logits of 3 words"), logits, atol=0.01)
+
+
+def test_post_norm_keeps_the_size_of_the_stream_and_pre_norm_lets_it_grow() -> None:
+    post, pre = numbers("encoder-decoder", "size of the stream")
+    assert post[0] == pre[0]
+    np.testing.assert_allclose(post[1:], 1, atol=1e-4)
+    assert pre[-1] > 1.3 * pre[0]
+
+
+def test_003_each_slip_shows_what_it_breaks() -> None:
+    assert "IndexError: index out of range" in step("encoder-decoder", "Slip 1").text
+    spreads = numbers("encoder-decoder", "standard deviations at the start")
+    np.testing.assert_allclose(spreads[:2, 0], 64**0.5, rtol=0.02)
+    np.testing.assert_allclose(spreads[2, 0], (2 / 3) ** 0.5, rtol=0.02)
+    assert spreads[1, 3] > 5 * np.log(128) > 4 * spreads[2, 3], "the loss of tied weights, in nats"
+    untied, tied = numbers("encoder-decoder", "parameters of the model")
+    assert untied - tied == 2 * 524_288
+    slip, repaired = numbers("encoder-decoder", "share of zeros")
+    assert (slip[:2] == 0).all()
+    assert min(slip[2], *repaired) > 0.08
+    slip, repaired = numbers("encoder-decoder", "change of the logits")
+    assert slip > 0.1 > 1e-12 > repaired
+
+
+@pytest.mark.parametrize("wrong", ["all of the memory", "no memory", "unscaled"])
+def test_a_model_with_an_error_fails_a_check(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpt.model import gpt as model
+
+    if wrong == "all of the memory":  # padding is not masked
+        monkeypatch.setattr(model, "everywhere", lambda seen: None)
+    elif wrong == "no memory":
+        cross = model.Block.forward
+        monkeypatch.setattr(
+            model.Block,
+            "forward",
+            lambda *given, memory=None, **more: cross(
+                *given, memory=None if memory is None else 0 * memory, **more
+            ),
+        )
+    else:
+        add = model.Block._add
+        monkeypatch.setattr(model.Block, "_add", lambda *given: 2 * add(*given))
+    assert lesson("encoder-decoder").failed
