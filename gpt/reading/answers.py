@@ -1,21 +1,43 @@
-"""Targets that a model with an encoder writes for sources: greedy.
+"""Targets that a model with an encoder writes for sources: greedy, drawn, or by beam search.
 
-A decoder reads FIRST, then the target so far; a target ends before LAST.
+A decoder reads FIRST, then the target so far; LAST ends a target. Sources are encoded once, in
+batches of similar lengths; a stream whose target has ended is not decoded any more.
+Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, T characters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from gpt.config import ModelConfig, SampleConfig
+from gpt.counting.gate import log_softmax
 from gpt.reading.gpt import Reader
+from gpt.reading.parallel import on_cores
 from gpt.reading.plain_decode import PlainDecoder
+from gpt.reading.sampler import draw, probabilities, uniforms
+from gpt.reading.score import surprises, windows_at_once
 from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids
 
 #: The characters before a target and after it: those between and after the sides of a pair.
 FIRST, LAST = "\t", "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A target that a model wrote.
+
+    ids: (T,) without LAST. ended: whether LAST followed; if not, the target has the largest length.
+    nats: −ln of the model's probability of these characters, and of LAST if it followed;
+    temperature and filters do not change it.
+    """
+
+    ids: Ids
+    nats: float
+    ended: bool = True
 
 
 def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
@@ -27,21 +49,161 @@ def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
     return reader.encode(ids, None if seen.all() else seen)
 
 
+def longest_target(config: ModelConfig) -> int:
+    """Characters of the longest target; the decoder reads FIRST before it."""
+    return config.block_size - 1
+
+
 def greedy(reader: Reader, sources: Sequence[Ids], first: int, last: int) -> list[Ids]:
     """The likeliest next characters, one after the other, for B sources -> B targets.
 
     first, last: ids of FIRST and LAST. A target has at most block_size − 1 characters.
     """
-    decoder, B = PlainDecoder(reader), len(sources)
-    logits = decoder.start(np.full((B, 1), first), encoded(reader, sources))
-    rows: list[Ids] = []
-    done = np.zeros(B, np.bool_)
-    while len(rows) < reader.config.block_size - 1:
-        ids = logits.argmax(axis=-1)
-        done |= ids == last
-        if done.all():
+    config = SampleConfig(temperature=0, length=longest_target(reader.config))
+    return [target.ids for (target,) in sampled(reader, sources, first, last, config)]
+
+
+def sampled(
+    reader: Reader, sources: Sequence[Ids], first: int, last: int, config: SampleConfig
+) -> list[list[Written]]:
+    """Targets of at most config.length characters, drawn one by one: config.n for each source.
+
+    Temperature 0 draws the likeliest (greedy). Sample number s uses the random numbers of
+    `uniforms(seed, s)` for every source, so a target does not depend on the other sources.
+    """
+    n, most = config.n, min(config.length, longest_target(reader.config))
+    at_once = windows_at_once(reader.config)
+
+    def work(group: Sequence[Ids]) -> list[list[Written]]:
+        memory = encoded(reader, group)
+        parts = [
+            _drawn(reader, memory, first, last, config, range(n)[begin : begin + at_once], most)
+            for begin in range(0, n, at_once)
+        ]
+        return [[target for part in parts for target in part[row]] for row in range(len(group))]
+
+    return _in_groups(work, sources, max(1, at_once // n))
+
+
+def _drawn(
+    reader: Reader,
+    memory: Memory,
+    first: int,
+    last: int,
+    config: SampleConfig,
+    samples: range,
+    most: int,
+) -> list[list[Written]]:
+    """The samples of these numbers for each of the B sources of a memory."""
+    decoder, B, n = PlainDecoder(reader), len(memory.states), len(samples)
+    logits = decoder.start(np.full((B, 1), first), memory)  # (B, V)
+    streams = np.repeat(np.arange(B), n)
+    decoder.keep(streams)
+    logits = logits[streams]
+    generators = [uniforms(config.seed, sample) for sample in samples]
+    ids = np.zeros((B * n, most + 1), np.int64)
+    nats, lengths = np.zeros(B * n), np.full(B * n, most)
+    ended, live = np.zeros(B * n, np.bool_), np.arange(B * n)  # live: streams that are decoded
+    for at in range(most + 1):
+        chances = np.array([next(each) for each in generators])[live % n]
+        drawn = draw(probabilities(logits, config), chances)
+        ends = drawn == last
+        counts = ends | (at < most)  # a target of the largest length can end, but not go on
+        nats[live] += np.where(counts, surprises(logits.astype(np.float64), drawn), 0)
+        ids[live, at] = drawn
+        lengths[live[ends]], ended[live[ends]] = at, True
+        live = live[~ends]
+        if not len(live) or at == most:
             break
-        rows.append(ids)
-        logits = decoder.step(ids)
-    written = np.array([*rows, np.full(B, last)], np.int64).T  # (B, T + 1)
-    return [row[: (row == last).argmax()] for row in written]
+        decoder.keep(np.flatnonzero(~ends))
+        logits = decoder.step(drawn[~ends])
+    found = zip(ids, lengths.tolist(), nats.tolist(), ended.tolist(), strict=True)
+    targets = [Written(row[:length], cost, end) for row, length, cost, end in found]
+    return [targets[row * n : (row + 1) * n] for row in range(B)]
+
+
+def beam(
+    reader: Reader,
+    sources: Sequence[Ids],
+    first: int,
+    last: int,
+    width: int,
+    n: int = 1,
+    length: int | None = None,
+) -> list[list[Written]]:
+    """Beam search: for each source the n likeliest targets that it finds, best first, n ≤ width.
+
+    It keeps the `width` likeliest beginnings of every length; one that has ended keeps its place
+    until likelier ones push it out (Graves 2012, Sutskever et al. 2014). The order is that of the
+    log-probabilities of whole targets, not divided by the length: for most tasks of characters,
+    the source nearly fixes the length, and only wide beams prefer targets that are too short
+    (Stahlberg & Byrne 2019). Width 1 is greedy. length: characters of the longest target; None:
+    block_size − 1.
+    """
+    longest = longest_target(reader.config)
+    most = longest if length is None else min(length, longest)
+
+    def work(group: Sequence[Ids]) -> list[list[Written]]:
+        return _searched(reader, encoded(reader, group), first, last, width, n, most)
+
+    return _in_groups(work, sources, max(1, windows_at_once(reader.config) // width))
+
+
+def _searched(
+    reader: Reader, memory: Memory, first: int, last: int, width: int, n: int, most: int
+) -> list[list[Written]]:
+    """Beam search for the B sources of a memory."""
+    decoder, B, K, V = PlainDecoder(reader), len(memory.states), width, reader.config.vocab_size
+    logits = decoder.start(np.full((B, 1), first), memory)  # (streams, V)
+    scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: there is none
+    scores[:, 0] = 0
+    ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams that are decoded
+    ids, lengths = np.zeros((B, K, most + 1), np.int64), np.zeros((B, K), np.int64)
+    rows = np.arange(B)[:, None]
+    for at in range(most + 1):
+        logs = log_softmax(logits)  # (streams, V)
+        if at == most:  # the target must end here
+            logs[:, np.arange(V) != last] = -np.inf
+        grown = np.full((B * K, V + 1), -np.inf)  # the last column: has ended before
+        grown[live, :V] = scores.ravel()[live, None] + logs
+        grown[:, V] = np.where(ended, scores, -np.inf).ravel()
+        candidates = grown.reshape(B, -1)
+        best = np.argsort(-candidates, axis=1, kind="stable")[:, :K]
+        scores = np.take_along_axis(candidates, best, axis=1)
+        parents, tokens = best // (V + 1), best % (V + 1)  # (B, K)
+        new = tokens < V
+        ids, lengths = ids[rows, parents], lengths[rows, parents] + new
+        ids[new, at] = tokens[new]
+        ended = ~new | (tokens == last)
+        found = np.isfinite(scores)
+        done = (ended | ~found)[:, :n].all(axis=1)
+        goes_on = (found & ~ended & ~done[:, None]).ravel()
+        if not goes_on.any():
+            break
+        places = np.zeros(B * K, np.int64)  # of each hypothesis among the streams
+        places[live] = np.arange(len(live))
+        live = np.flatnonzero(goes_on)
+        decoder.keep(places[(rows * K + parents).ravel()[live]])
+        logits = decoder.step(tokens.ravel()[live])
+    return [
+        [
+            Written(ids[row, k, : lengths[row, k] - 1], -float(scores[row, k]))
+            for k in range(n)
+            if np.isfinite(scores[row, k])
+        ]
+        for row in range(B)
+    ]
+
+
+def _in_groups(
+    work: Callable[[Sequence[Ids]], list[list[Written]]], sources: Sequence[Ids], most: int
+) -> list[list[Written]]:
+    """The targets of the sources, in their order; `work` gets `most` of similar lengths at once."""
+    order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+    groups = [order[begin : begin + most] for begin in range(0, len(order), most)]
+    results = on_cores(lambda group: work([sources[each] for each in group]), groups)
+    targets: list[list[Written]] = [[]] * len(sources)
+    for group, found in zip(groups, results, strict=True):
+        for number, each in zip(group, found, strict=True):
+            targets[number] = each
+    return targets

@@ -8,10 +8,10 @@ needs a core (benchmarks/LOG.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ SHARE = 8  # fewest streams for which another core saves time
 LARGE = 2**21  # bytes of a layer's matrices: more than fit in a core's cache
 
 AnyDecoder: TypeAlias = CachedDecoder | PlainDecoder
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 
 
 class ParallelDecoder:
@@ -63,40 +65,60 @@ class ParallelDecoder:
     def _each(self, work: Callable[[AnyDecoder, Ids], Array], ids: Ids) -> Array:
         if self._shares == 1 and self._large:
             return work(self._decoders[0], ids)
-        with self._blas_alone():
+        with blas_alone():
             if self._shares == 1:
                 return work(self._decoders[0], ids)
             shares = np.array_split(ids, self._shares)
             return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
 
-    @contextmanager
-    def _blas_alone(self) -> Iterator[None]:
-        """Inside, every product uses one thread."""
-        before = [(library, library.get_num_threads()) for library in self._blas]
-        try:
-            for library, _ in before:
-                library.set_num_threads(1)
-            yield
-        finally:
-            for library, threads in before:
-                library.set_num_threads(threads)
-
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor
-
-        return ThreadPoolExecutor(self._cores, "gptx-decoder")
-
-    @cached_property
-    def _blas(self) -> list[LibController]:
-        from threadpoolctl import ThreadpoolController
-
-        controller = ThreadpoolController().select(user_api="blas")
-        return list(controller.lib_controllers)
+        return _pool_of(self._cores)
 
     @cached_property
     def _cores(self) -> int:
-        """The number of threads that BLAS would use, which respects OMP_NUM_THREADS and similar
-        variables.
-        """
-        return max((library.get_num_threads() for library in self._blas), default=1)
+        return cores()
+
+
+def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
+    """The result of `work` for each item, in order; each core takes one item after the other."""
+    threads = min(len(items), cores())
+    with blas_alone():
+        if threads <= 1:
+            return [work(item) for item in items]
+        with _pool_of(threads) as pool:
+            return list(pool.map(work, items))
+
+
+@contextmanager
+def blas_alone() -> Iterator[None]:
+    """Inside, every product uses one thread."""
+    before = [(library, library.get_num_threads()) for library in _blas()]
+    try:
+        for library, _ in before:
+            library.set_num_threads(1)
+        yield
+    finally:
+        for library, threads in before:
+            library.set_num_threads(threads)
+
+
+def cores() -> int:
+    """The number of threads that BLAS would use, which respects OMP_NUM_THREADS and similar
+    variables.
+    """
+    return max((library.get_num_threads() for library in _blas()), default=1)
+
+
+def _pool_of(threads: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(threads, "gptx-decoder")
+
+
+@cache
+def _blas() -> list[LibController]:
+    from threadpoolctl import ThreadpoolController
+
+    controller = ThreadpoolController().select(user_api="blas")
+    return list(controller.lib_controllers)

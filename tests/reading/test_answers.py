@@ -1,0 +1,162 @@
+"""Targets that a model with an encoder writes: greedy, drawn, by beam search, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.reading import answers
+from gpt.reading.answers import Written, beam, encoded, greedy, sampled
+from gpt.reading.gpt import Reader
+from gpt.reading.sampler import draw, probabilities, uniforms
+from gpt.vocabulary import Ids
+
+FIRST, LAST = 1, 2
+SHAPE: dict[str, Any] = dict(vocab_size=6, block_size=6, n_layer=2, n_head=2, n_embd=8)
+
+
+def reader_with(**options: Any) -> Reader:
+    """A reader with an encoder and random weights in float64, so that batches round alike."""
+    config = ModelConfig(**{**SHAPE, "encoder_layers": 1, **options})
+    random = np.random.default_rng(3)
+    return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return reader_with()
+
+
+@pytest.fixture
+def sources() -> list[Ids]:
+    random = np.random.default_rng(5)
+    return [random.integers(3, 6, size) for size in (4, 1, 6, 2, 3, 3, 5, 1)]
+
+
+def cost(reader: Reader, source: Ids, target: list[int]) -> float:
+    """−ln p of these characters after FIRST, by one forward without a cache."""
+    memory = encoded(reader, [source])
+    ids = np.array([[FIRST, *target]])
+    logits = reader.logits(reader.forward(ids[:, :-1], memory))[0]
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return -float(logs[np.arange(len(target)), target].sum())
+
+
+def cost_of(reader: Reader, source: Ids, written: Written) -> float:
+    return cost(reader, source, [*written.ids.tolist(), *([LAST] if written.ended else [])])
+
+
+def one_by_one(reader: Reader, source: Ids, config: SampleConfig, sample: int) -> Iterator[int]:
+    """The characters of one sample, each by a forward without a cache; with the last."""
+    memory, ids = encoded(reader, [source]), [FIRST]
+    chances = uniforms(config.seed, sample)
+    while len(ids) <= min(config.length, reader.config.block_size - 1):
+        logits = reader.logits(reader.forward(np.array([ids]), memory)[:, -1])
+        (drawn,) = draw(probabilities(logits, config), np.array([next(chances)])).tolist()
+        yield drawn
+        if drawn == LAST:
+            return
+        ids.append(drawn)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0},
+        {"temperature": 1.3, "seed": 4},
+        {"temperature": 2.0, "top_k": 3},
+        {"temperature": 2.0, "top_p": 0.8, "min_p": 0.1},
+        {"temperature": 2.0, "typical_p": 0.7, "length": 3},
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 2, 5, 1000])
+def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
+    reader: Reader,
+    sources: list[Ids],
+    options: dict[str, Any],
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "windows_at_once", lambda config: at_once)
+    config = SampleConfig(n=3, **options)
+    found = sampled(reader, sources, FIRST, LAST, config)
+    assert len({tuple(target.ids.tolist()) for each in found for target in each}) > 1
+    for source, targets in zip(sources, found, strict=True):
+        assert len(targets) == 3
+        for sample, target in enumerate(targets):
+            expected = list(one_by_one(reader, source, config, sample))
+            assert [*target.ids.tolist(), *([LAST] if target.ended else [])][: len(expected)] == (
+                expected
+            )
+            assert len(target.ids) <= config.length
+            assert target.nats == pytest.approx(cost_of(reader, source, target), rel=1e-9)
+            (alone,) = sampled(reader, [source], FIRST, LAST, config)
+            assert alone[sample].ids.tolist() == target.ids.tolist()
+
+
+def test_greedy_is_beam_search_of_width_one(reader: Reader, sources: list[Ids]) -> None:
+    targets = greedy(reader, sources, FIRST, LAST)
+    searched = beam(reader, sources, FIRST, LAST, 1)
+    assert [each.tolist() for each in targets] == [each.ids.tolist() for (each,) in searched]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+def test_a_wide_beam_finds_the_likeliest_targets_of_all(
+    sources: list[Ids], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "windows_at_once", lambda config: at_once)
+    reader = reader_with(block_size=5, vocab_size=5)
+    sources = [source[:5] % 5 for source in sources]
+    others = [each for each in range(5) if each != LAST]
+    every = [list(each) for T in range(4) for each in product(others, repeat=T)]
+    found = beam(reader, sources, FIRST, LAST, len(every), n=4, length=3)
+    for source, targets in zip(sources, found, strict=True):
+        costs = sorted((cost(reader, source, [*target, LAST]), target) for target in every)
+        assert [target.ids.tolist() for target in targets] == [target for _, target in costs[:4]]
+        assert [target.nats for target in targets] == pytest.approx([each for each, _ in costs[:4]])
+        assert all(target.ended for target in targets)
+
+
+def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids]) -> None:
+    """A plain search, one source at a time, without a cache."""
+    K, most = 3, reader.config.block_size - 1
+    found = beam(reader, sources, FIRST, LAST, K, n=2)
+    for source, targets in zip(sources, found, strict=True):
+        beams: list[list[int]] = [[]]
+        for at in range(most + 1):
+            grown = [each for each in beams if each[-1:] == [LAST]]
+            for each in beams:
+                if each[-1:] != [LAST]:
+                    grown += [[*each, token] for token in range(6) if at < most or token == LAST]
+            beams = sorted(grown, key=lambda ids: cost(reader, source, ids) if ids else 0)[:K]
+        assert [[*target.ids.tolist(), LAST] for target in targets] == beams[:2]
+        for target in targets:
+            assert target.nats == pytest.approx(cost_of(reader, source, target))
+
+
+def test_each_source_is_encoded_once(
+    reader: Reader, sources: list[Ids], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, encode = [], Reader.encode
+
+    def counted(self: Reader, source: Ids, *more: Any) -> Any:
+        rows.append(len(source))
+        return encode(self, source, *more)
+
+    monkeypatch.setattr(Reader, "encode", counted)
+    monkeypatch.setattr(answers, "windows_at_once", lambda config: 2)
+    sampled(reader, sources, FIRST, LAST, SampleConfig(n=5))
+    assert sum(rows) == len(sources)
+    rows.clear()
+    beam(reader, sources, FIRST, LAST, 4)
+    assert sum(rows) == len(sources)
+
+
+def test_no_sources_have_no_targets(reader: Reader) -> None:
+    assert greedy(reader, [], FIRST, LAST) == []
+    assert beam(reader, [], FIRST, LAST, 3) == []
