@@ -1,7 +1,8 @@
-"""Targets that a model with an encoder writes for sources: greedy, drawn, or by beam search.
+"""Targets that a model writes for sources: greedy, drawn, or by beam search.
 
-A decoder reads FIRST, then the target so far; LAST ends a target. Sources are encoded once, in
-batches of similar lengths; a stream whose target has ended is not decoded any more.
+A decoder with an encoder reads FIRST, then the target so far; LAST ends a target. A decoder-only
+model, trained on the same lines, reads LAST, the source and FIRST before it. Sources are encoded
+once, in batches of similar lengths; a stream whose target has ended is not decoded any more.
 Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, T characters.
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
 from gpt.counting.gate import log_softmax
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.parallel import on_cores
 from gpt.reading.plain_decode import PlainDecoder
 from gpt.reading.sampler import draw, probabilities, uniforms
@@ -49,9 +52,20 @@ def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
     return reader.encode(ids, None if seen.all() else seen)
 
 
-def longest_target(config: ModelConfig) -> int:
-    """Characters of the longest target; the decoder reads FIRST before it."""
-    return config.block_size - 1
+def before_target(reader: Reader, source: Ids, first: int, last: int) -> list[int]:
+    """The ids that the decoder reads before a target."""
+    return [first] if reader.encoder else [last, *source.tolist(), first]
+
+
+def _started(
+    reader: Reader, sources: Sequence[Ids], memory: Memory | None, first: int, last: int
+) -> tuple[PlainDecoder, Array, int]:
+    """A decoder that has read what is before B targets, its (B, V) logits, and how many characters
+    a target may have. memory: of the sources.
+    """
+    decoder = PlainDecoder(reader)
+    ids = np.array([before_target(reader, source, first, last) for source in sources])
+    return decoder, decoder.start(ids, memory), reader.config.block_size - ids.shape[1]
 
 
 def greedy(reader: Reader, sources: Sequence[Ids], first: int, last: int) -> list[Ids]:
@@ -59,7 +73,7 @@ def greedy(reader: Reader, sources: Sequence[Ids], first: int, last: int) -> lis
 
     first, last: ids of FIRST and LAST. A target has at most block_size − 1 characters.
     """
-    config = SampleConfig(temperature=0, length=longest_target(reader.config))
+    config = SampleConfig(temperature=0, length=reader.config.block_size)
     return [target.ids for (target,) in sampled(reader, sources, first, last, config)]
 
 
@@ -71,32 +85,24 @@ def sampled(
     Temperature 0 draws the likeliest (greedy). Sample number s uses the random numbers of
     `uniforms(seed, s)` for every source, so a target does not depend on the other sources.
     """
-    n, most = config.n, min(config.length, longest_target(reader.config))
-    at_once = windows_at_once(reader.config)
+    n, at_once = config.n, windows_at_once(reader.config)
 
     def work(group: Sequence[Ids]) -> list[list[Written]]:
-        memory = encoded(reader, group)
-        parts = [
-            _drawn(reader, memory, first, last, config, range(n)[begin : begin + at_once], most)
-            for begin in range(0, n, at_once)
-        ]
+        memory = encoded(reader, group) if reader.encoder else None
+        parts = []
+        for begin in range(0, n, at_once):
+            started = _started(reader, group, memory, first, last)
+            parts.append(_drawn(*started, last, config, range(n)[begin : begin + at_once]))
         return [[target for part in parts for target in part[row]] for row in range(len(group))]
 
-    return _in_groups(work, sources, max(1, at_once // n))
+    return _in_groups(work, reader, sources, max(1, at_once // n))
 
 
 def _drawn(
-    reader: Reader,
-    memory: Memory,
-    first: int,
-    last: int,
-    config: SampleConfig,
-    samples: range,
-    most: int,
+    decoder: PlainDecoder, logits: Array, room: int, last: int, config: SampleConfig, samples: range
 ) -> list[list[Written]]:
-    """The samples of these numbers for each of the B sources of a memory."""
-    decoder, B, n = PlainDecoder(reader), len(memory.states), len(samples)
-    logits = decoder.start(np.full((B, 1), first), memory)  # (B, V)
+    """The samples of these numbers after each of the B texts that the decoder has read."""
+    B, n, most = len(logits), len(samples), min(config.length, room)
     streams = np.repeat(np.arange(B), n)
     decoder.keep(streams)
     logits = logits[streams]
@@ -140,21 +146,21 @@ def beam(
     (Stahlberg & Byrne 2019). Width 1 is greedy. length: characters of the longest target; None:
     block_size − 1.
     """
-    longest = longest_target(reader.config)
-    most = longest if length is None else min(length, longest)
+    most = reader.config.block_size if length is None else length
 
     def work(group: Sequence[Ids]) -> list[list[Written]]:
-        return _searched(reader, encoded(reader, group), first, last, width, n, most)
+        memory = encoded(reader, group) if reader.encoder else None
+        decoder, logits, room = _started(reader, group, memory, first, last)
+        return _searched(decoder, logits, min(most, room), last, width, n)
 
-    return _in_groups(work, sources, max(1, windows_at_once(reader.config) // width))
+    return _in_groups(work, reader, sources, max(1, windows_at_once(reader.config) // width))
 
 
 def _searched(
-    reader: Reader, memory: Memory, first: int, last: int, width: int, n: int, most: int
+    decoder: PlainDecoder, logits: Array, most: int, last: int, width: int, n: int
 ) -> list[list[Written]]:
-    """Beam search for the B sources of a memory."""
-    decoder, B, K, V = PlainDecoder(reader), len(memory.states), width, reader.config.vocab_size
-    logits = decoder.start(np.full((B, 1), first), memory)  # (streams, V)
+    """Beam search after each of the B texts that the decoder has read."""
+    (B, V), K = logits.shape, width
     scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: there is none
     scores[:, 0] = 0
     ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams that are decoded
@@ -196,11 +202,22 @@ def _searched(
 
 
 def _in_groups(
-    work: Callable[[Sequence[Ids]], list[list[Written]]], sources: Sequence[Ids], most: int
+    work: Callable[[Sequence[Ids]], list[list[Written]]],
+    reader: Reader,
+    sources: Sequence[Ids],
+    most: int,
 ) -> list[list[Written]]:
-    """The targets of the sources, in their order; `work` gets `most` of similar lengths at once."""
+    """The targets of the sources, in their order.
+
+    `work` gets `most` of similar lengths at once; for a decoder-only model, of one length.
+    """
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-    groups = [order[begin : begin + most] for begin in range(0, len(order), most)]
+    alike = groupby(order, key=lambda number: reader.encoder is None and len(sources[number]))
+    groups = [
+        each[begin : begin + most]
+        for each in (list(numbers) for _, numbers in alike)
+        for begin in range(0, len(each), most)
+    ]
     results = on_cores(lambda group: work([sources[each] for each in group]), groups)
     targets: list[list[Written]] = [[]] * len(sources)
     for group, found in zip(groups, results, strict=True):

@@ -13,6 +13,7 @@ from gpt.config import ModelConfig, SampleConfig
 from gpt.reading import answers
 from gpt.reading.answers import Written, beam, encoded, greedy, sampled
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.vocabulary import Ids
 
@@ -27,9 +28,10 @@ def reader_with(**options: Any) -> Reader:
     return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
 
 
-@pytest.fixture
-def reader() -> Reader:
-    return reader_with()
+@pytest.fixture(params=[{}, {"encoder_layers": 0, "block_size": 11}])
+def reader(request: pytest.FixtureRequest) -> Reader:
+    """With an encoder, and decoder-only: that one reads the source before the target."""
+    return reader_with(**request.param)
 
 
 @pytest.fixture
@@ -38,11 +40,21 @@ def sources() -> list[Ids]:
     return [random.integers(3, 6, size) for size in (4, 1, 6, 2, 3, 3, 5, 1)]
 
 
+def logits_after(reader: Reader, source: Ids, target: list[int]) -> Array:
+    """(T + 1, V) logits at the place before the target and at its characters, by one forward."""
+    before = [FIRST] if reader.encoder else [LAST, *source, FIRST]
+    memory = encoded(reader, [source]) if reader.encoder else None
+    logits: Array = reader.logits(reader.forward(np.array([[*before, *target]]), memory))[0]
+    return logits[len(before) - 1 :]
+
+
+def most_of(reader: Reader, source: Ids) -> int:
+    return reader.config.block_size - (1 if reader.encoder else len(source) + 2)
+
+
 def cost(reader: Reader, source: Ids, target: list[int]) -> float:
-    """−ln p of these characters after FIRST, by one forward without a cache."""
-    memory = encoded(reader, [source])
-    ids = np.array([[FIRST, *target]])
-    logits = reader.logits(reader.forward(ids[:, :-1], memory))[0]
+    """−ln p of these characters."""
+    logits = logits_after(reader, source, target[:-1])
     logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     return -float(logs[np.arange(len(target)), target].sum())
 
@@ -53,11 +65,10 @@ def cost_of(reader: Reader, source: Ids, written: Written) -> float:
 
 def one_by_one(reader: Reader, source: Ids, config: SampleConfig, sample: int) -> Iterator[int]:
     """The characters of one sample, each by a forward without a cache; with the last."""
-    memory, ids = encoded(reader, [source]), [FIRST]
-    chances = uniforms(config.seed, sample)
-    while len(ids) <= min(config.length, reader.config.block_size - 1):
-        logits = reader.logits(reader.forward(np.array([ids]), memory)[:, -1])
-        (drawn,) = draw(probabilities(logits, config), np.array([next(chances)])).tolist()
+    ids, chances = list[int](), uniforms(config.seed, sample)
+    for _ in range(min(config.length, most_of(reader, source)) + 1):
+        weights = probabilities(logits_after(reader, source, ids)[-1:], config)
+        (drawn,) = draw(weights, np.array([next(chances)])).tolist()
         yield drawn
         if drawn == LAST:
             return
@@ -90,10 +101,8 @@ def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
         assert len(targets) == 3
         for sample, target in enumerate(targets):
             expected = list(one_by_one(reader, source, config, sample))
-            assert [*target.ids.tolist(), *([LAST] if target.ended else [])][: len(expected)] == (
-                expected
-            )
-            assert len(target.ids) <= config.length
+            assert target.ids.tolist() == expected[:-1]
+            assert target.ended == (expected[-1] == LAST)
             assert target.nats == pytest.approx(cost_of(reader, source, target), rel=1e-9)
             (alone,) = sampled(reader, [source], FIRST, LAST, config)
             assert alone[sample].ids.tolist() == target.ids.tolist()
@@ -124,10 +133,10 @@ def test_a_wide_beam_finds_the_likeliest_targets_of_all(
 
 def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids]) -> None:
     """A plain search, one source at a time, without a cache."""
-    K, most = 3, reader.config.block_size - 1
+    K = 3
     found = beam(reader, sources, FIRST, LAST, K, n=2)
     for source, targets in zip(sources, found, strict=True):
-        beams: list[list[int]] = [[]]
+        beams, most = list[list[int]]([[]]), most_of(reader, source)
         for at in range(most + 1):
             grown = [each for each in beams if each[-1:] == [LAST]]
             for each in beams:
@@ -139,10 +148,8 @@ def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids
             assert target.nats == pytest.approx(cost_of(reader, source, target))
 
 
-def test_each_source_is_encoded_once(
-    reader: Reader, sources: list[Ids], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, encode = [], Reader.encode
+def test_each_source_is_encoded_once(sources: list[Ids], monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, rows, encode = reader_with(), list[int](), Reader.encode
 
     def counted(self: Reader, source: Ids, *more: Any) -> Any:
         rows.append(len(source))
