@@ -7,7 +7,7 @@ Tensor names: N pairs, B of them at once, T characters, C n_embd, M target chara
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.parallel import on_cores
 from gpt.reading.score import Score, surprises, windows_at_once
-from gpt.vocabulary import Ids
+from gpt.vocabulary import Ids, code_points
 
 Integers = npt.NDArray[np.int64]
 
@@ -125,6 +125,31 @@ def _surprises(
     expected = np.concatenate([[*target.tolist(), last] for _, target in pairs])
     nats = surprises(logits.astype(np.float64), expected)
     return np.split(nats, np.cumsum(lengths - starts)[:-1])
+
+
+def pair_scores(
+    lines: Sequence[int],
+    sources: Sequence[str],
+    targets: Sequence[str],
+    written: Mapping[str, str],
+    nats: npt.NDArray[np.float64],
+) -> PairScores:
+    """Scores of N pairs from what the model wrote for each source, and the (M,) nats; see
+    PairScores. Of listed targets that are equally near, the first one counts.
+    """
+    texts, others = (
+        [code_points(text) for text in side]
+        for side in ([written[source] for source in sources], targets)
+    )
+    nearest: dict[str, tuple[int, int]] = {}
+    for source, target, distance in zip(
+        sources, targets, edit_distances(texts, others).tolist(), strict=True
+    ):
+        if source not in nearest or distance < nearest[source][0]:
+            nearest[source] = distance, len(target)
+    distances, lengths = np.array([nearest[source] for source in sources]).T
+    sides = tuple(sources), tuple(targets), tuple(written[source] for source in sources)
+    return PairScores(np.array(lines), *sides, nats, distances, lengths)
 
 
 def edit_distances(texts: Sequence[Ids], others: Sequence[Ids]) -> Integers:

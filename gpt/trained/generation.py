@@ -11,28 +11,25 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Literal, TypeAlias, Unpack, overload
 
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
+from gpt.config.fields import require
 from gpt.config.keywords import SampleOptions, takes
 from gpt.counting.mixture import Mixture, mixture_of
+from gpt.errors import ConfigError
 from gpt.reading.decode import require_memory
-from gpt.reading.gpt import Reader
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sample import Sample
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples
 from gpt.storage.model_file import StoredModel
-from gpt.vocabulary import Vocabulary
+from gpt.trained.targets import Targets
 
 #: Makes the decoder of a device for a model.
 OpenDevice: TypeAlias = Callable[[StoredModel], DrawingDecoder]
 
 
-class Generation:
+class Generation(Targets):
     """Generates text with the model that TrainedGPT has opened."""
 
-    stored: StoredModel
-    config: ModelConfig
-    vocabulary: Vocabulary
-    reader: Reader
     _open_device: OpenDevice | None
     _decoder_free: threading.Lock
 
@@ -104,10 +101,20 @@ class Generation:
     ) -> str | list[str]:
         """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
 
+        Of a model with an encoder: the target of a source, without it; temperature is 0 unless it
+        is given, and length the context's.
+
         The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
         prompt without the characters that the model does not know. Raises TextError for such a
         character, ConfigError for an option out of range, TypeError for an unknown option.
         """
+        if self.config.encoder_layers:
+            require(not stop, "stop", "a target ends by itself; leave `stop` out")
+            settings = self.target_settings(n=n, **options)
+            known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+            (written,) = self.written([known], settings)
+            targets = [self.vocabulary.decode(each.ids) for each in written]
+            return targets if n > 1 else targets[0]
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
         texts: list[str] = [Sample(prompt, "".join(gained)) for gained in zip(*steps, strict=True)]
         return texts if n > 1 else texts[0]
@@ -122,9 +129,14 @@ class Generation:
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError, OutOfMemory for more samples than this machine has room for, and for
-        `stop` TypeError if it is one text and ValueError if one of its texts is empty.
+        Raises TextError, OutOfMemory for more samples than this machine has room for, ConfigError
+        for a model with an encoder, and for `stop` TypeError if it is one text and ValueError if
+        one of its texts is empty.
         """
+        if self.config.encoder_layers:
+            raise ConfigError(
+                "a model with an encoder writes whole targets; use generate or answers"
+            )
         if isinstance(stop, str):
             raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
         if not all(stop):

@@ -1,21 +1,19 @@
-"""A trained GPT with an encoder: texts "source TAB target", and targets that it writes.
+"""A trained GPT with an encoder: texts "source TAB target".
 
 `Pairs` is a base class of TrainedGPT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import get_args
 
 from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError, TextError
-from gpt.reading.answers import FIRST, LAST, greedy
-from gpt.reading.gpt import Reader
-from gpt.storage.model_file import StoredModel
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.reading.answers import FIRST, LAST
+from gpt.trained.targets import Targets
+from gpt.vocabulary import Ids
 
 #: What only models without an encoder have -> what shows a model with an encoder instead.
 DECODER_ONLY = {
@@ -43,13 +41,8 @@ def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
     require(kind in (None, *known), "attention", f"{has}{kind!r} is not one of {', '.join(known)}")
 
 
-class Pairs:
+class Pairs(Targets):
     """Sources and targets of the model that TrainedGPT has opened."""
-
-    stored: StoredModel
-    config: ModelConfig
-    vocabulary: Vocabulary
-    reader: Reader
 
     @property
     def has_encoder(self) -> bool:
@@ -111,12 +104,6 @@ class Pairs:
             )
         return fitting
 
-    def answers(self, sources: Sequence[str]) -> list[str]:
-        """The likeliest target of each source, greedy. Raises TextError, see `sides`."""
-        ids = [self._source_ids(source) for source in sources]
-        first, last = self.vocabulary.encode(FIRST + LAST).tolist()
-        return [self.vocabulary.decode(each) for each in greedy(self.reader, ids, first, last)]
-
     def some_answers(self, most: int = 3) -> str:
         """The targets that the model writes for the validation split's first sources: at most
         `most` lines, source TAB target.
@@ -125,10 +112,6 @@ class Pairs:
         sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]
         answers = zip(sources, self.answers(sources), strict=True)
         return "\n".join(f"{source}{FIRST}{answer}" for source, answer in answers)
-
-    def _source_ids(self, source: str) -> Ids:
-        self._require_fits("source", source, self.config.block_size)
-        return self.vocabulary.encode(source)
 
     def _known(self, text: str, unknown: str) -> str:
         return self.vocabulary.decode(self.vocabulary.encode(text, unknown))

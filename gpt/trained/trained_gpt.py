@@ -11,6 +11,7 @@ from gpt.config import SampleConfig
 from gpt.config.fields import require
 from gpt.config.keywords import ShapingOptions, takes
 from gpt.config.show import AttentionKind
+from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import proven
 from gpt.reading.answers import FIRST
@@ -196,18 +197,32 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         return cut.rstrip() or line[:longest]
 
     def score(self, text: str | Ids, *, unknown: str = "error") -> Score:
-        """Loss on a text of two or more characters, by training's protocol. Raises TextError."""
-        from gpt.reading.score import score
+        """Loss on a text of two or more characters, by training's protocol. Raises TextError.
 
-        return score(self.reader, self._ids(text, unknown), self.mixture)
+        Of a model with an encoder: per target character, on lines `source TAB target`.
+        """
+        from gpt.reading.score import Score, score
+
+        ids = self._ids(text, unknown)
+        if self.has_encoder:
+            nats = self.nats_of(self.vocabulary.decode(ids))
+            return Score(float(nats.mean()), len(nats))
+        return score(self.reader, ids, self.mixture)
 
     def surprises(
         self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
     ) -> Surprises:
         """Surprise of each character after the first, with at least half of block_size before it
-        where the text has it; without `overlapping` in the windows of `score`. Raises TextError.
+        where the text has it; without `overlapping` in the windows of `score`. Raises TextError,
+        ConfigError for a model with an encoder.
         """
         from gpt.reading.score import surprise_of_each
+
+        if self.has_encoder:
+            raise ConfigError(
+                "a model with an encoder predicts only targets; score_pairs(text).nats has the "
+                "surprise of each of their characters"
+            )
 
         ids = self._ids(text, unknown)
         given = self.mixture, self.vocabulary
@@ -246,8 +261,15 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         return found
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:
-        """How both models predict the same text, character by character. Raises TextError."""
+        """How both models predict the same text, character by character. Raises TextError.
+
+        If one of them has an encoder: the targets of a text of lines `source TAB target`.
+        """
         from gpt.reading.paired import paired
 
-        mine, its = (each.surprises(text, overlapping=False) for each in (self, other))
-        return paired(mine.nats, its.nats, (self.stored.title, other.stored.title))
+        both = (self, other)
+        if any(each.has_encoder for each in both):
+            mine, its = (each.nats_of(text) for each in both)
+        else:
+            mine, its = (each.surprises(text, overlapping=False).nats for each in both)
+        return paired(mine, its, (self.stored.title, other.stored.title))

@@ -119,10 +119,8 @@ TEXTS = some.lists(some.integers(0, 2), max_size=6).map(tuple)
 def test_edit_distances_are_those_of_the_definition(
     pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
 ) -> None:
-    sides: list[list[Ids]] = [
-        [np.array(each, np.int64) for each in side] for side in zip(*pairs, strict=True)
-    ]
-    found = edit_distances(*(sides or ([], [])))
+    texts, others = ([np.array(pair[side], np.int64) for pair in pairs] for side in (0, 1))
+    found = edit_distances(texts, others)
     assert found.tolist() == [distance(*pair) for pair in pairs]
 
 

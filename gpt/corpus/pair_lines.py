@@ -1,0 +1,111 @@
+"""Lines of pairs, and of sources, that a trained model reads: with its vocabulary and window.
+
+pairs.py finds the pairs of a text to train on; here each line is checked by itself, so that an
+error names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpt.corpus.pairs import LAYOUT, NEWLINE, QUOTED, RETURN, TAB
+from gpt.errors import TextError
+from gpt.vocabulary import Ids, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A pair: the number of its line, from 1, and the ids of its sides."""
+
+    number: int
+    source: Ids
+    target: Ids
+
+
+@dataclass(frozen=True)
+class Window:
+    """How long lines may be. joined: whether source and target share one window, as in a
+    decoder-only model, with a NEWLINE before and a TAB between; else each side has its own.
+    """
+
+    block_size: int
+    joined: bool = False
+
+    def problem(self, source: int, target: int | None = None) -> str | None:
+        """Why sides of so many characters do not fit, or None. target: None for a source alone."""
+        most = self.block_size
+        if self.joined:
+            whole = source + 2 + (target or 0)
+            return None if whole <= most else f"has {whole} characters, the model takes {most}"
+        if source > most:
+            return f"has a source of {source} characters, the model takes {most}"
+        if target is not None and target >= most:
+            return f"has a target of {target} characters, the model takes {most - 1}"
+        return None
+
+
+def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
+    """The pairs of a text of lines `source TAB target`; blank lines are ignored.
+
+    Raises TextError with the number of the first line that is no pair, has a character that is not
+    in the vocabulary, or is longer than the window.
+    """
+    found = []
+    for number, line in _lines(text.split(NEWLINE)):
+        if not line:
+            continue
+        source, *targets = line.split(TAB)
+        problem = None
+        if len(targets) != 1:
+            problem = f"has {'several TABs' if targets else 'no TAB'}"
+        elif not source or not targets[0]:
+            problem = f"has an empty {'target' if source else 'source'}"
+        if problem:
+            shown = f"{line[:QUOTED]!a}" + "…" * (len(line) > QUOTED)
+            problem = f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
+        elif too_long := window.problem(len(source), len(targets[0])):
+            problem = f"{too_long}; shorten the line or delete it"
+        if problem:
+            raise TextError(f"line {number:,} {problem}")
+        ids = _encoded(line, f"line {number:,}", vocabulary)
+        found.append(Line(number, ids[: len(source)], ids[len(source) + 1 :]))
+    if not found:
+        raise TextError(f"there are only blank lines; {LAYOUT}")
+    return found
+
+
+def source_lines(
+    lines: Iterable[str], vocabulary: Vocabulary, window: Window, start: int = 1, name: str = "line"
+) -> list[Ids]:
+    """The ids of sources, one a line, without line ends. start: the number of the first one.
+
+    Raises TextError with the number of the first source that is empty, has a TAB or an unknown
+    character, or is longer than the window. name: what has the number.
+    """
+    found = []
+    for number, line in _lines(lines, start):
+        problem = None
+        if not line:
+            problem = "is empty; give at least one character"
+        elif TAB in line:
+            problem = "has a TAB; give the source alone, without its target"
+        elif too_long := window.problem(len(line)):
+            problem = f"{too_long}; shorten it"
+        if problem:
+            raise TextError(f"{name} {number:,} {problem}")
+        found.append(_encoded(line, f"{name} {number:,}", vocabulary))
+    return found
+
+
+def _lines(lines: Iterable[str], start: int = 1) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of lines that may end with CR LF."""
+    for number, line in enumerate(lines, start):
+        yield number, line.removesuffix(RETURN)
+
+
+def _encoded(line: str, name: str, vocabulary: Vocabulary) -> Ids:
+    try:
+        return vocabulary.encode(line)
+    except TextError as error:
+        raise TextError(f"{name}: {error}") from None
