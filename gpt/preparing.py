@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import only_fields
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
-from gpt.corpus.halves import counted_in, halves
+from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, printable, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
@@ -197,8 +197,8 @@ def _counted(
     values = presets.changed(presets.preset(preset, device, pairs), given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
-    train_half, val_half = map(counted_in, halves(corpus, train, pairs))
-    return CountedAhead(train_half, val_half, size, model.counting)
+    train_half, val_half = halves(corpus, train, pairs)
+    return CountedAhead(counted_in(train_half), scored_in(val_half), size, model.counting)
 
 
 def _ranks(order: Order, messages: Messages) -> tuple[Ranks, str]:

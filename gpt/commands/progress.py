@@ -60,7 +60,9 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             plan.is_timed,
         )
         + plan.longer,
-        "to beat": plan_card.baseline_facts(plan.uniform, plan.baseline, plan.counts_all),
+        "to beat": plan_card.baseline_facts(
+            plan.uniform, plan.baseline, plan.counts_all, plan.pairs is not None
+        ),
         "nats/char": plan_card.NATS,
     }
     for note in plan.corpus.notes:

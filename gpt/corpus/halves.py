@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
+
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus
 from gpt.corpus.pair_batches import PairLines, split_pairs
@@ -38,6 +40,14 @@ def predicted_in(half: Half) -> int:
 def counted_in(half: Half) -> Ids:
     """The ids whose n-grams the baseline counts; of pairs, of their targets, without sources."""
     return half.targets() if isinstance(half, PairLines) else half
+
+
+def scored_in(half: Half) -> Ids:
+    """The ids that the baseline predicts, after the first of them, which is context."""
+    if not isinstance(half, PairLines):
+        return half
+    targets = half.targets()
+    return np.concatenate((np.full(1, half.pairs.last, targets.dtype), targets))
 
 
 def all_of(half: Half) -> Ids:

@@ -19,7 +19,7 @@ from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
-from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, size_of
+from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
@@ -167,7 +167,7 @@ def make_plan(
         mean_length=mean_length,
     )
     count = partial(
-        count_baseline, counted_in(train_half), counted_in(val_half), len(corpus.vocabulary)
+        count_baseline, counted_in(train_half), scored_in(val_half), len(corpus.vocabulary)
     )
     baseline = ahead.baseline() if ahead else count()
     rate = _rate(device, ranks)
@@ -251,7 +251,7 @@ def assess(
     if len(corpus.ids) <= COUNTED:
         in_train = character_counts(all_of(train_half), model.vocab_size)
         in_val = character_counts(all_of(val_half), model.vocab_size)
-    counted = counted_in(train_half), counted_in(val_half)
+    counted = counted_in(train_half), scored_in(val_half)
     baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
     decode = corpus.vocabulary.decode
     return Plan(

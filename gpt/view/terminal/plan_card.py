@@ -69,7 +69,7 @@ def split_facts(
         how = f"every {ordinal(config.every)} line" if config.every else config.split
         return (
             f"{pairs[0]:,} pairs to train on ({train_characters:,} characters of targets), "
-            f"{pairs[1]:,} to validate ({val_characters:,}): {kinds.get(config.split, how)}"
+            f"{pairs[1]:,} to validate ({val_characters - 1:,}): {kinds.get(config.split, how)}"
         )
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
@@ -176,15 +176,18 @@ def _rough(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.10g}"
 
 
-def baseline_facts(uniform: float, baseline: Baseline, counts_all: bool = True) -> str:
+def baseline_facts(
+    uniform: float, baseline: Baseline, counts_all: bool = True, pairs: bool = False
+) -> str:
     """The losses of counting n-grams on the validation split, best order first, and of a uniform
     model.
 
-    counts_all: whether all of both splits was counted and scored.
+    counts_all: whether all of both splits was counted and scored. pairs: targets were counted.
     """
     losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
+    of = " of the targets, without the sources" * pairs
     facts = (
-        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams · "
+        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams{of} · "
         f"orders 1 to {len(baseline.losses)}: {losses} · uniform {uniform:.3f}"
     )
     if counts_all:
