@@ -27,8 +27,8 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.distributed import ONE, Ranks
+from gpt.training.evaluation import pair_loss
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
-from gpt.training.pair_evaluation import pair_loss
 from gpt.training.trainer import Trainer
 
 #: Numbers of one to three digits and their words; lines of different lengths.
