@@ -1,4 +1,4 @@
-"""Validation loss with torch: on a whole split, on evenly distributed windows of it, or on pairs."""
+"""Validation loss with torch: of a split, of evenly distributed windows of it, or of pairs."""
 
 from __future__ import annotations
 
