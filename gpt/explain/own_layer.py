@@ -52,7 +52,8 @@ class LayerSteps:
         }
 
     def steps(self) -> Iterator[Step]:
-        yield self._normalise()
+        if not self.config.post_norm:
+            yield self._normalise()
         yield from self._queries()
         yield from self._weights()
         yield from self._join()
@@ -83,18 +84,19 @@ class LayerSteps:
         made, checks = self.again.first[:, self.head], tuple(self.checks[name] for name in "qkv")
         qkv, first = f"{self.block}attention.qkv.weight", self.head * size
         starts = range(first, 3 * width, width)  # the head's first row for q, k and v
+        read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
         changed = config.qk_norm or config.position == "rotary"
         yield Step(
             f"Queries, keys and values of head {self.head}",
             f"One tensor contains all heads’ matrices: {width} rows for queries, {width} for keys, "
             f"{width} for values; {size} of each belong to this head. Each number is a row of the "
-            "normalised stream times a row of that tensor.",
-            "q = normed · W_qᵀ    k = normed · W_kᵀ    v = normed · W_vᵀ",
+            f"{kind}stream times a row of that tensor.",
+            f"q = {read} · W_qᵀ    k = {read} · W_kᵀ    v = {read} · W_vᵀ",
             tuple(
                 self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
                 for name, values, start in zip("qkv", made, starts, strict=True)
             ),
-            f"q[{self.last}, 0] = normed[{self.last}] · {qkv}[{first}] = "
+            f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}] = "
             f"{made[0][self.last, 0]:.4f}",
             () if changed else checks,
         )
@@ -198,12 +200,17 @@ class LayerSteps:
             ),
             checks=(self.checks["proj"],),
         )
-        yield self._stage(
-            "residual",
-            "Residual",
-            "The result of attention is added to the stream; it replaces nothing.",
-            "residual = stream + proj",
-        )
+        prose = "The result of attention is added to the stream; it replaces nothing."
+        formula = "residual = stream + proj"
+        if config.post_norm:
+            prose += f" Each row of the sum is scaled to the same size{self._by('norm1')}."
+            formula = f"x = stream + proj    residual = {NORM_FORMULA[config.norm]}"
+        yield self._stage("residual", "Residual", prose, formula)
+
+    def _by(self, norm: str) -> str:
+        """Names the tensors of one of the block's norms, if it has any."""
+        gains = self.exact.gains(f"{self.block}{norm}")
+        return f", with {gains}" if gains else ""
 
     def _feed_forward(self) -> Step:
         config, names = self.config, f"{self.block}feed_forward"
@@ -212,14 +219,19 @@ class LayerSteps:
             bent = (
                 f"the activation function of the first {config.hidden} is multiplied by the others"
             )
+        again, after = " are normalised again and", ""
+        read, output = "norm2(residual)", "residual + active · W_downᵀ"
+        if config.post_norm:
+            again, after = "", f" Each row of the sum is normalised{self._by('norm2')}."
+            read, output = "residual", "norm2(residual + active · W_downᵀ)"
         return Step(
             "Feed-forward",
-            f"Now each character is computed by itself: its {config.n_embd} numbers are normalised "
-            f"again and become {config.widened}, {bent} ({config.activation}), and the result "
-            f"becomes {config.n_embd} numbers again, which are added to the stream.",
-            "hidden = norm2(residual) · W_upᵀ    "
+            f"Now each character is computed by itself: its {config.n_embd} numbers{again} "
+            f"become {config.widened}, {bent} ({config.activation}), and the result "
+            f"becomes {config.n_embd} numbers again, which are added to the stream.{after}",
+            f"hidden = {read} · W_upᵀ    "
             f"active = {ACTIVATION_FORMULA[config.activation]}    "
-            "output = residual + active · W_downᵀ",
+            f"output = {output}",
             (
                 self._rows("hidden", self.again.hidden, f"{names}.up.weight"),
                 self._rows("active", self.again.active),

@@ -89,12 +89,14 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
     made, stream = exact.embed(ids), attention.layers[0].stream
     prose = "Each character has an id, its place in the vocabulary, and its own row."
+    rows = "token_embedding.weight, the rows of the ids"
+    if config.scaled_embedding:
+        prose += f" The row is multiplied by √{config.n_embd}, the root of its length."
+        rows += f", times √{config.n_embd}"
     parts = ["token"]
     tables = [
         Table("ids", ids, (), tuple(text), numbered=True, digits=0),
-        by_character(
-            text, "token embeddings", made.tokens, "token_embedding.weight, the rows of the ids"
-        ),
+        by_character(text, "token embeddings", made.tokens, rows),
     ]
     if made.positions is not None:
         source = "sines and cosines of the position"
@@ -145,14 +147,17 @@ def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabular
     logits, chances = expected[-1], softmax(expected[-1])
     order = np.argsort(-logits, kind="stable")[:LIKELIEST]
     likeliest = tuple(vocabulary.characters[each] for each in order.tolist())
+    row, again, name = f"stream[{len(output) - 1}]", "", "last row"
+    if not exact.config.post_norm:
+        row, again, name = f"norm({row})", ", normalised once more,", "last row, normed"
     return Step(
         "Logits, and the next character",
-        "The last row, normalised once more, is multiplied by a row for every character of the "
+        f"The last row{again} is multiplied by a row for every character of the "
         "vocabulary. The products are the logits; softmax converts them to probabilities. The "
         "likeliest are:",
-        f"logits = norm(stream[{len(output) - 1}]) · Wᵀ    chances = softmax(logits)",
+        f"logits = {row} · Wᵀ    chances = softmax(logits)",
         (
-            Table("last row, normed", normed[-1], source=exact.gains("norm")),
+            Table(name, normed[-1], source="" if exact.config.post_norm else exact.gains("norm")),
             Table(f"rows of {matrix}", order, (), likeliest, digits=0),
             Table("logits", logits[order], (), likeliest),
             Table("chances", chances[order], (), likeliest),

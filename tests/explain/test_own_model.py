@@ -63,6 +63,31 @@ def test_checks_of_mine_pass_for_every_kind_of_model(
             assert walked(reader, layer, head).failed == []
 
 
+@pytest.mark.parametrize("norm", get_args(Norm))
+@pytest.mark.parametrize("scaled", [False, True])
+def test_mine_explains_norms_after_the_sublayers_and_scaled_embeddings(
+    norm: str, scaled: bool
+) -> None:
+    reader = small(norm=norm, post_norm=True, scaled_embedding=scaled, position="learned")
+    lesson = walked(reader, layer=1, head=1)
+    assert lesson.failed == []
+    assert "Normalise" not in [step.title for step in lesson.steps]
+    formulas = " ".join(step.formula for step in lesson.steps)
+    assert "q = stream · W_qᵀ" in formulas
+    assert "x = stream + proj" in formulas
+    assert "norm2(residual + active · W_downᵀ)" in formulas
+    assert "logits = stream[5] · Wᵀ" in formulas
+    tables = tables_of(lesson)
+    rows = reader.tensors["token_embedding.weight"][LETTERS.encode(TEXT)]
+    factor = np.sqrt(8) if scaled else 1
+    np.testing.assert_allclose(tables["token embeddings"].values, rows * factor, rtol=1e-6)
+    stream, hidden = (tables[name].values for name in ("stream into layer 1", "hidden"))
+    first = reader.tensors["blocks.1.attention.qkv.weight"].astype(np.float64)[4:8]
+    np.testing.assert_allclose(tables["q"].values, stream @ first.T, rtol=1e-4, atol=1e-4)
+    up = reader.tensors["blocks.1.feed_forward.up.weight"].astype(np.float64)
+    np.testing.assert_allclose(hidden, tables["residual"].values @ up.T, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("activation", get_args(Activation))
 def test_checks_of_mine_pass_for_every_activation(activation: str) -> None:
     assert walked(small(activation=activation, n_layer=1, n_head=1)).failed == []

@@ -15,12 +15,18 @@ from gpt.reading.layers import Array
 from gpt.reading.stages import Stages
 
 #: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
-#: and k, context and concat from weights and v, residual = stream + proj, to the last bit; masked
-#: scores from the bias of positions, too, which all layers share.
+#: and k, context and concat from weights and v, residual = stream + proj, to the last bit, unless
+#: it is normalised; masked scores from the bias of positions, too, which all layers share.
 DETAILS = ("q", "k", "v", "stream", "proj")
 
 Bits = Literal[16, 32]
 _KEYS = 64  # most characters that an array takes in JSON besides its numbers
+
+
+def detail_names(layer: Stages) -> tuple[str, ...]:
+    """DETAILS, and residual where it is not the sum of stream and proj, as with post_norm."""
+    plain = np.array_equal(layer.residual, layer.stream + layer.proj, equal_nan=True)
+    return DETAILS if plain else (*DETAILS, "residual")
 
 
 def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
@@ -39,7 +45,8 @@ def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[
 
     def details(n: int, bits: Bits) -> int:
         layers: list[Stages] = [a.layers[n] for a in maps if n < len(a.layers)]
-        return sum(_size(getattr(layer, name).size, bits) for layer in layers for name in DETAILS)
+        sizes = (getattr(each, name).size for each in layers for name in detail_names(each))
+        return sum(_size(size, bits) for size in sizes)
 
     everything = set(range(deepest))
     if weights(32) + sum(details(n, 32) for n in everything) <= room:

@@ -21,7 +21,7 @@ from gpt.trained.pairs import require_decoder_only
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
 from gpt.view.page.document import Kind, template, to_json
-from gpt.view.page.packing import DETAILS, fit, lower, pack
+from gpt.view.page.packing import detail_names, fit, lower, pack
 from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
 from gpt.vocabulary import Ids
@@ -186,7 +186,7 @@ def build_page(
         layers = subject.attention.layers
         described["weights"] = [pack(lower(layer.weights), bits) for layer in layers]
         described["details"] = {
-            str(n): {name: pack(getattr(layer, name), bits) for name in DETAILS}
+            str(n): {name: pack(getattr(layer, name), bits) for name in detail_names(layer)}
             for n, layer in enumerate(layers)
             if n in detailed
         }

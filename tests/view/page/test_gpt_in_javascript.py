@@ -93,6 +93,30 @@ def test_logits_equal_numpys_for_every_variant(
         assert apart(found, expected) < 1e-5, options
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("post_norm", [True, False])
+def test_norms_after_sublayers_and_scaled_embeddings_equal_numpys(
+    script: JavaScript, post_norm: bool, scaled: bool, tied: bool
+) -> None:
+    for norm, position in product(get_args(Norm), get_args(Position)):
+        options = {"norm": norm, "position": position, "tied": tied}
+        reader = reader_of(post_norm=post_norm, scaled_embedding=scaled, **options)
+        ids = ids_of(reader)
+        model, stages = opened(script, reader), reader.stages(ids)
+        expected = expected_logits(reader, ids)
+        parts = [ids[:5].tolist(), ids[5:].tolist()]
+        found = script("logits", model, parts, None)
+        assert apart(found, expected) <= 1e-5 * max(1, np.abs(expected).max() / 10), options
+        for layer, each in zip(
+            script("stages", model, ids.tolist(), None)["layers"], stages, strict=True
+        ):
+            assert apart(layer["stream"], each.stream) < 1e-4
+            assert ("residual" in layer) == post_norm
+            if post_norm:
+                assert apart(layer["residual"], each.residual) < 1e-4
+
+
 @pytest.mark.parametrize("larger", [2.0, 4.0])
 @pytest.mark.parametrize("position", get_args(Position))
 def test_logits_of_large_weights_are_as_exact_as_numpys(

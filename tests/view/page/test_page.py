@@ -194,7 +194,8 @@ def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
 
 def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
     first, *others = subject.attention.layers
-    large = replace(first, stream=first.stream * np.float32(1e6))
+    stream = first.stream * np.float32(1e6)
+    large = replace(first, stream=stream, residual=stream + first.proj)
     attention = replace(subject.attention, layers=(large, *others))
     document = payload_of(build_page([replace(subject, attention=attention)], Start(), TEXT, 0))
     details = document["subjects"][0]["details"]["0"]
@@ -203,6 +204,16 @@ def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
         "stream": 32,
     }
     assert np.array_equal(unpack(details["stream"]), large.stream.ravel())
+
+
+def test_a_residual_that_is_normalised_is_in_the_page(subject: Subject) -> None:
+    first, *others = subject.attention.layers
+    normed = replace(first, residual=first.residual / 2)
+    attention = replace(subject.attention, layers=(normed, *others))
+    document = payload_of(build_page([replace(subject, attention=attention)], Start(), TEXT))
+    details = document["subjects"][0]["details"]
+    assert np.array_equal(unpack(details["0"]["residual"]), normed.residual.ravel())
+    assert list(details["1"]) == list(DETAILS)
 
 
 def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
@@ -251,6 +262,7 @@ BUNDLES = {"page": PAGE.scripts, "live": LIVE.scripts, "worker": LIVE.worker}
 
 def test_every_script_is_in_a_page() -> None:
     files = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.js")}
+    files.remove("payload.js")  # only types
     assert files == {name for scripts in BUNDLES.values() for name in scripts}
 
 

@@ -5,54 +5,9 @@
 import { Experts, Guesses } from "./guesses.js";
 import { unpack } from "./numbers.js";
 
-/** @typedef {import("./numbers.js").Packed} Packed */
-/** @typedef {{name: string, error: number | null, bound: number, passed: boolean}} Check */
-/**
- * @typedef {object} Measure
- * @property {string} name
- * @property {string} title
- * @property {string} explained
- * @property {(number | null)[][]} values by layer and head
- * @property {(number | null)[][]} errors standard errors of these
- * @property {number | null} uniform the value of a uniform head
- * @property {number} windows
- * @property {number[][]} [offsets] of the measure "n back": each head's n
- */
-/** A text: its characters' code points, and how they are shown.
- * @typedef {{codes: number[], labels: string[]}} Text */
-/**
- * @typedef {object} SubjectPayload
- * @property {string} name
- * @property {Record<string, string>} origin
- * @property {number} layers
- * @property {number} heads
- * @property {number} headSize
- * @property {Packed | null} bias lower triangles of what positions add to scaled scores, by head
- * @property {Check[]} checks
- * @property {Measure[]} measures
- * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
- * @property {import("./guesses.js").GuessesPayload} lens
- * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
- * @property {Packed[]} weights lower triangles, by layer
- * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer
- * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose
- *   output is replaced at every position: by `value`, or by 0 (null)
- * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
- *   log-probabilities of the vocabulary after the text, on a page that computes
- * @property {Packed} surprises of each character after the first: −ln of its probability, in nats
- */
-/**
- * @typedef {object} Payload
- * @property {string} version
- * @property {string} title
- * @property {string} measured what the measures are of
- * @property {number} bits
- * @property {string} [stored] what the file contains, on a page that computes
- * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
- *   why: string}} start
- * @property {string[]} legend of the symbols in the labels
- * @property {SubjectPayload[]} subjects
- */
+/** @typedef {import("./payload.js").SubjectPayload} SubjectPayload */
+/** @typedef {import("./payload.js").Packed} Packed */
+/** @typedef {import("./payload.js").Text} Text */
 /**
  * A stage's numbers, row by row. `causal`: columns after the row are masked, and empty.
  * @typedef {object} Matrix
@@ -124,9 +79,14 @@ export class Subject {
    */
   detail(name, layer, head = 0) {
     const array = this.#array(`${name} ${layer}`, this.payload.details[layer][name]);
-    if (name === "stream" || name === "proj") return array;
+    if (["stream", "proj", "residual"].includes(name)) return array;
     const size = this.length * this.headSize;
     return array.subarray(head * size, (head + 1) * size);
+  }
+
+  /** Whether a layer's residual is normalised, not a plain sum. @param {number} layer */
+  normalised(layer) {
+    return "residual" in this.payload.details[layer];
   }
 
   /**
@@ -226,6 +186,8 @@ export class Subject {
       for (let h = 0; h < this.heads; h++) {
         this.#context(layer, h, values, columns, h * this.headSize);
       }
+    } else if (stage === "residual" && this.normalised(layer)) {
+      values.set(this.detail("residual", layer));
     } else {
       values.set(this.detail("proj", layer));
       if (stage === "residual") {

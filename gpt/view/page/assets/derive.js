@@ -129,6 +129,7 @@ export function termsOf(subject, state, row, column, name, written) {
   const { layer, stage } = state;
   const D = subject.headSize;
   if (!subject.detailed(layer) || stage === "proj") return null;
+  if (stage === "residual" && subject.normalised(layer)) return null;
   if (stage === "residual") {
     const at = row * subject.width + column;
     const [stream, proj] = [subject.detail("stream", layer), subject.detail("proj", layer)];

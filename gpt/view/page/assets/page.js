@@ -5,7 +5,7 @@ import { Subject } from "./data.js";
 import { drawable, part } from "./parts.js";
 import { makeView } from "./view.js";
 
-/** @type {import("./data.js").Payload & import("./data.js").Text} */
+/** @type {import("./payload.js").Payload & import("./payload.js").Text} */
 const data = JSON.parse(part("data").textContent ?? "");
 if (!drawable("␠")) {
   for (const labelled of [data, ...data.subjects.flatMap(({ lens, experts }) => [lens, experts])]) {

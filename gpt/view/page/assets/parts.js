@@ -5,7 +5,7 @@
 import { css } from "./colours.js";
 import { short } from "./numbers.js";
 
-/** @typedef {import("./data.js").Payload} Payload */
+/** @typedef {import("./payload.js").Payload} Payload */
 /** @typedef {import("./data.js").Subject} Subject */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./state.js").State} State */
@@ -124,7 +124,7 @@ export function scaleTexts(scale, digits) {
   return ["0", short(scale.largest[0] * (scale.mode === "root" ? 0.25 : 0.5), 2), full];
 }
 
-/** @param {import("./data.js").Text} text @param {number} position */
+/** @param {import("./payload.js").Text} text @param {number} position */
 export function named(text, position) {
   return `${position} '${text.labels[position]}'`;
 }

@@ -11,7 +11,7 @@ import { Editor } from "./editor.js";
 import { Session } from "./session.js";
 import { makeWrite } from "./write.js";
 
-/** @typedef {import("../data.js").Payload} Payload */
+/** @typedef {import("../payload.js").Payload} Payload */
 /** @typedef {import("./session.js").Own} Own */
 
 const SETTINGS = ["off", "how", "step", "only", "text"]; // in the address, beside the options

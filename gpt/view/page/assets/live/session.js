@@ -24,7 +24,7 @@ import { Options } from "./write.js";
  * @property {number} heads
  * @property {number} head_size
  * @property {number} block_size
- * @property {import("../data.js").Measure[]} measures
+ * @property {import("../payload.js").Measure[]} measures
  * @property {(string | null)[][] | null} kinds
  * @property {import("./write.js").Option[]} options
  * @property {ModelRecord[]} models
@@ -35,7 +35,7 @@ import { Options } from "./write.js";
 
 export class Session {
   /**
-   * @param {import("../data.js").Payload & Own} data
+   * @param {import("../payload.js").Payload & Own} data
    * @param {Client} client
    * @param {Float32Array[][][]} means by step, layer and head; [] of a step without
    * @param {(subjects: Subject[]) => void} show

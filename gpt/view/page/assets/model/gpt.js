@@ -20,6 +20,8 @@ import { POSITIONS } from "./positions.js";
  * @property {number} hidden
  * @property {boolean} tied
  * @property {boolean} qk_norm
+ * @property {boolean} post_norm
+ * @property {boolean} scaled_embedding
  * @property {string} position
  * @property {string} norm
  * @property {string} activation
@@ -38,17 +40,24 @@ export class Gpt {
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = new (known(POSITIONS, config.position, "kind of position"))(config, tensors);
-    this.embedding = this.tensor("token_embedding.weight");
-    const { n_embd, hidden } = config;
+    const { n_embd, hidden, post_norm, scaled_embedding } = config;
+    const rows = this.tensor("token_embedding.weight");
+    const factor = Math.fround(Math.sqrt(n_embd));
+    this.embedding = scaled_embedding ? rows.map((each) => each * factor) : rows;
+    // With post_norm, the stream enters a sublayer as it is, and the sum with the result is normalised.
+    const before = (/** @type {string} */ name) => post_norm ? this.#copy() : this.norm(name);
+    const after = (/** @type {string} */ name) => post_norm ? this.norm(name) : null;
     this.layers = Array.from({ length: config.n_layer }, (_, number) => ({
-      norm1: this.norm(`blocks.${number}.norm1`),
+      norm1: before(`blocks.${number}.norm1`),
+      after1: after(`blocks.${number}.norm1`),
       qkv: this.linear(`blocks.${number}.attention.qkv`, n_embd),
       proj: this.linear(`blocks.${number}.attention.proj`, n_embd),
-      norm2: this.norm(`blocks.${number}.norm2`),
+      norm2: before(`blocks.${number}.norm2`),
+      after2: after(`blocks.${number}.norm2`),
       up: this.linear(`blocks.${number}.feed_forward.up`, n_embd),
       down: this.linear(`blocks.${number}.feed_forward.down`, hidden),
     }));
-    this.finalNorm = this.norm("norm");
+    this.finalNorm = before("norm");
     this.output = this.linear(config.tied ? "token_embedding" : "lm_head", n_embd);
   }
 
@@ -75,6 +84,12 @@ export class Gpt {
      * @param {number} to
      */
     return (x, from, out, to) => this.normalise(x, from, out, to, n_embd, gain, shift);
+  }
+
+  /** A function like a norm's that changes nothing. @returns {ReturnType<Gpt["norm"]>} */
+  #copy() {
+    const { n_embd } = this.config;
+    return (x, from, out, to) => out.set(x.subarray(from, from + n_embd), to);
   }
 }
 

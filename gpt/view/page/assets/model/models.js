@@ -22,7 +22,7 @@ import { unpackTensors } from "./weights.js";
 /** counting: the tables that all models share.
  * @typedef {{models: StoredModel[], counting: (import("./tables.js").CountingRecord &
  *   {base64: string}) | null}} ModelsPayload */
-/** @typedef {{checks: import("../data.js").Check[]}} Proof */
+/** @typedef {{checks: import("../payload.js").Check[]}} Proof */
 /** @typedef {{gpt: Gpt, mixture: Mixture | null, proof: Proof}} Opened */
 
 const MOST_OPEN = 3; // models in memory

@@ -10,7 +10,8 @@ import { Attention, triangles, withRoom } from "./attention.js";
 /**
  * The stages of one layer, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of query i
  * begins at i(i + 1)/2. stream, what enters the layer, and proj: (T, C). A head whose output
- * `Changes` replaces keeps its q, k, v and weights here.
+ * `Changes` replaces keeps its q, k, v and weights here. residual: (T, C), only where it is not the
+ * sum of stream and proj, in a model with post_norm.
  * @typedef {object} Stages
  * @property {Float32Array} q
  * @property {Float32Array} k
@@ -18,6 +19,7 @@ import { Attention, triangles, withRoom } from "./attention.js";
  * @property {Float32Array} weights
  * @property {Float32Array} stream
  * @property {Float32Array} proj
+ * @property {Float32Array} [residual]
  */
 
 const AT_ONCE = 16; // positions whose activations fit in a core's cache
@@ -35,6 +37,7 @@ export class Reading {
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
+    this.residuals = gpt.layers.map(() => new Float32Array(0)); // (T, C) each, with post_norm
     this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes));
     for (const { layer, head } of [...changes?.heads ?? [], ...changes?.rows ?? []]) {
       if (!this.attention[layer]) throw new Error(`The model has no head ${layer}.${head}.`);
@@ -99,7 +102,7 @@ export class Reading {
    */
   feedForward(layer, first, count) {
     const { n_embd, widened, hidden } = this.gpt.config;
-    const { norm2, up, down } = this.gpt.layers[layer];
+    const { after1, norm2, up, down, after2 } = this.gpt.layers[layer];
     const { activation } = this.gpt;
     const [stream, next] = [this.streams[layer], this.streams[layer + 1]];
     const { proj } = this.attention[layer];
@@ -109,7 +112,14 @@ export class Reading {
     const wide = new Float32Array(count * widened);
     const active = new Float32Array(count * hidden);
     for (let i = 0; i < residual.length; i++) residual[i] = stream[start + i] + proj[start + i];
-    for (let n = 0; n < count; n++) norm2(residual, n * n_embd, normed, n * n_embd);
+    for (let n = 0; n < count; n++) {
+      after1?.(residual, n * n_embd, residual, n * n_embd);
+      norm2(residual, n * n_embd, normed, n * n_embd);
+    }
+    if (after1) {
+      this.residuals[layer] = withRoom(this.residuals[layer], start + residual.length);
+      this.residuals[layer].set(residual, start);
+    }
     up.apply(normed, 0, count, wide, 0);
     const half = widened - hidden; // where a gated activation's second half begins, else 0
     for (let n = 0; n < count; n++) {
@@ -119,6 +129,9 @@ export class Reading {
     }
     down.apply(active, 0, count, next, start);
     for (let i = 0; i < residual.length; i++) next[start + i] += residual[i];
+    for (let at = start; after2 && at < start + residual.length; at += n_embd) {
+      after2(next, at, next, at);
+    }
   }
 
   /**
@@ -144,8 +157,11 @@ export class Reading {
 
   /** The stages of one layer. @param {number} layer @returns {Stages} */
   stage(layer) {
-    const stream = this.streams[layer].slice(0, this.length * this.gpt.config.n_embd);
-    return { ...this.attention[layer].stages(this.length), stream };
+    const { n_embd, post_norm } = this.gpt.config;
+    const stream = this.streams[layer].slice(0, this.length * n_embd);
+    const residual = this.residuals[layer].slice(0, this.length * n_embd);
+    const normed = post_norm ? { residual } : {};
+    return { ...this.attention[layer].stages(this.length), stream, ...normed };
   }
 
   /** What positions add to scaled scores, (H, T(T + 1)/2) as `weights`; null: nothing. */
