@@ -57,21 +57,25 @@ class Saved:
     def splits(
         self, data: Path, purpose: str = "", restore: str = "; restore it", no_run: str = ""
     ) -> tuple[Ids, Ids]:
-        """The ids that the run was trained and validated on.
+        """The ids that the run was trained and validated on; of pairs, the lines as a text.
 
         Raises TextError if there is no run, or if its corpus has changed or cannot be found. If a
         purpose is given, the error begins with it and ends with advice: `no_run` if there is no
         run.
         """
         from gpt.corpus.corpus import find_corpus
+        from gpt.corpus.halves import all_of, halves
 
         try:
             if self.manifest is None:
                 raise TextError(
                     f"{self.name} is a model file without its run, so its corpus is unknown"
                 )
-            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="")
-            return corpus.split(self.manifest.train.val_fraction, self.manifest.model.block_size)
+            model, train = self.manifest.model, self.manifest.train
+            pairs = model.encoder_layers > 0
+            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="", pairs=pairs)
+            split = halves(corpus, train, pairs, model.block_size)
+            return all_of(split[0]), all_of(split[1])
         except TextError as error:
             if not purpose:
                 raise

@@ -223,21 +223,42 @@ def read_text(path: str) -> str:
     Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). Reading stops at
     the first error, so that an endless device does not block.
     """
+    return "".join(_pieces(path))
+
+
+def read_lines(path: str, most: int) -> Iterator[list[str]]:
+    """The lines of a file, or of standard input for "-", as soon as they can be read: at most
+    `most` at once, without their newlines. Raises TextError, as `read_text`.
+    """
+    held = ""
+    for piece in _pieces(path):
+        *lines, held = (held + piece).split("\n")
+        for first in range(0, len(lines), most):
+            yield lines[first : first + most]
+    if held:
+        yield [held]
+
+
+def _pieces(path: str) -> Iterator[str]:
+    """A text in pieces, each as soon as it can be read. Raises TextError."""
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")
-    decoder, texts, offset = codecs.getincrementaldecoder("utf-8")(), [], 0
+    decoder, offset, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
     try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
-            while chunk := file.read(CHUNK):
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as opened:
+            file: Any = opened  # BinaryIO lacks read1, which buffered files have
+            while chunk := file.read1(CHUNK):
                 if not offset and len(chunk) >= 64 and chunk.count(0) > len(chunk) // 4:
                     name = "standard input" if path == "-" else path
                     raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
                 pending = len(decoder.getstate()[0])
-                texts.append(decoder.decode(chunk))
+                text = decoder.decode(chunk)
                 offset += len(chunk)
+                if text:
+                    yield text if begun else text.removeprefix("\ufeff")
+                    begun = True
             pending = len(decoder.getstate()[0])
-            texts.append(decoder.decode(b"", final=True))
-        return "".join(texts).removeprefix("\ufeff")
+            yield decoder.decode(b"", final=True)
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

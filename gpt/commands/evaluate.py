@@ -49,7 +49,9 @@ class Eval(shared.DrawingCommand):
     """How well a model predicts a text: nats and bits per character, perplexity.
 
     Uses training's windows, one after the other; --chars gives each character at least half a
-    window of context.
+    window of context. Of pairs, lines SOURCE, TAB, TARGET: nats per target character, how many
+    sources get a target that is listed for them (exact), and the character error rate: edit
+    distances to the nearest listed target, divided by the lengths of these targets.
     """
 
     files: Annotated[
@@ -63,7 +65,18 @@ class Eval(shared.DrawingCommand):
     ] = False
     worst: Annotated[
         int | None,
-        typer.Option(help="Surprises that --chars lists.", min=0, show_default=str(WORST)),
+        typer.Option(
+            help="Surprises that --chars lists; of pairs, the pairs listed.",
+            min=0,
+            show_default=str(WORST),
+        ),
+    ] = None
+    pairs: Annotated[
+        bool, "FILE has pairs, for a decoder-only model; one with an encoder needs no option."
+    ] = False
+    beam: Annotated[
+        int | None,
+        typer.Option(help="Of pairs: write targets by a beam search of this width.", min=1),
     ] = None
     against: Annotated[
         str | None,
@@ -80,7 +93,16 @@ class Eval(shared.DrawingCommand):
         shared.refuse(
             (self.chars and compares, "--chars and --against: give one of them"),
             (self.baseline and compares, "--baseline and --against: give one of them"),
-            (self.worst is not None and not self.chars, "--worst: only with --chars"),
+            (
+                self.worst is not None and not (self.chars or self.of_pairs),
+                "--worst: only with --chars",
+            ),
+            (self.beam is not None and not self.of_pairs, "--beam: only for pairs; see --pairs"),
+            (self.baseline and self.of_pairs, "--baseline: not for pairs"),
+            (
+                self.pairs and not self.files and not self.opened.stored.config.encoder_layers,
+                "--pairs: give a FILE of pairs",
+            ),
         )
         # Errors in these concern all texts, so they come before the first text.
         opened, other, _ = self.opened, self.other, self.counted
@@ -89,14 +111,24 @@ class Eval(shared.DrawingCommand):
             with _reported(chosen, failed):
                 for name in _files_of(chosen, self.data):
                     with _reported(name, failed):
-                        self._show(self._file(name))
-        if not self.files:
+                        if self.of_pairs:
+                            self._show_pairs(name)
+                        else:
+                            self._show(self._file(name))
+        if not self.files and self.of_pairs:
+            self._show_pairs(None)
+        elif not self.files:
             may_have_seen = other.exposure_to_split(opened) if other else None
             self._show(self._split(), may_have_seen)
             if may_have_seen:
                 console.say(f"warning: {may_have_seen}")
         if failed:
             raise typer.Exit(failed[0])
+
+    @cached_property
+    def of_pairs(self) -> bool:
+        """Whether the texts have pairs: for a model with an encoder, or with --pairs."""
+        return self.pairs or self.opened.stored.config.encoder_layers > 0
 
     @cached_property
     def other(self) -> Saved | None:
@@ -129,16 +161,33 @@ class Eval(shared.DrawingCommand):
         places = None
         if len(ids) < len(text):
             places = model.vocabulary.known(text).nonzero()[0].tolist()
-        seen = name != "-" and self.opened.is_corpus(Path(name), len(text))
-        seen = seen or _is_part(ids, self.counted)
+        facts = self._facts(name, text, _is_part(ids, self.counted))
+        return Scored(label, facts, ids, places)
+
+    def _facts(self, name: str, text: str, seen: bool = False) -> dict[str, Any]:
+        """What a JSON record says of a file's text. seen: whether the model was trained on it."""
+        seen = seen or (name != "-" and self.opened.is_corpus(Path(name), len(text)))
         if seen:
             console.say(
-                f"warning: {label} is in the text that this run was trained on, so its loss says "
-                "nothing about new texts"
+                f"warning: {_label(name)} is in the text that this run was trained on, so its loss "
+                "says nothing about new texts"
             )
-        left_out = _left_out(model, text)
-        facts = {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
-        return Scored(label, facts, ids, places)
+        left_out = _left_out(self.opened.model, text)
+        return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
+
+    def _show_pairs(self, name: str | None) -> None:
+        """Scores a file of pairs, or the validation split, and writes the result. Raises
+        TextError.
+        """
+        from gpt.commands import pairs
+
+        if name is None:
+            label, text = pairs.pairs_of_split(self)
+            facts: dict[str, Any] = {"file": None, "split": "validation"}
+        else:
+            label, whole = _label(name), console.read_text(name)
+            text, facts = pairs.known_pairs(self, whole, label), self._facts(name, whole)
+        pairs.eval_pairs(self, label, {"schema": SCHEMA, "scored": label, **facts}, text)
 
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""

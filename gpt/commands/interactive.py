@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpt.commands import console, shared
 from gpt.commands.program import explained
@@ -59,6 +59,8 @@ class Talk:
     drawn: int = 0  # turns of the model so far; each turn uses different random numbers
     stopped: str | None = None  # stop text that ended the last turn; Enter continues after it
     saved: set[Path] = field(default_factory=set)  # files that /save may replace
+    help: ClassVar[Mapping[str, str]] = HELP
+    hint: ClassVar[str] = "Enter: the model continues"
 
     def __post_init__(self) -> None:
         if self.settings.length > LONGEST_TURN:
@@ -73,18 +75,15 @@ class Talk:
                 return self._command(name.strip(), raw, raw.strip())
             except ConfigError as error:
                 raise ConfigError(f"/{name.strip()}: {error.reason}") from None
-        added = shared.known_text(
-            self.model, line[1:] if line.startswith("//") else line, self.unknown
-        )
-        self.before.append(self.text)
-        self.text += added
-        self._go_on(added)
+        typed = line[1:] if line.startswith("//") else line
+        self.turn(shared.known_text(self.model, typed, self.unknown))
         return True
 
-    def _go_on(self, added: str) -> None:
-        """Lets the model write, and shows its text as it comes."""
-        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
-        self.drawn += 1
+    def turn(self, added: str) -> None:
+        """Adds a text; the model continues it, and its text is shown as it comes."""
+        self.before.append(self.text)
+        self.text += added
+        settings = self._next_settings()
         past, self.stopped = None if added else self.stopped, None
         interrupted: list[str] = []
         with graceful(interrupted.append, "SIGINT"):
@@ -101,6 +100,12 @@ class Talk:
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {_shown(self.stopped)}")
+
+    def _next_settings(self) -> SampleConfig:
+        """The settings with other random numbers than in the turns before."""
+        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
+        self.drawn += 1
+        return settings
 
     def _command(self, name: str, raw: str, value: str) -> bool:
         hint = f"; /{value} changes one" if name == "set" else ""
@@ -121,7 +126,7 @@ class Talk:
         elif name == "help":
             from gpt.view.terminal.lines import card
 
-            console.show_aside(card(HELP))
+            console.show_aside(card(self.help))
         elif name == "stop":
             self._set_stop(raw)
         elif name == "set":
@@ -175,8 +180,13 @@ class Talk:
                 raise ConfigError(f"{value!r} is not a number") from None
         too_long = name == "length" and number > LONGEST_TURN
         refuse((too_long, f"at most {LONGEST_TURN:,} characters a turn"))
-        self.settings = replace(self.settings, **{name: number})
+        self.settings = self.with_setting(name, number)
         console.say(self.described())
+
+    def with_setting(self, name: str, value: float | None) -> SampleConfig:
+        """The settings with another value of one. Raises ConfigError."""
+        changed: dict[str, Any] = {name: value}
+        return replace(self.settings, **changed)
 
     def described(self) -> str:
         """The settings that have a value, on one line."""
@@ -200,7 +210,7 @@ def talk(talk: Talk, title: str) -> None:
         key_bindings=keys,
     )
     console.say(f"{title} · {talk.described()}")
-    console.say("Enter: the model continues · /help · Ctrl-D ends")
+    console.say(f"{talk.hint} · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text)
     while True:

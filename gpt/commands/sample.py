@@ -26,7 +26,11 @@ TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth import
 
 
 class Sample(shared.ModelCommand):
-    """Continue a prompt, character by character."""
+    """Continue a prompt, character by character.
+
+    A model with an encoder writes the target of each source, a line of the prompt, to a line:
+    greedily, unless --temperature or --beam is given.
+    """
 
     text: Annotated[
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
@@ -40,6 +44,12 @@ class Sample(shared.ModelCommand):
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            help="With an encoder: search this many targets at once; -n best ones.", min=1
+        ),
+    ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
@@ -55,6 +65,12 @@ class Sample(shared.ModelCommand):
                 (self.novelty, "-i: cannot be combined with --novelty"),
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
+        if self.opened.stored.config.encoder_layers:
+            from gpt.commands.pairs import sample_targets
+
+            sample_targets(self)
+            return
+        shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.novelty and self.opened.manifest is None:

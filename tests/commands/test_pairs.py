@@ -1,0 +1,291 @@
+"""`gptx sample` and `gptx eval` for pairs: lines in, lines out, and every option."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from encoded import PAIRS, encoded_file
+from program import Answer, Gptx, answer_of, at_home
+
+import gpt
+from gpt.commands import console, pairs
+from gpt.commands.pairs import AskTargets
+from gpt.errors import ConfigError, TextError
+from gpt.trained import TrainedGPT
+
+MODEL, OTHER = ("--run", "model.safetensors"), ("--run", "lines.safetensors")
+SOURCES = ["1b", "4ba", "6baaa", "2b", "cab", "ff"]
+TEXT = "1b\t1c\n4ba\t4c\n\n1b\t0\nff\t07\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with an encoder, a decoder-only one, and pairs."""
+    found = tmp_path_factory.mktemp("pairs")
+    encoded_file(found / "model.safetensors")
+    encoded_file(found / "lines.safetensors", encoder_layers=0)
+    (found / "dev.tsv").write_text(TEXT)
+    return found
+
+
+@pytest.fixture
+def gptx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
+    def run(*arguments: str, stdin: bytes = b"") -> Answer:
+        return answer_of(monkeypatch, arguments, stdin)
+
+    at_home(folder, monkeypatch)
+    return run
+
+
+@pytest.fixture
+def trained(folder: Path) -> TrainedGPT:
+    return gpt.load(folder / "model.safetensors")
+
+
+def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -> None:
+    expected = [trained.generate(source) for source in SOURCES]
+    for source, target in zip(SOURCES, expected, strict=True):
+        assert gptx("sample", "--prompt", source, *MODEL).out == f"{target}\n"
+    lines = "\n".join(SOURCES)
+    for text in (lines, f"{lines}\n", lines.replace("\n", "\r\n")):
+        answer = gptx("sample", "-", *MODEL, stdin=text.encode())
+        assert (answer.code, answer.out.split("\n")) == (0, [*expected, ""])
+    Path("sources.txt").write_text(lines)
+    assert gptx("sample", "--file", "sources.txt", *MODEL).out.split("\n") == [*expected, ""]
+    assert gptx("sample", lines, *MODEL).out.split("\n") == [*expected, ""]
+    assert gptx("sample", "-", *MODEL).out == ""
+
+
+def test_sources_are_read_in_batches(
+    gptx: Gptx, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "AT_ONCE", 2)
+    monkeypatch.setattr(console, "CHUNK", 5)
+    found = gptx("sample", "-", *MODEL, stdin="\n".join([*SOURCES, "x"]).encode())
+    assert found.code == 3
+    expected = [trained.generate(source) for source in SOURCES]
+    assert found.out.split("\n") == [*expected, ""]
+    assert re.match(r"gptx: error: line 7: 'x' \(U\+0078 .*--unknown skip\n", found.err)
+
+
+def test_sample_draws_or_searches_if_asked(gptx: Gptx, trained: TrainedGPT) -> None:
+    drawn = gptx("sample", "4ba", "-n", "3", "--temperature", "1", "--seed", "5", *MODEL)
+    assert drawn.out.split("\n")[:-1] == trained.generate("4ba", n=3, temperature=1.0, seed=5)
+    best = gptx("sample", "\n".join(SOURCES), "--beam", "4", *MODEL)
+    assert best.out.split("\n")[:-1] == trained.answers(SOURCES, beam=4)
+    several = gptx("sample", "4ba", "--beam", "4", "-n", "3", *MODEL).out.split("\n")
+    assert (len(several), several[0]) == (4, trained.answers(["4ba"], beam=4)[0])
+
+
+def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> None:
+    answer = gptx("sample", "4ba\n1b", "--beam", "3", "-n", "2", "--json", *MODEL)
+    records = [json.loads(line) for line in answer.out.splitlines()]
+    named = [(each["source"], each["sample"], each["beam"]) for each in records]
+    assert named == [("4ba", 0, 3), ("4ba", 1, 3), ("1b", 0, 3), ("1b", 1, 3)]
+    for record in records:
+        assert (record["ended"], record["step"]) == ("end", 1)
+        if record["target"] and "\t" not in record["target"]:
+            nats = trained.nats_of(f"{record['source']}\t{record['target']}").sum()
+            assert record["nats"] == pytest.approx(nats, abs=1e-4)
+    cut = json.loads(gptx("sample", "4ba", "--length", "0", "--json", *MODEL).out)
+    assert (cut["target"], cut["length"]) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem", "code"),
+    [
+        (["1b", "--novelty"], "--novelty: not for a model with an encoder", 2),
+        (["1b", "--stop", "c"], "--stop: a target ends by itself; leave the option out", 2),
+        (["1b", "--only", "gpt"], "--only: this model has no counting; leave the option out", 2),
+        (["1b", "--length", "16"], "--length: 16 is more than the longest target, 15", 2),
+        (["1b", "-n", "2"], "-n: at temperature 0, all targets are equal; give --temperature", 2),
+        (["1b", "--top-p", ".5"], "--top-p: it has no effect at temperature 0", 2),
+        (["1b", "--beam", "2", "-n", "3"], "-n: 3 targets need a beam of 3 or more", 2),
+        (["1b", "--beam", "2", "--temperature", "1"], "leave --temperature out", 2),
+        (["1b", "--device", "cuda"], "--device: targets are computed on the CPU", 2),
+        ([], "no source: give one, or - to read one from each line", 2),
+        (["1b", "--prompt", "1b"], "TEXT and --prompt: give the text once", 2),
+        (["1b\t1c"], "line 1 has a TAB; give the source alone, without its target", 3),
+        (["1b\n\n2b"], "line 2 is empty; give at least one character", 3),
+        (["a" * 17], "line 1 has a source of 17 characters, the model takes 16; shorten it", 3),
+    ],
+)
+def test_wrong_options_and_sources_are_refused(
+    gptx: Gptx, options: list[str], problem: str, code: int
+) -> None:
+    answer = gptx("sample", *options, *MODEL)
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.startswith("gptx: error: ")
+    assert problem in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_unknown_characters_can_be_left_out(gptx: Gptx, trained: TrainedGPT) -> None:
+    answer = gptx("sample", "-", "--unknown", "skip", *MODEL, stdin=b"1xb\n4ba\n")
+    assert answer.out.split("\n")[:-1] == trained.answers(["1b", "4ba"])
+    assert answer.err == (
+        "note: line 1: left out 1 of 3 characters, which the model does not know: 'x'\n"
+    )
+
+
+def test_beam_needs_pairs(gptx: Gptx) -> None:
+    assert "--beam: only for a model with an encoder" in gptx("sample", "--beam", "2", *OTHER).err
+    assert "--beam: only for pairs" in gptx("eval", "dev.tsv", "--beam", "2", *OTHER).err
+
+
+def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
+    found = trained.score_pairs(TEXT)
+    answer = gptx("eval", "dev.tsv", *MODEL)
+    *listed, line = answer.out.splitlines()
+    assert line == (
+        f"dev.tsv: {found.score.nats:.4f} nats, {found.score.bits:.3f} bits a target character · "
+        f"{100 * found.exact:.2f} % of 3 sources exact · character error rate "
+        f"{100 * found.error_rate:.2f} % · 4 pairs, 11 characters predicted, ends of targets "
+        "included"
+    )
+    assert listed[0] == "worst pairs · nats a target character"
+    means = [float(each.split(" nats")[0].replace(" .", "0.")) for each in listed[1:]]
+    assert means == sorted(means, reverse=True)
+    assert {each.split(" · ")[1] for each in listed[1:]} == {f"line {n}" for n in (1, 2, 4, 5)}
+    assert len(gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.splitlines()) == 3
+    assert len(gptx("eval", "dev.tsv", "--worst", "0", *MODEL).out.splitlines()) == 1
+    windows = gptx("eval", "-", *MODEL, stdin=TEXT.replace("\n", "\r\n").encode()).out
+    assert windows == answer.out.replace("dev.tsv", "standard input")
+
+
+def test_eval_of_pairs_for_programs(gptx: Gptx, trained: TrainedGPT) -> None:
+    found = trained.score_pairs(TEXT, beam=3)
+    record = json.loads(gptx("eval", "dev.tsv", "--beam", "3", "--json", *MODEL).out)
+    assert record["nats"] == pytest.approx(found.score.nats)
+    assert (record["exact"], record["pairs"], record["sources"]) == (found.exact, 4, 3)
+    assert record["error_rate"] == pytest.approx(found.error_rate)
+    assert (record["beam"], record["split"], record["trained_on"]) == (3, None, False)
+    assert [each["nats"] for each in record["worst"]] == sorted(
+        (each["nats"] for each in record["worst"]), reverse=True
+    )
+    whole = json.loads(gptx("eval", "dev.tsv", "--chars", "--json", *MODEL).out)
+    assert [each["line"] for each in whole["per_pair"]] == [1, 2, 4, 5]
+    each = [nats for pair in whole["per_pair"] for nats in pair["each"]]
+    assert each == pytest.approx(found.nats.tolist(), rel=1e-6)
+    for pair in whole["per_pair"]:
+        assert pair["nats"] == pytest.approx(sum(pair["each"]) / len(pair["each"]))
+        assert pair["exact"] == (pair["distance"] == 0)
+
+
+def test_eval_colours_target_characters(gptx: Gptx, trained: TrainedGPT) -> None:
+    plain = gptx("eval", "dev.tsv", "--chars", *MODEL).out.splitlines()
+    assert plain[:2:2] == ["1b⇥1c⏎"]
+    bits = trained.score_pairs(TEXT).nats[:3] / 0.6931471805599453
+    assert plain[1] == "   " + "".join(str(min(9, round(each))) for each in bits)
+    assert "\x1b[" in gptx("eval", "dev.tsv", "--chars", "--color", "always", *MODEL).out
+
+
+def test_eval_names_the_line_of_a_bad_pair(gptx: Gptx) -> None:
+    for text, problem in (
+        ("1b\t1c\n4ba 4c\n", "line 2 has no TAB: '4ba 4c'; each line is SOURCE, one TAB, TARGET"),
+        ("1b\t1\tc\n", "line 1 has several TABs"),
+        ("1b\t1c\n\n\t4c\n", "line 3 has an empty source"),
+        ("1b\tx\n", "line 1: 'x' (U+0078"),
+        (f"1b\t{'c' * 16}\n", "line 1 has a target of 16 characters, the model takes 15"),
+        ("", "there are only blank lines"),
+    ):
+        Path("bad.tsv").write_text(text)
+        answer = gptx("eval", "bad.tsv", "dev.tsv", *MODEL)
+        assert answer.code == 3
+        assert answer.err.startswith(f"gptx: error: bad.tsv: {problem}")
+        assert answer.out.splitlines()[-1].startswith("dev.tsv: ")
+    skipped = gptx("eval", "-", "--unknown", "skip", *MODEL, stdin=b"1xb\t1c\n")
+    assert skipped.code == 0
+    assert "note: standard input: left out 1 of 7 characters" in skipped.err
+
+
+def test_eval_compares_two_models_on_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
+    other = gpt.load("lines.safetensors")
+    answer = gptx("eval", "dev.tsv", "--against", "lines.safetensors", "--json", *MODEL)
+    record = json.loads(answer.out)
+    assert record["first"] == pytest.approx(trained.score(TEXT).nats)
+    assert record["second"] == pytest.approx(other.score_pairs(TEXT).score.nats)
+    assert record["against"]["exact"] == other.score_pairs(TEXT).exact
+    line = gptx("eval", "dev.tsv", "--against", "lines.safetensors", *MODEL).out
+    assert line.startswith("dev.tsv: exact: model.safetensors 0.00 %, lines.safetensors 0.00 % · ")
+    assert " nats a character · difference " in line
+
+
+def test_a_decoder_only_model_is_scored_on_pairs_if_asked(gptx: Gptx) -> None:
+    other = gpt.load("lines.safetensors")
+    found = other.score_pairs(TEXT)
+    record = json.loads(gptx("eval", "dev.tsv", "--pairs", "--json", *OTHER).out)
+    assert record["nats"] == pytest.approx(found.score.nats)
+    assert record["error_rate"] == pytest.approx(found.error_rate)
+    plain = json.loads(gptx("eval", "dev.tsv", "--json", *OTHER).out)
+    assert plain["nats"] == pytest.approx(other.score(TEXT).nats)
+    assert "exact" not in plain
+    assert "--pairs: give a FILE of pairs" in gptx("eval", "--pairs", *OTHER).err
+    assert "--baseline: not for pairs" in gptx("eval", "dev.tsv", "--baseline", *MODEL).err
+    assert "--worst: only with --chars" in gptx("eval", "dev.tsv", "--worst", "3", *OTHER).err
+
+
+@pytest.fixture
+def asking(trained: TrainedGPT) -> AskTargets:
+    return AskTargets(trained, trained.target_settings())
+
+
+def test_interactively_a_source_gets_its_target(
+    asking: AskTargets, trained: TrainedGPT, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = trained.answers(["4ba", "1b"])
+    assert asking.take("4ba")
+    assert asking.take("1b")
+    assert capfd.readouterr().out == f"{one}\n{two}\n"
+    assert asking.text == f"4ba\t{one}\n1b\t{two}\n"
+    asking.take(f"/save {tmp_path / 'pairs.tsv'}")
+    assert (tmp_path / "pairs.tsv").read_text() == asking.text
+    asking.take("/undo")
+    assert asking.text == f"4ba\t{one}\n"
+    asking.take("/temperature 1.5")
+    asking.take("/seed 9")
+    for _ in range(3):
+        asking.take("")
+    drawn = [line.split("\t", 1) for line in asking.text.splitlines()[1:]]
+    assert {source for source, _ in drawn} == {"4ba"}
+    assert len({target for _, target in drawn}) > 1
+    assert asking.take("/help")
+    assert not asking.take("/quit")
+
+
+def test_interactive_errors_change_nothing(asking: AskTargets) -> None:
+    for line, kind, problem in (
+        ("", ConfigError, "type a source"),
+        ("x", TextError, "'x'"),
+        ("a" * 17, TextError, "17 characters"),
+        ("/top-k 3", ConfigError, "has no effect at temperature 0"),
+        ("/length 16", ConfigError, "16 is more than the longest target"),
+    ):
+        with pytest.raises(kind, match=problem):
+            asking.take(line)
+    assert (asking.text, asking.before) == ("", [])
+    assert asking.settings.top_k is None
+
+
+def test_the_validation_split_has_the_pairs_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_home(tmp_path, monkeypatch)
+    Path("pairs.tsv").write_text(PAIRS)
+    shape = "--n-layer 1 --n-head 2 --n-embd 16 --encoder-layers 1 --batch-size 4 --steps 4"
+    shape += " --val-fraction 0.3"
+    trained = answer_of(monkeypatch, ("train", "pairs.tsv", *shape.split()))
+    assert trained.code == 0, trained.err
+    record = json.loads(answer_of(monkeypatch, ("eval", "--json")).out)
+    stored = json.loads(answer_of(monkeypatch, ("runs", "--json")).out.splitlines()[-1])
+    assert record["split"] == "validation"
+    assert record["nats"] == pytest.approx(stored["val_nats"], abs=1e-5)
+    seen = answer_of(monkeypatch, ("eval", "pairs.tsv"))
+    assert "warning: pairs.tsv is in the text that this run was trained on" in seen.err
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 2)
+    some = answer_of(monkeypatch, ("eval", "--worst", "0"))
+    assert some.out.startswith("the first 2 pairs of the validation split: ")
+    assert "note: scoring only the first 2 of " in some.err
