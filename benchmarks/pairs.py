@@ -92,7 +92,8 @@ def main() -> None:
             trained = train(str(texts / "train.tsv"), arguments, seed, folder, options.threads)
             (run,) = Path(folder, "checkpoints").glob(f"*-{1 + len(results)}")
             scored = json.loads(timed([GPTX, "eval", str(dev), "--run", str(run), "--json"]).output)
-            result: dict[str, Any] = {"seed": seed, **trained, **scored["pairs"]}
+            measured = {name: scored[name] for name in ("exact", "error_rate", "nats")}
+            result: dict[str, Any] = {"seed": seed, **trained, **measured}
             model = gpt.load(run)
             if options.corpus == "dates" and model.has_encoder:
                 lines = dev.read_text(encoding="utf-8").splitlines()
