@@ -18,8 +18,8 @@ import numpy as np
 SEED = 1
 DATES = 30_000
 TIMES = 3  # ways in which each date is written; fewer if two of them give the same text
-FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
-CENTURY = range(1970, 2070)  # years that may be written with two digits
+FIRST, LAST = date(1600, 1, 1), date(2399, 12, 31)
+CENTURY = range(1970, 2070)  # years that may be written with two digits; half of the dates
 
 #: Training options that override the default preset. The lines of a date are neighbours, so this
 #: split shares no date: about 2,100 validate.
@@ -124,11 +124,17 @@ FORMATS = tuple((locale, each) for locale in LOCALES for each in locale.formats)
 def dates() -> bytes:
     """The lines `date as written TAB YYYY-MM-DD`: dates in random order, all lines of one together.
 
-    From raw draws of Philox (Salmon et al. 2011), equal in every release of numpy.
+    Half of the dates are in CENTURY. From raw draws of Philox (Salmon et al. 2011), equal in every
+    release of numpy.
     """
     days = LAST.toordinal() - FIRST.toordinal() + 1
-    draws = np.random.Philox(key=SEED).random_raw(days + DATES * len(FORMATS))
-    chosen = FIRST.toordinal() + draws[:days].argsort(kind="stable")[:DATES]
+    draws = np.random.Philox(key=SEED).random_raw(days + DATES * (1 + len(FORMATS)))
+    every = FIRST.toordinal() + draws[:days].argsort(kind="stable")
+    begin, end = (date(year, 1, 1).toordinal() for year in (CENTURY.start, CENTURY.stop))
+    recent = (every >= begin) & (every < end)
+    half = np.concatenate((every[recent][: DATES // 2], every[~recent][: DATES - DATES // 2]))
+    chosen = half[draws[days : days + DATES].argsort(kind="stable")]
+    days += DATES
     orders = draws[days:].reshape(DATES, -1).argsort(axis=1, kind="stable")  # of the formats
     lines = []
     for ordinal, order in zip(chosen.tolist(), orders, strict=True):

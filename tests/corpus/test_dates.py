@@ -23,7 +23,7 @@ from gpt.corpus.dates import _written as written
 from gpt.corpus.pair_split import split_lines
 from gpt.corpus.pairs import pairs_of
 
-SHA256 = "50041626d73ec7c9bf87efc5574e67f82c0646c733d4a0f8a50113f6ca4d7f10"
+SHA256 = "ab394aaa64644a4b767ecc196acb7a2e1682b48777b2ada4a6a8986701b2271e"
 
 
 @cache
