@@ -85,7 +85,7 @@ class Attn(shared.DrawingCommand):
                 "compare any number"
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        self._check_models(form)
+        self._check_models()
         text = self._pair(self.text_for(self.sides[0].model, given))
         if "rollout" in (self.view, self.head):
             config = self.sides[0].model.config
@@ -105,7 +105,7 @@ class Attn(shared.DrawingCommand):
         checks = [check for selection in selections for check in selection.attention.checks]
         shared.require_passed(check.name for check in checks if not check.passed)
 
-    def _check_models(self, form: Form) -> None:
+    def _check_models(self) -> None:
         """Raises ConfigError for options that the models do not have."""
         from gpt.trained.pairs import require_decoder_only
 
@@ -124,8 +124,6 @@ class Attn(shared.DrawingCommand):
         )
         if self.view == "lens":
             require_decoder_only(models[0].config, "the logit lens")
-        if form == "html":
-            require_decoder_only(models[0].config, "the page")
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""

@@ -65,7 +65,6 @@ class Heads(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import working
-        from gpt.trained.pairs import require_decoder_only
 
         form, several = self.form(FORMS), len(self.steps) > 1
         figure = form in ("svg", "png", "pdf")
@@ -78,8 +77,6 @@ class Heads(shared.DrawingCommand):
             ),
         )
         model, how = self.opened.model, None if self.ablate == "no" else self.ablate
-        if form == "html":
-            require_decoder_only(model.config, "the page")
         ids, source = self._text()
         if several:
             with working() as done:
@@ -155,9 +152,13 @@ class Heads(shared.DrawingCommand):
         from gpt.view.page.page import Start, build_page, opening, subject_of
 
         opened, model = self.opened, self.opened.model
-        text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
+        if model.has_encoder:
+            text = "\t".join(model.pairs_in(model.vocabulary.decode(ids))[0])
+        else:
+            text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
-        subjects = [subject_of(model.attention(text), opened.title, measures, opened.origin)]
+        shown = model.attention(text, kind=self.attention)
+        subjects = [subject_of(shown, opened.title, measures, opened.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
         start = Start(*first) if by_rank else opening(measures)
         measured = f"{found.measured} · {found.rule}"

@@ -23,8 +23,7 @@ DECODER_ONLY = {
     "ablation of heads": "heads without `ablate` measures what its heads attend to",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "the logit lens": "attn shows every stage of its encoder, decoder and cross-attention",
-    "the page": "attn draws its matrices as text, .svg, .png and .pdf",
-    "the live page": "attn draws its matrices as text, .svg, .png and .pdf",
+    "the live page": "attn -o page.html shows its attention to one pair",
 }
 
 
@@ -74,7 +73,7 @@ class Pairs(Targets):
         At most `most`; without pairs that are longer than the context. Raises TextError if there
         are none.
         """
-        return self._pairs_in(self.excerpt_lines)[:most]
+        return self.pairs_in(self.excerpt_lines)[:most]
 
     @property
     def excerpt_lines(self) -> str:
@@ -86,10 +85,11 @@ class Pairs(Targets):
     def pair_ids(self, text: str) -> list[tuple[Ids, Ids]]:
         """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
         encode = self.vocabulary.encode
-        pairs = self._pairs_in(text)
+        pairs = self.pairs_in(text)
         return [(encode(source), encode(FIRST + target)) for source, target in pairs]
 
-    def _pairs_in(self, text: str) -> list[tuple[str, str]]:
+    def pairs_in(self, text: str) -> list[tuple[str, str]]:
+        """The pairs in lines of a text that fit the context. Raises TextError if there are none."""
         lines = [line.removesuffix("\r").split(FIRST) for line in text.split(LAST)]
         size = self.config.block_size
         fitting = [

@@ -71,7 +71,6 @@ def test_two_models_read_the_same_pair(gptx: Gptx, model: str, tmp_path: Path) -
         ("--truncate", "--truncate: a source is read as a whole; shorten the text"),
         ("--view rollout", "--head: rollout exists for self-attention only"),
         ("--view lens", "the logit lens: not for a model with an encoder; attn shows"),
-        ("-o a.html", "the page: not for a model with an encoder; attn draws"),
         ("--attention sideways", "'sideways' is not one of 'encoder', 'decoder', 'cross'"),
         ("--diff corpus-1", "--diff: only one of the models has an encoder"),
     ],
@@ -124,7 +123,7 @@ def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("live", "the live page: not for a model with an encoder; attn draws"),
+        ("live", "the live page: not for a model with an encoder; attn -o page.html"),
         ("explain mine", "the lesson mine: not for a model with an encoder; attn shows"),
     ],
 )

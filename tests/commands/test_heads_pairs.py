@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from encoded import encoded_file
+from pages import payload_of
 from program import Gptx
 
 from gpt.heads.kinds import RULE_OF_ALL
@@ -49,11 +50,24 @@ def test_json_and_files_of_pairs(gptx: Gptx, model: str, tmp_path: Path) -> None
     assert sharp.out.splitlines()[3].startswith("layer ")
 
 
+@pytest.mark.parametrize(("kind", "layers"), [("cross", 2), ("encoder", 3), ("decoder", 2)])
+def test_the_page_shows_the_first_pair(
+    gptx: Gptx, model: str, tmp_path: Path, kind: str, layers: int
+) -> None:
+    path = tmp_path / "heads.html"
+    answer = gptx("heads", "--run", model, "--attention", kind, "-o", str(path))
+    assert (answer.code, answer.err) == (0, "")
+    document = payload_of(path.read_text(encoding="utf-8"))
+    (subject,) = document["subjects"]
+    assert (subject["layers"], subject["lens"]) == (layers, None)
+    first = "0b" if kind == "encoder" else "\t0c"
+    assert "".join(map(chr, document["codes"])) == first
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ("--ablate mean", "ablation of heads: not for a model with an encoder; heads without"),
-        ("-o a.html", "the page: not for a model with an encoder"),
         ("--sort back", "--sort: 'back' is not one of copy, monotone"),
     ],
 )

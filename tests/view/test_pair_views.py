@@ -6,18 +6,20 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from encoded import encoded_file
 
 from gpt import load
-from gpt.config.show import Drawing, Stage
+from gpt.config.show import AttentionKind, Drawing, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.trained import TrainedGPT
 from gpt.view.figure.figure import draw
 from gpt.view.files import exports
+from gpt.view.notebook import attention as notebook
 from gpt.view.selection import select
 from gpt.view.terminal.attention import compare, render
 from gpt.view.terminal.lines import Page
@@ -129,12 +131,23 @@ def test_a_figure_has_labels_of_both_texts(cross: AttentionMap) -> None:
     assert "cross-attention" in figure.get_suptitle()
 
 
-def test_a_notebook_shows_the_mean_weights(cross: AttentionMap) -> None:
+def test_a_notebook_shows_the_page(cross: AttentionMap) -> None:
     html = cross._repr_html_()
-    assert "Cross-attention" in html
-    assert html.count('class="heat"') == 4 * 6
+    assert "Cross-attention of “\t2-1” to “24 abc”" in html
+    assert "<iframe" in html
 
 
-def test_the_page_is_refused_in_one_line(cross: AttentionMap, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the page: not for a model with an encoder; attn draws"):
-        cross.page(tmp_path / "a.html")
+@pytest.mark.parametrize("kind", get_args(AttentionKind))
+def test_a_large_map_of_a_pair_fits_in_a_notebook(trained: TrainedGPT, kind: AttentionKind) -> None:
+    found = trained.attention("24 abc\t2-1-2-1-2-1", kind=kind)
+    whole, count = notebook._page(found, notebook.LIMIT)
+    assert whole
+    assert count == len(found.text)
+    rooms = range(len(whole) - 500, 0, -500)
+    smaller = (notebook._page(found, room) for room in rooms)
+    page, shown = next((page, shown) for page, shown in smaller if shown < count)
+    if kind == "encoder":  # whose first rows are not those of a shorter text
+        assert page is None
+    else:
+        assert page
+        assert 0 < shown < count

@@ -11,8 +11,8 @@ import base64
 import gzip
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.view.characters import cut, label
-from gpt.view.notebook.card import LIMIT, Cell, card, decimal, note, style, table
+from gpt.view.characters import cut
+from gpt.view.notebook.card import LIMIT, card, note, style, table
 from gpt.view.page.page import build_page, opening, subject_of
 
 MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
@@ -28,12 +28,6 @@ _LOADER = (
     "document.open(); document.write(page); document.close();"
     "</script>"
 )
-#: Of a model with an encoder.
-MOST = 40  # characters of rows and columns
-_OF_PAIR = (
-    f"Mean weights of the last layer's heads; at most {MOST} rows and columns. "
-    '.figure("attention.svg") draws every head, .to_numpy() gives every stage.'
-)
 _SANDBOX = "allow-scripts allow-downloads"
 
 
@@ -43,8 +37,6 @@ def attention(found: AttentionMap) -> str:
     alarm = f"FAILED checks, do not trust these numbers: {', '.join(failed)}" if failed else ""
     heads = len(found.layers[0].q)
     facts = f"{len(text)} characters · {len(found.layers)} layers × {heads} heads"
-    if found.source is not None:
-        return card(found.title.capitalize(), facts, _mean(found), note(_OF_PAIR), alarm=alarm)
     if found.model is None:
         why = note("This map was made without a model; run.attention(text) shows its page.")
         return card("Attention", facts, _stages(found), why, alarm=alarm)
@@ -60,7 +52,9 @@ def attention(found: AttentionMap) -> str:
             'notebook; .page("attention.html") writes all.'
         )
     frame = f'<iframe sandbox="{_SANDBOX}" title="attention" srcdoc=\'{page}\'></iframe>'
-    return card(f"Attention of “{cut(text, 60)}”", facts, frame, shown, alarm=alarm)
+    title = found.title.capitalize() or "Attention"
+    of = f"“{cut(text, 60)}”" + (f" to “{cut(found.columns, 60)}”" * (found.kind == "cross"))
+    return card(f"{title} of {of}", facts, frame, shown, alarm=alarm)
 
 
 def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
@@ -69,27 +63,17 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
     """
     count = len(found.text)
     for _ in range(ROUNDS):
-        subject = subject_of(found.first(count))
+        subject = subject_of(found.first(count) if count < len(found.text) else found)
         page = build_page([subject], opening(subject.measures), subject.name, room + SAVED)
         packed = base64.b64encode(gzip.compress(page.encode(), mtime=0)).decode()
         size = len(packed) + len(_LOADER)
         if size <= room:
             return _LOADER.format(packed), count
-        if count == 1:
+        if count == 1 or found.kind == "encoder":  # whose rows depend on the whole text
             break
         # Most of a page grows with the square of its text, or less.
         count = max(1, min(count - 1, int(count * 0.97 * (room / size) ** 0.5)))
     return None, 0
-
-
-def _mean(found: AttentionMap) -> str:
-    """The mean weights of the last layer's heads: a row for each character that reads."""
-    weights = found.layers[-1].weights.mean(axis=0)[:MOST, :MOST]
-    rows: list[list[str | Cell]] = [
-        [label(character), *(Cell(decimal(each, 2), share=each) for each in row)]
-        for character, row in zip(found.text, weights.tolist(), strict=False)
-    ]
-    return table(["", *map(label, found.columns[:MOST])], rows)
 
 
 def _stages(found: AttentionMap) -> str:

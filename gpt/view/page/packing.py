@@ -38,7 +38,7 @@ def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[
 
     def weights(bits: Bits) -> int:
         return sum(
-            _size(math.prod(layer.q.shape[:2]) * (layer.q.shape[1] + 1) // 2, bits)
+            _size(len(layer.q) * int(attention.allowed.sum()), bits)
             for attention in maps
             for layer in attention.layers
         )
@@ -69,9 +69,13 @@ def pack(values: Array, bits: Bits) -> dict[str, Any]:
 
 def lower(weights: Array) -> Array:
     """(H, T, T) -> (H, T(T+1)/2): each row up to the diagonal, one after the other."""
-    allowed = np.flatnonzero(np.tri(weights.shape[-1], dtype=bool))
-    lower: Array = weights.reshape(len(weights), -1).take(allowed, axis=1)
-    return lower
+    return of_allowed(weights, np.tri(weights.shape[-1], dtype=bool))
+
+
+def of_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+    """(H, T, S) -> (H, N): the numbers at the N allowed places of (T, S), row by row."""
+    found: Array = weights.reshape(len(weights), -1).take(np.flatnonzero(allowed), axis=1)
+    return found
 
 
 def in_base64(array: npt.NDArray[Any]) -> str:

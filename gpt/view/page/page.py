@@ -17,11 +17,10 @@ from gpt.heads.kinds import STRONG, kinds, measure_of, strengths
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
-from gpt.trained.pairs import require_decoder_only
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
 from gpt.view.page.document import Kind, template, to_json
-from gpt.view.page.packing import detail_names, fit, lower, pack
+from gpt.view.page.packing import detail_names, fit, of_allowed, pack
 from gpt.view.page.predictions import experts_record, lens_record
 from gpt.view.records import check_record, measure_record
 from gpt.vocabulary import Ids
@@ -60,12 +59,13 @@ PAGE = Kind("attention", (*SHARED, "page.js"))
 class Subject:
     """One checkpoint's view of the text.
 
-    surprises: of each of the (T − 1,) characters after the first, in nats.
+    surprises: of each of the (T − 1,) characters after the first, in nats. A model with an encoder
+    has no lens and no surprises here.
     """
 
     name: str
     attention: AttentionMap
-    lens: Lens
+    lens: Lens | None
     characters: str  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
@@ -87,15 +87,14 @@ def subject_of(
     model = attention.model
     if model is None:
         raise ValueError("this map was made without a model; make one with run.attention(text)")
-    require_decoder_only(model.config, "the page")
     return Subject(
         name or model.stored.title,
         attention,
-        model.lens(attention),
+        None if attention.source else model.lens(attention),
         attention.characters,
         model.measures(attention) if measures is None else measures,
         model.stored.origin if origin is None else origin,
-        surprises_of(model, attention.ids),
+        np.zeros(0) if attention.source else surprises_of(model, attention.ids),
         model.experts(attention),
     )
 
@@ -165,18 +164,18 @@ def build_page(
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
-    if len({subject.attention.text for subject in subjects}) != 1:
+    if len({(each.attention.text, each.attention.columns) for each in subjects}) != 1:
         raise ValueError("the subjects attend to different texts")
-    text = subjects[0].attention.text
+    text, kind = subjects[0].attention.text, subjects[0].attention.title
+    title = f"{title} · {kind}" if kind else title
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "version": __version__,
         "title": escape(title),
         "measured": escape(measured),
         "start": vars(start),
-        "codes": [ord(character) for character in text],
-        "labels": [label(character) for character in text],
-        "legend": legend(text),
+        **_text(text),
+        "legend": legend(text + subjects[0].attention.columns),
         "subjects": [_described(subject) for subject in subjects],
     }
     page = template(PAGE)
@@ -184,7 +183,9 @@ def build_page(
     bits, detailed = fit([subject.attention for subject in subjects], start.layer, limit - empty)
     for described, subject in zip(document["subjects"], subjects, strict=True):
         layers = subject.attention.layers
-        described["weights"] = [pack(lower(layer.weights), bits) for layer in layers]
+        described["weights"] = [
+            pack(of_allowed(layer.weights, subject.attention.allowed), bits) for layer in layers
+        ]
         described["details"] = {
             str(n): {name: pack(getattr(layer, name), bits) for name in detail_names(layer)}
             for n, layer in enumerate(layers)
@@ -195,7 +196,7 @@ def build_page(
 
 def _described(subject: Subject) -> dict[str, Any]:
     """A subject without its weights and details."""
-    attention = subject.attention
+    attention, allowed = subject.attention, subject.attention.allowed
     heads, _, head_size = attention.layers[0].q.shape
     return {
         "name": escape(subject.name),
@@ -203,16 +204,23 @@ def _described(subject: Subject) -> dict[str, Any]:
         "layers": len(attention.layers),
         "heads": heads,
         "headSize": head_size,
-        "bias": None if attention.bias is None else pack(lower(attention.bias), 32),
+        "bias": None if attention.bias is None else pack(of_allowed(attention.bias, allowed), 32),
+        "full": attention.kind != "decoder",
+        "columns": _text(attention.columns) if attention.kind == "cross" else None,
         "checks": [check_record(check) for check in attention.checks],
         "measures": [{**measure_record(each), "title": each.title} for each in subject.measures],
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
         "surprises": pack(subject.surprises, 32),
-        "lens": lens_record(subject.lens, subject.characters),
+        "lens": None if subject.lens is None else lens_record(subject.lens, subject.characters),
         "experts": None
         if subject.experts is None
         else experts_record(subject.experts, attention.ids, subject.characters),
     }
+
+
+def _text(text: str) -> dict[str, list[Any]]:
+    """The code points of a text, and how they are shown."""
+    return {"codes": [ord(each) for each in text], "labels": [label(each) for each in text]}
 
 
 def _several(measures: Sequence[Measure]) -> bool:

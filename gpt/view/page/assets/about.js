@@ -21,7 +21,7 @@ export function introduce(app) {
   say(part("symbols"), data.legend.join(" · "));
   const written = data.stored ??
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
-  say(part("precision"), `${count(lead(app).length, "character")} · ${written}`);
+  say(part("precision"), `${sizeOf(lead(app))} · ${written}`);
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);
   }
@@ -65,4 +65,12 @@ export function introduce(app) {
   const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
   part("alarm").hidden = !failed;
   part("version").textContent = `made by gptx ${data.version}`;
+}
+
+/** The characters of the text, or of both texts. @param {import("./data.js").Subject} subject */
+function sizeOf({ length, keys, crossed }) {
+  const source = `${count(keys, "character")} of the source`;
+  return crossed
+    ? `${source}, ${count(length, "character")} of the target`
+    : count(length, "character");
 }

@@ -50,7 +50,7 @@ function explained(app, subject, [row, column], order) {
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
   const alone = state.view === "head" || ["concat", "proj", "residual"].includes(state.stage);
   const sum = alone && subject.has(state.layer, state.head)
-    ? termsOf(subject, state, row, column, (position) => named(subject, position), written)
+    ? termsOf(subject, state, row, column, (key) => named(subject.columns, key), written)
     : null;
   if (!sum) return [...title, make("p", { class: "hint" }, reason(app, subject))];
   const total = sum.terms.reduce((all, { value }) => all + value, 0);
@@ -79,16 +79,19 @@ function explained(app, subject, [row, column], order) {
   if (sum.sum === "q·k") {
     const scaled = total / Math.sqrt(subject.headSize);
     steps.push(step(`/ √${subject.headSize}`, written(scaled), "scaled"));
-    if (column > row) steps.push(step("mask", "−∞", "masked"));
+    const keys = subject.allowed(row);
+    if (column >= keys) steps.push(step("mask", "−∞", "masked"));
     else {
-      const bias = subject.bias(state.head)?.[row * (row + 1) / 2 + column];
+      const at = subject.begin(row) + column;
+      const bias = subject.bias(state.head)?.[at];
       if (bias !== undefined) steps.push(step("+ bias of the distance", written(bias), "bias"));
-      const weight = subject.triangle(state.layer, state.head)[row * (row + 1) / 2 + column];
-      steps.push(step(`softmax over keys 0 … ${row}`, written(weight), "weight"));
+      const weight = subject.weights(state.layer, state.head)[at];
+      steps.push(step(`softmax over keys 0 … ${keys - 1}`, written(weight), "weight"));
     }
   }
   const heading = sum.sum === "q·k"
-    ? `query ${named(subject, row)} · key ${named(subject, column)}`
+    ? `${subject.sides[0]} ${named(subject, row)} · ${subject.sides[1]} ` +
+      named(subject.columns, column)
     : `${sum.sum} of ${named(subject, row)} · dimension ${column}`;
   return [
     ...title,

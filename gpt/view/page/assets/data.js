@@ -47,6 +47,13 @@ export class Subject {
     this.codes = text.codes;
     this.labels = text.labels;
     this.length = text.codes.length;
+    /** @type {Text} The text of the keys. */
+    this.columns = payload.columns ?? text;
+    this.keys = this.columns.codes.length;
+    this.crossed = Boolean(payload.columns);
+    this.causal = !payload.full;
+    /** Names of the rows and of columns that are keys. */
+    this.sides = this.crossed ? ["target", "source"] : ["query", "key"];
     this.layers = payload.layers;
     this.heads = payload.heads;
     this.headSize = payload.headSize;
@@ -56,7 +63,7 @@ export class Subject {
     this.arrays = new Map();
     /** @type {Map<string, Matrix>} */
     this.matrices = new Map();
-    this.lens = new Guesses(payload.lens, this.length);
+    this.lens = payload.lens && new Guesses(payload.lens, this.length);
     this.experts = payload.experts && new Experts(payload.experts);
     this.surprises = unpack(payload.surprises);
   }
@@ -72,15 +79,15 @@ export class Subject {
   }
 
   /**
-   * One of a head's arrays q, k, v, (T, D), or a layer's stream, proj, (T, C). Use `head` 0 for a
-   * layer's arrays. @param {string} name
+   * One of a head's arrays q, (T, D), k, v, (S, D), or a layer's stream, proj, (T, C). Use `head` 0
+   * for a layer's arrays. @param {string} name
    * @param {number} layer
    * @param {number} head
    */
   detail(name, layer, head = 0) {
     const array = this.#array(`${name} ${layer}`, this.payload.details[layer][name]);
     if (["stream", "proj", "residual"].includes(name)) return array;
-    const size = this.length * this.headSize;
+    const size = (name === "q" ? this.length : this.keys) * this.headSize;
     return array.subarray(head * size, (head + 1) * size);
   }
 
@@ -89,24 +96,34 @@ export class Subject {
     return "residual" in this.payload.details[layer];
   }
 
+  /** The number of keys that a row may read: the first ones. @param {number} row */
+  allowed(row) {
+    return this.causal ? row + 1 : this.keys;
+  }
+
+  /** Where a row begins in `weights` and `bias`. @param {number} row */
+  begin(row) {
+    return this.causal ? row * (row + 1) / 2 : row * this.keys;
+  }
+
   /**
-   * A head's weights up to the diagonal: the row i begins at i(i+1)/2.
+   * A head's weights of the keys that each row may read: row i begins at `begin(i)`.
    * @param {number} layer
    * @param {number} head
    */
-  triangle(layer, head) {
-    const size = this.length * (this.length + 1) / 2;
+  weights(layer, head) {
+    const size = this.begin(this.length);
     const array = this.#array(`weights ${layer}`, this.payload.weights[layer]);
     return array.subarray(head * size, (head + 1) * size);
   }
 
   /**
-   * The bias that positions add to a head's scaled scores, as `triangle`; null if there is none.
+   * The bias that positions add to a head's scaled scores, as `weights`; null if there is none.
    * @param {number} head
    */
   bias(head) {
     if (!this.payload.bias) return null;
-    const size = this.length * (this.length + 1) / 2;
+    const size = this.begin(this.length);
     return this.#array("bias", this.payload.bias).subarray(head * size, (head + 1) * size);
   }
 
@@ -169,18 +186,23 @@ export class Subject {
   #computed(stage, layer, head) {
     const T = this.length;
     const keys = SQUARE.includes(stage);
-    const columns = keys ? T : stage === "context" ? this.headSize : this.width;
+    const columns = keys ? this.keys : stage === "context" ? this.headSize : this.width;
     const matrix = {
       rows: T,
       columns,
       values: new Float64Array(T * columns),
-      causal: stage === "weights" || stage === "masked",
+      causal: this.causal && (stage === "weights" || stage === "masked"),
       keys,
       kind: /** @type {Matrix["kind"]} */ (stage === "weights" ? "share" : "signed"),
     };
     const { values } = matrix;
-    if (stage === "weights") spread(this.triangle(layer, head), T, values);
-    else if (keys) this.#products(stage, layer, head, values);
+    if (stage === "weights") {
+      const weights = this.weights(layer, head);
+      for (let i = 0; i < T; i++) {
+        const first = this.begin(i);
+        values.set(weights.subarray(first, first + this.allowed(i)), i * columns);
+      }
+    } else if (keys) this.#products(stage, layer, head, values);
     else if (stage === "context") this.#context(layer, head, values, columns, 0);
     else if (stage === "concat") {
       for (let h = 0; h < this.heads; h++) {
@@ -204,19 +226,20 @@ export class Subject {
    * @param {string} stage
    * @param {number} layer
    * @param {number} head
-   * @param {Float64Array} values (T, T)
+   * @param {Float64Array} values (T, S)
    */
   #products(stage, layer, head, values) {
-    const [T, D] = [this.length, this.headSize];
+    const [S, D] = [this.keys, this.headSize];
     const [q, k] = [this.detail("q", layer, head), this.detail("k", layer, head)];
     const root = stage === "scores" ? 1 : Math.sqrt(D);
     const bias = stage === "masked" ? this.bias(head) : null;
-    for (let i = 0; i < T; i++) {
-      for (let j = 0; j < T; j++) {
+    for (let i = 0; i < this.length; i++) {
+      for (let j = 0; j < S; j++) {
         let sum = 0;
         for (let d = 0; d < D; d++) sum += q[i * D + d] * k[j * D + d];
-        const added = bias && j <= i ? bias[i * (i + 1) / 2 + j] : 0;
-        values[i * T + j] = stage === "masked" && j > i ? -Infinity : sum / root + added;
+        const masked = j >= this.allowed(i);
+        const added = bias && !masked ? bias[this.begin(i) + j] : 0;
+        values[i * S + j] = stage === "masked" && masked ? -Infinity : sum / root + added;
       }
     }
   }
@@ -231,7 +254,7 @@ export class Subject {
    */
   #context(layer, head, values, columns, first) {
     const [T, D] = [this.length, this.headSize];
-    const [weights, v] = [this.triangle(layer, head), this.detail("v", layer, head)];
+    const [weights, v] = [this.weights(layer, head), this.detail("v", layer, head)];
     const replaced = this.replacement(layer, head);
     if (replaced) {
       const { value } = replaced;
@@ -239,22 +262,10 @@ export class Subject {
       return;
     }
     for (let i = 0; i < T; i++) {
-      for (let j = 0; j <= i; j++) {
-        const weight = weights[i * (i + 1) / 2 + j];
+      for (let j = 0; j < this.allowed(i); j++) {
+        const weight = weights[this.begin(i) + j];
         for (let d = 0; d < D; d++) values[i * columns + first + d] += weight * v[j * D + d];
       }
     }
-  }
-}
-
-/**
- * A triangle as a square, 0 above the diagonal.
- * @param {Float32Array} triangle
- * @param {number} T
- * @param {Float64Array} values (T, T)
- */
-export function spread(triangle, T, values) {
-  for (let i = 0; i < T; i++) {
-    values.set(triangle.subarray(i * (i + 1) / 2, (i + 1) * (i + 2) / 2), i * T);
   }
 }

@@ -21,7 +21,9 @@ export function matrixOf(subject, state) {
   if (!subject.has(layer, view === "head" ? head : "mean")) {
     return `${subject.name} has no layer ${layer} head ${head}.`;
   }
-  if (view === "rollout") return rollout(subject, layer);
+  if (view === "rollout") {
+    return subject.crossed ? "Rollout exists for self-attention only." : rollout(subject, layer);
+  }
   if (stage !== "weights" && !subject.detailed(layer)) {
     return `To keep this file small, layer ${layer} has its weights only. ` +
       `For its other stages make a page with --layer ${layer}.`;
@@ -93,10 +95,12 @@ export function rollout(subject, layer) {
     const below = layer ? rollout(subject, layer - 1).values : null;
     const values = new Float64Array(T * T);
     for (let i = 0; i < T; i++) {
-      for (let j = 0; j <= i; j++) {
+      for (let j = 0; j < subject.allowed(i); j++) {
         const step = (here.values[i * T + j] + (i === j ? 1 : 0)) / 2;
         if (!below) values[i * T + j] = step;
-        else for (let m = 0; m <= j; m++) values[i * T + m] += step * below[j * T + m];
+        else {for (let m = 0; m < subject.allowed(j); m++) {
+            values[i * T + m] += step * below[j * T + m];
+          }}
       }
     }
     return { ...here, values };
@@ -110,7 +114,9 @@ export function rollout(subject, layer) {
  * @returns {Matrix | string}
  */
 export function difference(a, b) {
-  if (a.columns !== b.columns) return "The two have other dimensions here: no difference.";
+  if (a.columns !== b.columns || a.rows !== b.rows) {
+    return "The two have other dimensions here: no difference.";
+  }
   const values = b.values.map((value, i) => value === a.values[i] ? 0 : value - a.values[i]);
   return { ...a, values, kind: "difference" };
 }
@@ -121,7 +127,7 @@ export function difference(a, b) {
  * @param {State} state
  * @param {number} row
  * @param {number} column
- * @param {(position: number) => string} name of a character
+ * @param {(position: number) => string} name of a key
  * @param {(value: number) => string} written
  * @returns {{sum: string, of: string, terms: Term[]} | null}
  */
@@ -146,13 +152,14 @@ export function termsOf(subject, state, row, column, name, written) {
   if ((joined || stage === "context") && subject.replacement(layer, head)) return null;
   if (stage === "context" || joined) {
     const d = joined ? column % D : column;
-    const [weights, v] = [subject.triangle(layer, head), subject.detail("v", layer, head)];
-    const terms = Array.from({ length: row + 1 }, (_, j) => {
-      const [weight, value] = [weights[row * (row + 1) / 2 + j], v[j * D + d]];
+    const [weights, v] = [subject.weights(layer, head), subject.detail("v", layer, head)];
+    const count = subject.allowed(row);
+    const terms = Array.from({ length: count }, (_, j) => {
+      const [weight, value] = [weights[subject.begin(row) + j], v[j * D + d]];
       const factors = `weight ${written(weight)} × v ${written(value)}`;
       return { name: name(j), value: weight * value, factors };
     });
-    return { sum: stage, of: `weight × v over ${row + 1} keys`, terms };
+    return { sum: stage, of: `weight × v over ${count} keys`, terms };
   }
   const [q, k] = [subject.detail("q", layer, head), subject.detail("k", layer, head)];
   const terms = Array.from({ length: D }, (_, d) => {

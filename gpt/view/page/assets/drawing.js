@@ -116,7 +116,7 @@ export function drawCrosshair(view, pen, x, y, colour) {
  * @param {(name: string) => string} colour
  */
 export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) {
-  const { matrix, labels, app, width, height } = view;
+  const { matrix, labels, above, app, width, height } = view;
   if (!matrix) return;
   const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
   let style = "";
@@ -149,9 +149,9 @@ export function drawLabels(view, pen, x, y, [top, bottom, left, right], colour) 
   pen.textAlign = "center";
   const fits = (/** @type {string} */ text) => width >= (text.length > 2 ? 44 : 9); // U+XXXX
   for (const j of columns) {
-    if (!matrix.keys || (j !== column && !fits(labels[j]))) continue;
+    if (!matrix.keys || (j !== column && !fits(above[j]))) continue;
     paint(j === column, false);
-    pen.fillText(labels[j], x + (j + 0.5) * width, view.top - 11);
+    pen.fillText(above[j], x + (j + 0.5) * width, view.top - 11);
   }
   const step = every(width, numberWidth(matrix.columns) + 8);
   for (const j of columns) {

@@ -96,8 +96,9 @@ export function makeHeads(app) {
     pen.imageSmoothingEnabled = false;
     frames.forEach(({ x, y, side }, n) => {
       const scale = shown.scales[n];
-      const { rows } = scale.matrix;
-      if (scratch.width !== rows) scratch.width = scratch.height = rows;
+      const { rows, columns } = scale.matrix;
+      if (scratch.width !== columns) scratch.width = columns;
+      if (scratch.height !== rows) scratch.height = rows;
       context(scratch).putImageData(scale.picture(), 0, 0);
       pen.globalAlpha = shown.places[n].off ? 0.3 : 1;
       pen.drawImage(scratch, x, y, side, side);
@@ -204,8 +205,8 @@ function thumbnail(app, { layer, head, value, off }, order) {
 }
 
 /** How many rows and columns a pixel of a small picture covers. @param {Subject} subject */
-function pixelSize({ length }) {
-  return Math.ceil(length / MOST);
+function pixelSize({ length, keys }) {
+  return Math.ceil(Math.max(length, keys) / MOST);
 }
 
 /**
@@ -219,20 +220,19 @@ function smaller(app, layer, head) {
   const { of } = app.state;
   const [a, b] = app.subjects;
   const subject = of === "b" ? b : a;
-  const T = subject.length;
-  const weights = subject.triangle(layer, head);
-  const later = of === "diff" ? b.triangle(layer, head) : null;
+  const weights = subject.weights(layer, head);
+  const later = of === "diff" ? b.weights(layer, head) : null;
   const step = pixelSize(subject);
-  const side = Math.ceil(T / step);
-  const values = new Float64Array(side * side);
-  for (let i = 0, n = 0; i < T; i++) {
-    const row = Math.floor(i / step) * side;
-    for (let j = 0; j <= i; j++, n++) {
+  const [rows, columns] = [subject.length, subject.keys].map((size) => Math.ceil(size / step));
+  const values = new Float64Array(rows * columns);
+  for (let i = 0, n = 0; i < subject.length; i++) {
+    const row = Math.floor(i / step) * columns;
+    for (let j = 0; j < subject.allowed(i); j++, n++) {
       const value = later ? later[n] - weights[n] : weights[n];
       const at = row + Math.floor(j / step);
       if (Math.abs(value) > Math.abs(values[at])) values[at] = value;
     }
   }
   const kind = of === "diff" ? "difference" : "share";
-  return { rows: side, columns: side, values, causal: true, keys: true, kind };
+  return { rows, columns, values, causal: subject.causal, keys: true, kind };
 }

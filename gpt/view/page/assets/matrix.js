@@ -36,7 +36,9 @@ export class MatrixView {
     /** @type {Scale | null} */
     this.scale = null;
     /** @type {string[]} */
-    this.labels = []; // of the rows, and of columns that are characters
+    this.labels = []; // of the rows
+    /** @type {string[]} */
+    this.above = []; // of columns that are characters
     this.picture = document.createElement("canvas");
     this.left =
       this.top =
@@ -71,6 +73,7 @@ export class MatrixView {
   show(matrix, scale, { title, subject }) {
     this.matrix = matrix;
     this.labels = subject.labels;
+    this.above = subject.columns.labels;
     this.scale = scale;
     this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);
     this.picture.width = matrix.columns;
@@ -90,9 +93,10 @@ export class MatrixView {
     const ratio = globalThis.devicePixelRatio || 1;
     const pen = context(this.canvas);
     pen.font = `12px ${MONO}`;
-    const widest = Math.max(...new Set(this.labels.map((text) => widthOfLabel(pen, text))));
-    this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest + 18);
-    this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest, 12)) + 24) : 22;
+    const widest = (/** @type {string[]} */ labels) =>
+      Math.max(...new Set(labels.map((text) => widthOfLabel(pen, text))));
+    this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest(this.labels) + 18);
+    this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest(this.above), 12)) + 24) : 22;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
     const across = (room - this.left - 2) / matrix.columns;
     this.tallest ??= parseFloat(getComputedStyle(box).maxHeight);

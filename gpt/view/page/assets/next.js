@@ -33,7 +33,7 @@ export function makeNext(app) {
         const { experts, layers } = subject;
         const shown = experts
           ? sideBySide(subject, experts, position)
-          : [guessList(app, subject, subject.lens.at(layers, position, Infinity), position)];
+          : [guessList(app, subject, subject.lens?.at(layers, position, Infinity) ?? [], position)];
         return make("div", null, ...title, ...shown);
       }),
     );

@@ -8,7 +8,8 @@ import { makeView } from "./view.js";
 /** @type {import("./payload.js").Payload & import("./payload.js").Text} */
 const data = JSON.parse(part("data").textContent ?? "");
 if (!drawable("␠")) {
-  for (const labelled of [data, ...data.subjects.flatMap(({ lens, experts }) => [lens, experts])]) {
+  const others = data.subjects.flatMap(({ lens, experts, columns }) => [lens, experts, columns]);
+  for (const labelled of [data, ...others]) {
     if (!labelled) continue;
     labelled.labels = labelled.labels.map((text, n) => labelled.codes[n] === 32 ? "␣" : text);
   }

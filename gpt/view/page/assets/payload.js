@@ -23,13 +23,15 @@
  * @property {number} layers
  * @property {number} heads
  * @property {number} headSize
- * @property {Packed | null} bias lower triangles of what positions add to scaled scores, by head
+ * @property {Packed | null} bias what positions add to scaled scores, by head, as `weights`
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
- * @property {import("./guesses.js").GuessesPayload} lens
+ * @property {import("./guesses.js").GuessesPayload | null} lens of a model without an encoder
  * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
- * @property {Packed[]} weights lower triangles, by layer
+ * @property {Packed[]} weights of the keys that a row may read, row by row, by layer
+ * @property {boolean} [full] whether a row may read all keys, not only those up to itself
+ * @property {Text | null} [columns] the text of the keys, where it is another than the rows'
  * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer; and
  *   residual, where it is not the sum of stream and proj
  * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose

@@ -25,7 +25,11 @@ export function describe(app) {
     typeof matrix === "string" ? NaN : matrix.values[row * matrix.columns + column];
   const pieces = [];
   if (first.matrix.keys) {
-    pieces.push(`query ${named(first.subject, row)} → key ${named(first.subject, column)}`);
+    const { subject } = first;
+    const [query, key] = subject.sides;
+    pieces.push(
+      `${query} ${named(subject, row)} → ${key} ${named(subject.columns, column)}`,
+    );
   } else pieces.push(`${named(first.subject, row)} · dimension ${column}`);
   if (state.of === "diff") {
     const [a, b] = app.subjects.map((subject) => short(numberIn(matrixOf(subject, state)), digits));
@@ -39,7 +43,7 @@ export function describe(app) {
     const { subject } = first;
     if (state.stage === "weights" && state.view === "head" && subject.detailed(state.layer)) {
       const score = subject.matrix("scores", state.layer, state.head).values;
-      const sum = score[row * subject.length + column];
+      const sum = score[row * subject.keys + column];
       pieces.push(`score ${short(sum, digits)}`);
       pieces.push(`scaled ${short(sum / Math.sqrt(subject.headSize), digits)}`);
     }

@@ -9,6 +9,7 @@ import { context, make, MONO, part, scaleTexts } from "./parts.js";
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./parts.js").Panel} Panel */
 /** @typedef {import("./data.js").Matrix} Matrix */
+/** @typedef {import("./payload.js").Text} Text */
 
 /** @typedef {{x: number, y: number, width: number, height: number, fill: string}} Box */
 /** @typedef {{text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
@@ -87,7 +88,8 @@ function fileName(app, panel) {
 export function toCsv(app, { subject }, matrix) {
   const { layer, head, view, stage, of } = app.state;
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
-  const character = (/** @type {number} */ n) => quoted(String.fromCodePoint(subject.codes[n]));
+  const character = (/** @type {number} */ n, { codes } = /** @type {Text} */ (subject)) =>
+    quoted(String.fromCodePoint(codes[n]));
   const named = of === "diff" ? "difference" : stage === "weights" ? "weight" : stage;
   const columns = matrix.keys
     ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]
@@ -101,7 +103,9 @@ export function toCsv(app, { subject }, matrix) {
     for (let column = 0; column < stop; column++) {
       const value = matrix.values[row * matrix.columns + column];
       const number = Number.isFinite(value) ? String(Number(value.toPrecision(digits))) : "-inf";
-      const where = matrix.keys ? `${column},${character(column)}` : String(column);
+      const where = matrix.keys
+        ? `${column},${character(column, subject.columns)}`
+        : String(column);
       lines.push(`${layer},${of_head},${row},${character(row)},${where},${number}`);
     }
   }
@@ -144,7 +148,7 @@ function wrapped(pieces, size, width) {
  */
 function figureOf(app, panel, matrix) {
   const { data, state, limit } = app;
-  const { labels } = panel.subject;
+  const { labels, columns, crossed } = panel.subject;
   const scale = new Scale(matrix, state.scale, false, limit);
   const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
   const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));
@@ -176,7 +180,7 @@ function figureOf(app, panel, matrix) {
   paragraph(letters(data.title), 11, INK);
   paragraph([part("axes").textContent ?? ""], 11, FAINT);
   const top = y + (matrix.keys ? 32 : 18);
-  nameSides(matrix, labels, side, left, top, say);
+  nameSides(matrix, labels, columns.labels, side, left, top, say);
   /** @type {Box[]} */
   const cells = [];
   const few = matrix.rows * matrix.columns <= MOST_RECTANGLES;
@@ -207,7 +211,8 @@ function figureOf(app, panel, matrix) {
   say(middle, MARGIN + STRIP / 2, y, "middle", 10);
   say(most, MARGIN + STRIP, y, "end", 10);
   y += 20;
-  paragraph(["text: ", ...labels], 11, INK);
+  if (crossed) paragraph(["source: ", ...columns.labels], 11, INK);
+  paragraph([crossed ? "target: " : "text: ", ...labels], 11, INK);
   if (data.legend.length) paragraph([data.legend.join(" · ")], 11, FAINT);
   const box = { x: left, y: top, width: wide, height: high, fill: "" };
   return { width, height: y + MARGIN - 8, scale, matrix: box, cells, strip, words };
@@ -216,13 +221,14 @@ function figureOf(app, panel, matrix) {
 /**
  * Characters and positions along the sides, if they fit.
  * @param {Matrix} matrix
- * @param {string[]} labels
+ * @param {string[]} labels of the rows
+ * @param {string[]} above of columns that are characters
  * @param {number} side of a cell
  * @param {number} left
  * @param {number} top
  * @param {(text: string, x: number, y: number, anchor: Words["anchor"], size: number) => void} say
  */
-function nameSides(matrix, labels, side, left, top, say) {
+function nameSides(matrix, labels, above, side, left, top, say) {
   const every = side >= 10 ? 1 : Math.ceil(40 / side / 5) * 5;
   const size = Math.min(12, Math.max(8, side - 1));
   for (let row = 0; row < matrix.rows; row += every) {
@@ -231,8 +237,8 @@ function nameSides(matrix, labels, side, left, top, say) {
   const steps = matrix.keys ? every : Math.max(every, 4);
   for (let column = 0; column < matrix.columns; column += steps) {
     const x = left + (column + 0.5) * side;
-    if (matrix.keys && widthOf(labels[column], size) <= steps * side) {
-      say(labels[column], x, top - 9, "middle", size);
+    if (matrix.keys && widthOf(above[column], size) <= steps * side) {
+      say(above[column], x, top - 9, "middle", size);
     }
     if (side >= 18 || column % Math.max(5, every) === 0) {
       say(String(column), x, top - (matrix.keys ? 24 : 9), "middle", 9);

@@ -87,10 +87,10 @@ export function settled(state, subjects) {
   else if (of === "diff" && a.length !== b.length) of = "both";
   const subject = of === "a" ? a : b;
   const stage = state.view === "rollout" ? "weights" : state.stage;
-  let columns = subject.length;
+  let columns = subject.keys;
   if (stage === "context") columns = subject.headSize;
   if (LAYER_STAGES.includes(stage)) columns = subject.width;
-  const causal = stage === "weights" || stage === "masked";
+  const causal = subject.causal && (stage === "weights" || stage === "masked");
   const outside = cell && (cell[0] >= subject.length || cell[1] >= columns);
   if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
   const pins = state.pins.filter((pin) => pin < subject.length);

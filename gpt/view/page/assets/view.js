@@ -137,8 +137,15 @@ export function makeView(data, subjects, compared, additions) {
   ], (scale) => app.change({ scale: /** @type {State["scale"]} */ (scale) }));
 
   const [text, next, cell, lens] = [makeText(app), makeNext(app), makeCell(app), makeLens(app)];
-  const quick = [text, next, ...additions.parts(app)]; // of another text, the prediction comes first
-  const slow = [makeHeads(app), cell, lens, makeMeasures(app), makeSave(app)];
+  // A model with an encoder has no lens, and of two texts none is the one to read.
+  const predicts = subjects.every((subject) => subject.lens);
+  for (const id of ["text", "lens"]) {
+    part(id).closest(".card")?.toggleAttribute("hidden", !predicts);
+  }
+  const pointable = predicts ? [text, next, lens] : []; // parts that depend on the mouse
+  // Of another text, the prediction comes first.
+  const quick = [...predicts ? [text, next] : [], ...additions.parts(app)];
+  const slow = [makeHeads(app), cell, ...predicts ? [lens] : [], makeMeasures(app), makeSave(app)];
   let waiting = false; // whether the slow ones wait for the next frame
 
   /** Draws everything for the state. */
@@ -187,12 +194,13 @@ export function makeView(data, subjects, compared, additions) {
       introduce(app);
     }
     showOf(state.of);
-    showView(state.view);
+    showView(state.view, (view) => view === "rollout" && subjects[0].crossed);
     showScale(state.scale);
     showStage(state.stage, (stage) => state.view === "rollout" && stage !== "weights");
     const [{ matrix }] = app.panels;
     const keys = typeof matrix === "string" || matrix.keys;
-    part("axes").textContent = `rows = query, columns = ${keys ? "key" : "dimension"}`;
+    const [query, key] = subjects[0].sides;
+    part("axes").textContent = `rows = ${query}, columns = ${keys ? key : "dimension"}`;
     for (const each of slow) each.render();
     describe(app);
     performance.clearMarks("drawn");
@@ -204,7 +212,7 @@ export function makeView(data, subjects, compared, additions) {
     views.forEach((view, n) => {
       if (typeof app.panels[n]?.matrix === "object") view.draw();
     });
-    for (const each of [text, next, lens]) each.render();
+    for (const each of pointable) each.render();
     if (!app.state.cell) cell.render();
     describe(app);
   }

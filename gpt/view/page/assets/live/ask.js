@@ -72,7 +72,7 @@ function makeByHand(app, session) {
     if (!cell) return;
     const [query, key] = cell;
     const known = session.model.rowOf(layer, head, query);
-    const now = app.subjects[app.subjects.length - 1].triangle(layer, head);
+    const now = app.subjects[app.subjects.length - 1].weights(layer, head);
     const first = query * (query + 1) / 2;
     const computed = known?.computed ?? now.slice(first, first + query + 1);
     const weights = withWeight(computed, key, Number(slider.value));
@@ -101,7 +101,7 @@ function makeByHand(app, session) {
     }
     hint.hidden = true;
     const [query, key] = cell;
-    const weight = subject.triangle(layer, head)[query * (query + 1) / 2 + key];
+    const weight = subject.weights(layer, head)[query * (query + 1) / 2 + key];
     name.textContent = `L${layer} H${head}: query ${named(subject, query)} → key ${
       named(subject, key)
     }`;
@@ -184,7 +184,7 @@ function nextRows(before, after) {
     Math.max(a[y], b[y]) - Math.max(a[x], b[x]) || x - y
   );
   return order.slice(0, MOST_NEXT).map((id) => {
-    const label = after.payload.lens.labels[id];
+    const label = after.payload.lens?.labels[id] ?? "";
     const share = (/** @type {number} */ chance) =>
       make(
         "td",

@@ -124,7 +124,7 @@ export function makeWrite(app, session) {
     showOnly(options.only ?? "");
     const subject = app.subjects[app.subjects.length - 1];
     const chances = subject.nextOf(options.only);
-    if (chances) drawList(subject.payload.lens.labels, chances, options.drawing);
+    if (chances) drawList(subject.payload.lens?.labels ?? [], chances, options.drawing);
   }
   return { render };
 }

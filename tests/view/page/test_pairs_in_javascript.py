@@ -1,0 +1,104 @@
+"""The page of a model with an encoder: its JavaScript computes the map's stages of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from encoded import encoded_file
+from javascript import JavaScript
+from pages import payload_of
+
+from gpt import load
+from gpt.config.model import Position
+from gpt.config.show import AttentionKind, Stage
+from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.view.page.page import Start, build_page, subject_of
+
+PAIR = "24 abc\t2-1"
+KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[JavaScript]:
+    with JavaScript(Path(__file__).with_suffix(".js")) as running:
+        yield running
+
+
+def map_and_page(path: Path, kind: AttentionKind, **options: Any) -> tuple[AttentionMap, Any]:
+    found = load(encoded_file(path / "p.safetensors", **options)).attention(PAIR, kind=kind)
+    return found, payload_of(build_page([subject_of(found)], Start(), "pair"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("post_norm", [False, True])
+@pytest.mark.parametrize("position", get_args(Position))
+def test_the_page_has_every_stage_of_every_kind(
+    script: JavaScript, tmp_path: Path, kind: AttentionKind, post_norm: bool, position: str
+) -> None:
+    found, page = map_and_page(tmp_path, kind, position=position, post_norm=post_norm)
+    for stage in get_args(Stage):
+        for layer, head in ((0, 0), (1, 1)):
+            state = {"stage": stage, "layer": layer, "head": head}
+            read, expected = script("matrix", page, state), found.stage(stage, layer, head)
+            assert (read["rows"], read["columns"]) == expected.shape
+            values = read["values"].reshape(expected.shape)
+            np.testing.assert_allclose(values, expected, rtol=0, atol=2e-5, err_msg=stage)
+            causal = kind == "decoder" and stage in ("weights", "masked")
+            assert read["causal"] == causal
+            assert read["keys"] == (stage not in (*LAYER_STAGES, "context"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_terms_add_up_and_name_the_keys(
+    script: JavaScript, tmp_path: Path, kind: AttentionKind
+) -> None:
+    found, page = map_and_page(tmp_path, kind)
+    context = script("sum", page, {"stage": "context"}, 2, 5)
+    assert context["value"] == pytest.approx(found.stage("context", 0, 0)[2, 5], abs=1e-5)
+    keys = found.columns[:3] if kind == "decoder" else found.columns
+    shown = keys.replace("\t", "⇥").replace(" ", "␠")
+    assert context["names"] == list(shown)
+    score = script("sum", page, {"stage": "weights"}, 2, 1)
+    assert score["value"] == pytest.approx(found.stage("scores", 0, 0)[2, 1], abs=1e-5)
+
+
+def test_rollout_is_the_maps_in_the_encoder_and_refused_for_two_texts(
+    script: JavaScript, tmp_path: Path
+) -> None:
+    found, page = map_and_page(tmp_path, "encoder")
+    read = script("matrix", page, {"view": "rollout", "layer": 2})
+    np.testing.assert_allclose(read["values"].reshape(6, 6), found.rollout(2), atol=1e-6)
+    _, page = map_and_page(tmp_path, "cross")
+    refused = script("matrix", page, {"view": "rollout", "layer": 1})
+    assert refused == "Rollout exists for self-attention only."
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "kept"),
+    [
+        ("cross", [1, 5], True),
+        ("cross", [3, 6], False),  # the source has 6 characters
+        ("cross", [4, 0], False),  # the decoder reads 4
+        ("encoder", [1, 5], True),
+        ("decoder", [1, 3], False),  # a later character
+    ],
+)
+def test_a_pinned_cell_lies_within_both_texts(
+    script: JavaScript, tmp_path: Path, kind: AttentionKind, cell: list[int], kept: bool
+) -> None:
+    _, page = map_and_page(tmp_path, kind)
+    assert script("pinned", page, {"cell": cell}) == (cell if kept else None)
+
+
+def test_the_data_names_both_texts(tmp_path: Path) -> None:
+    _, page = map_and_page(tmp_path, "cross")
+    (subject,) = page["subjects"]
+    assert "".join(map(chr, page["codes"])) == "\t2-1"
+    assert "".join(map(chr, subject["columns"]["codes"])) == "24 abc"
+    assert page["legend"] == ["␠ space", "⇥ tab"]
+    assert page["title"] == "pair · cross-attention"
+    assert (subject["lens"], subject["experts"], subject["full"]) == (None, None, True)
