@@ -565,6 +565,38 @@ def test_any_text_stays_a_text(open_file: OpenFile, tmp_path: Path) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
+#: Records which of the text and the lens change; one that is drawn later is in a later list.
+RECORD = """
+() => {
+  window.drawn = [];
+  new MutationObserver((changes) => {
+    drawn.push(changes.map(({ target }) => target.closest("#text, #lens")?.id));
+  }).observe(document.querySelector("main"), { subtree: true, childList: true });
+}
+"""
+
+
+@pytest.mark.parametrize(("in_window", "outside"), [("text", "lens"), ("lens", "text")])
+def test_what_is_in_the_window_is_drawn_first(
+    open_file: OpenFile, file: Path, in_window: str, outside: str
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator(f"#{in_window}").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    page.evaluate(RECORD)
+    page.locator("#input").evaluate(
+        "input => { input.value += ' a'; input.dispatchEvent(new Event('input')); }"
+    )
+    for name in (in_window, outside):
+        added = f"#{name} [data-position='{len(SHORT) + 1}']"
+        page.locator(added).first.wait_for(state="attached")
+    drawn = page.evaluate("drawn")
+    first, second = (
+        min(n for n, names in enumerate(drawn) if name in names) for name in (in_window, outside)
+    )
+    assert first < second
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_shows_everything(open_file: OpenFile, file: Path, scheme: str) -> None:
     page = ready(open_file(file, width=360, scheme=scheme), SHORT)

@@ -38,6 +38,7 @@ SHARED = (
     "colours.js",
     "state.js",
     "parts.js",
+    "cards.js",
     "drawing.js",
     "matrix.js",
     "heads.js",
@@ -48,8 +49,10 @@ SHARED = (
     "measures.js",
     "save.js",
     "readout.js",
+    "matrices.js",
     "keys.js",
     "about.js",
+    "schedule.js",
     "view.js",
 )
 PAGE = Kind("attention", (*SHARED, "page.js"))

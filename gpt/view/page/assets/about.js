@@ -1,11 +1,11 @@
 // @ts-check
-// The constant parts of the page: names, origin, precision of the numbers, and their checks.
+// The head and the foot of the page: names and precision of the numbers, their origin and checks.
 
 import { count, lead, make, part, say } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
-/** @param {App} app */
+/** Writes the head. @param {App} app */
 export function introduce(app) {
   const { data, subjects } = app;
   say(part("title"), data.title);
@@ -33,10 +33,36 @@ export function introduce(app) {
     ),
   ].sort((a, b) => a - b);
   part("left-out").hidden = !left.length;
-  part("left-out").textContent = "To keep this file small, it has only the weights of layer" +
-    `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or residual. ` +
-    `For these, make a page with --layer ${left[0] ?? 0}${left.length > 1 ? " (or another)" : ""}.`;
-  const checks = subjects.flatMap(({ name, payload }) => {
+  say(
+    part("left-out"),
+    "To keep this file small, it has only the weights of layer" +
+      `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or residual. ` +
+      `For these, make a page with --layer ${left[0] ?? 0}${
+        left.length > 1 ? " (or another)" : ""
+      }.`,
+  );
+  const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
+  part("alarm").hidden = !failed;
+}
+
+/** The foot. @param {App} app */
+export function makeChecks(app) {
+  const host = part("checks");
+  part("version").textContent = `made by gptx ${app.data.version}`;
+  let shown = "";
+  function render() {
+    const now = JSON.stringify(app.subjects.map(({ name, payload: { checks, origin } }) => {
+      return { name, checks, origin };
+    }));
+    if (now !== shown) host.replaceChildren(...checksOf(app));
+    shown = now;
+  }
+  return { host, render };
+}
+
+/** @param {App} app */
+function checksOf({ subjects }) {
+  return subjects.flatMap(({ name, payload }) => {
     const title = subjects.length > 1 ? [make("h3", null, name)] : [];
     const items = payload.checks.map(({ name, error, bound, passed }) => {
       const written = (/** @type {number} */ number) =>
@@ -59,12 +85,6 @@ export function introduce(app) {
       make("p", { class: "origin" }, origin.join(" · ")),
     ];
   });
-  const shown = checks.map((each) => each.textContent).join("\n");
-  if (part("checks").dataset.shows !== shown) part("checks").replaceChildren(...checks);
-  part("checks").dataset.shows = shown;
-  const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
-  part("alarm").hidden = !failed;
-  part("version").textContent = `made by gptx ${data.version}`;
 }
 
 /** The characters of the text, or of both texts. @param {import("./data.js").Subject} subject */

@@ -24,7 +24,7 @@ export function makeCell(app) {
     const subjects = app.state.of === "diff" ? app.subjects : shown.map(({ subject }) => subject);
     for (const subject of subjects) host.append(...explained(app, subject, at, order.value));
   }
-  return { render };
+  return { host, render };
 }
 
 /**

@@ -1,9 +1,10 @@
 // @ts-check
 // Every head of every layer as a small picture, in the order of a measure.
 
+import { visible } from "./cards.js";
 import { Scale } from "./colours.js";
 import { short, signed } from "./numbers.js";
-import { context, lead, make, part, showLegend, visible } from "./parts.js";
+import { context, lead, make, part, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -136,7 +137,7 @@ export function makeHeads(app) {
       cell: null,
     });
   }
-  return { render };
+  return { host: grid, render };
 }
 
 /**

@@ -2,8 +2,9 @@
 // The logit lens: the likeliest next character at every depth and position; above it, of a model with
 // counting, those of both together and of counting.
 
+import { visible } from "./cards.js";
 import { short } from "./numbers.js";
-import { make, part, positionOf, shownSubjects, visible } from "./parts.js";
+import { make, part, positionOf, shownSubjects } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -53,7 +54,7 @@ export function makeLens(app) {
       cell.offsetLeft + cell.offsetWidth > host.scrollLeft + host.clientWidth;
     if (outside) host.scrollLeft = cell.offsetLeft - 120;
   }
-  return { render };
+  return { host, render };
 }
 
 /** Depths × positions. Another subject changes only the cells that differ from those before. */

@@ -2,8 +2,9 @@
 // A matrix on a canvas: cells as colours, characters along its sides, a crosshair. The canvas is as
 // large as its box and is drawn again as the box scrolls, so that labels stay and memory is bounded.
 
+import { visible } from "./cards.js";
 import { drawCrosshair, drawEdges, drawLabels, drawNumbers } from "./drawing.js";
-import { context, make, MONO, visible } from "./parts.js";
+import { context, make, MONO } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -40,6 +41,8 @@ export class MatrixView {
     /** @type {string[]} */
     this.above = []; // of columns that are characters
     this.picture = document.createElement("canvas");
+    this.room = 0; // the box's width inside, in CSS pixels; 0: not known yet
+    this.whole = false; // whether the whole matrix fits into the box
     this.left =
       this.top =
       this.width =
@@ -57,7 +60,10 @@ export class MatrixView {
       if (!app.pointed && this.box.matches(":focus-visible")) app.point(this.#cursor());
     });
     this.box.addEventListener("blur", () => app.point(null));
-    new ResizeObserver(() => this.fit()).observe(this.box);
+    new ResizeObserver(([{ contentRect }]) => {
+      this.room = Math.round(contentRect.width);
+      this.fit();
+    }).observe(this.box);
     addEventListener("contentvisibilityautostatechange", () => this.fit(), true);
     addEventListener("resize", () => { // the box may be as high as the window allows
       this.tallest = null;
@@ -88,8 +94,9 @@ export class MatrixView {
    */
   fit() {
     const { matrix, box } = this;
-    const room = box.clientWidth;
-    if (!matrix || !visible(box) || !room) return;
+    if (!matrix || !visible(box)) return;
+    const room = this.room || box.clientWidth;
+    if (!room) return;
     const ratio = globalThis.devicePixelRatio || 1;
     const pen = context(this.canvas);
     pen.font = `12px ${MONO}`;
@@ -112,7 +119,8 @@ export class MatrixView {
     this.space.style.width = `${wide}px`;
     this.space.style.height = `${high}px`;
     // If all fits, its size is known: reading it would make the browser lay out the page again.
-    if (wide <= room && high <= this.tallest) this.draw(room, Math.ceil(high));
+    this.whole = wide <= room && high <= this.tallest;
+    if (this.whole) this.draw(room, Math.ceil(high), 0, 0);
     else this.draw();
   }
 
@@ -120,24 +128,24 @@ export class MatrixView {
    * Draws what of the matrix is visible, on a canvas as large as the box.
    * @param {number} width of the box, in CSS pixels
    * @param {number} height
+   * @param {number} across how far the box is scrolled
+   * @param {number} down
    */
-  draw(width = this.box.clientWidth, height = this.box.clientHeight) {
-    const { matrix, scale, box, canvas } = this;
-    if (!matrix || !scale || !visible(box) || !width) return;
+  draw(
+    width = this.box.clientWidth,
+    height = this.box.clientHeight,
+    across = this.box.scrollLeft,
+    down = this.box.scrollTop,
+  ) {
+    const { matrix, scale, canvas } = this;
+    if (!matrix || !scale || !visible(this.box) || !width) return;
     const ratio = globalThis.devicePixelRatio || 1;
-    if (
-      canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)
-    ) {
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
+    this.#resize(Math.round(width * ratio), Math.round(height * ratio), ratio);
     const pen = context(canvas);
     const colour = (/** @type {string} */ name) => this.app.colour(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    const [x, y] = [this.left - box.scrollLeft, this.top - box.scrollTop];
+    const [x, y] = [this.left - across, this.top - down];
     pen.save();
     pen.beginPath();
     pen.rect(this.left, this.top, width - this.left, height - this.top);
@@ -146,7 +154,7 @@ export class MatrixView {
     const [wide, high] = [matrix.columns * this.width, matrix.rows * this.height];
     pen.drawImage(this.picture, x, y, wide, high);
     drawEdges(this, pen, x, y, colour);
-    const seen = this.#seen(width, height);
+    const seen = this.#seen(width, height, across / this.width, down / this.height);
     if (this.width >= 34 && this.height >= 18) drawNumbers(this, pen, x, y, seen);
     drawCrosshair(this, pen, x, y, colour);
     pen.restore();
@@ -154,15 +162,34 @@ export class MatrixView {
   }
 
   /**
+   * Gives the canvas so many pixels at least: a canvas of another size is a new one for the browser.
+   * The box hides the rest, unless it scrolls: then the canvas must be as large as the box.
+   * @param {number} width
+   * @param {number} height
+   * @param {number} ratio pixels in a CSS pixel
+   */
+  #resize(width, height, ratio) {
+    const { canvas, whole } = this;
+    const wide = whole ? Math.max(canvas.width, width) : width;
+    const high = whole ? Math.max(canvas.height, height) : height;
+    if (canvas.width === wide && canvas.height === high) return;
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${wide / ratio}px`;
+    canvas.style.height = `${high / ratio}px`;
+  }
+
+  /**
    * The visible rows and columns, as half-open ranges.
    * @param {number} width
    * @param {number} height
+   * @param {number} column the first, of which only a part may be visible
+   * @param {number} row
    * @returns {[number, number, number, number]}
    */
-  #seen(width, height) {
-    const { box, matrix } = this;
+  #seen(width, height, column, row) {
+    const { matrix } = this;
     if (!matrix) return [0, 0, 0, 0];
-    const [row, column] = [box.scrollTop / this.height, box.scrollLeft / this.width];
     return [
       Math.floor(row),
       Math.min(matrix.rows, Math.ceil(row + (height - this.top) / this.height)),

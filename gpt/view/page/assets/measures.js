@@ -102,5 +102,5 @@ export function makeMeasures(app) {
     const order = sort === n ? (n < 0 ? "ascending" : "descending") : "none";
     return make("th", { scope: "col", "aria-sort": order }, button);
   }
-  return { render };
+  return { host, render };
 }

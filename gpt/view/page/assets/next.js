@@ -38,7 +38,7 @@ export function makeNext(app) {
       }),
     );
   }
-  return { render };
+  return { host, render };
 }
 
 /** @param {App} app @param {Subject} subject @param {Guess[]} guesses @param {number} position */

@@ -11,6 +11,7 @@ import { short } from "./numbers.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./colours.js").Scale} Scale */
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
+/** Something that the page shows, in one of its cards. @typedef {{host: Element, render: () => void}} Part */
 /**
  * @typedef {object} App
  * @property {Payload} data
@@ -30,6 +31,7 @@ import { short } from "./numbers.js";
  * @property {(position: number | null) => void} read
  */
 
+const THOUSANDS = new Intl.NumberFormat("en");
 export const MONO = '"DejaVu Sans Mono", ui-monospace, Menlo, Consolas, monospace';
 
 /**
@@ -91,6 +93,12 @@ export function bar(share, both = false) {
   fill.style.width = `${size}%`;
   fill.style.left = both ? `${share < 0 ? 50 - size : 50}%` : "0";
   return make("span", { class: both ? "bar both" : "bar", "aria-hidden": "true" }, fill);
+}
+
+/** Gives a bar without negative shares another length. @param {Element} bar @param {number} share */
+export function lengthen(bar, share) {
+  const [fill] = /** @type {Iterable<HTMLElement>} */ (/** @type {any} */ (bar.children));
+  fill.style.width = `${100 * Math.min(1, share)}%`;
 }
 
 /**
@@ -176,25 +184,7 @@ export function shownSubjects(app) {
 
 /** "1 layer", "1,200 layers" @param {number} n @param {string} thing */
 export function count(n, thing) {
-  return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
-}
-
-/** @type {Set<Element>} Cards that the browser does not draw. */
-const skipped = new Set();
-
-/** Follows which cards the browser skips, as they are far from the window (content-visibility). */
-export function watchCards() {
-  addEventListener("contentvisibilityautostatechange", (event) => {
-    const card = /** @type {Element} */ (event.target);
-    if (/** @type {any} */ (event).skipped) skipped.add(card);
-    else skipped.delete(card);
-  }, true);
-}
-
-/** Whether the browser draws the card that the element is in. @param {Element} element */
-export function visible(element) {
-  const card = element.closest(".card");
-  return !card || !skipped.has(card);
+  return `${THOUSANDS.format(n)} ${thing}${n === 1 ? "" : "s"}`;
 }
 
 /** Writes a text if it is another one. @param {Element} element @param {string} text */

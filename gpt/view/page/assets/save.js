@@ -55,6 +55,7 @@ export function makeSave(app) {
     });
   }
   return {
+    host: part("matrices"),
     render() {
       const empty = app.panels.every(({ matrix }) => typeof matrix === "string");
       for (const form of Object.keys(forms)) {

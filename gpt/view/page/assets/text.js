@@ -143,7 +143,7 @@ export function makeText(app) {
       ? surpriseSummary(subject, rows, app.digits)
       : summary(app, subject, rows, line.values, direction);
   }
-  return { render };
+  return { host, render };
 }
 
 /** @param {string} label @param {number} code @param {number} position */

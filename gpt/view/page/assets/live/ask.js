@@ -3,7 +3,7 @@
 // weights set by hand, an earlier step of training.
 
 import { decimals, short, signed } from "../numbers.js";
-import { bar, make, named, part, segments } from "../parts.js";
+import { bar, make, named, part, say, segments } from "../parts.js";
 import { withWeight } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
@@ -12,6 +12,7 @@ import { withWeight } from "./changes.js";
 /** @typedef {import("./session.js").Session} Session */
 
 const MOST_NEXT = 6; // characters in the comparison
+const NOTHING_COMPARED = "Change the model or pin a text to see a comparison here.";
 
 /** @param {App} app @param {Session} session */
 export function makeAsk(app, session) {
@@ -53,9 +54,12 @@ export function makeAsk(app, session) {
     all.disabled = !model.changed;
     byHand();
     showTime();
-    part("effect").replaceChildren(...effect(app));
+    if (app.subjects.length > 1) part("effect").replaceChildren(effect(app));
+    else if (!part("effect").querySelector(".hint")) {
+      part("effect").replaceChildren(make("p", { class: "hint" }, NOTHING_COMPARED));
+    }
   }
-  return { render };
+  return { host, render };
 }
 
 /** The slider of the pinned weight. @param {App} app @param {Session} session */
@@ -94,9 +98,12 @@ function makeByHand(app, session) {
     hint.hidden = tools.hidden = false;
     if (!possible) {
       tools.hidden = true;
-      hint.textContent = whole
-        ? "Click a cell of a head's weights to set its weight by hand."
-        : "Weights can be set by hand while the text fits into the context and none is pinned.";
+      say(
+        hint,
+        whole
+          ? "Click a cell of a head's weights to set its weight by hand."
+          : "Weights can be set by hand while the text fits into the context and none is pinned.",
+      );
       return;
     }
     hint.hidden = true;
@@ -127,25 +134,20 @@ function makeTime(session) {
     slider.value = String(session.model.step);
     const { step, loss } = models[session.model.step];
     const found = loss === null ? "" : ` · validation loss ${decimals(loss, 3)}`;
-    part("time-said").textContent = `${step.toLocaleString("en")}${found}`;
+    say(part("time-said"), `${step.toLocaleString("en")}${found}`);
   };
 }
 
 /** What the two subjects predict, side by side. @param {App} app */
 function effect(app) {
   const [before, after] = app.subjects;
-  if (!after) {
-    return [
-      make("p", { class: "hint" }, "Change the model or pin a text to see a comparison here."),
-    ];
-  }
   const [first, second] = [before, after].map(meanOf);
   const change = first === null || second === null || before.labels.join() !== after.labels.join()
     ? ""
     : `${signed(second - first, 3)} nats/char`;
   const cell = (/** @type {number | null} */ nats) =>
     make("td", null, nats === null ? "–" : decimals(nats, 3));
-  const table = make(
+  return make(
     "table",
     { class: "effect" },
     make(
@@ -174,7 +176,6 @@ function effect(app) {
       ...nextRows(before, after),
     ),
   );
-  return [table];
 }
 
 /** The likeliest next characters of both. @param {Subject} before @param {Subject} after */

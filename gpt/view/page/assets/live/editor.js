@@ -46,8 +46,7 @@ export class Editor {
 
   #take() {
     this.session.read(this.input.value);
-    this.render();
-    this.typed();
+    this.typed(); // render follows with the answer
   }
 
   /** Lets the model continue the text, or stops it. @param {number} length */

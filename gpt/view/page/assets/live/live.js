@@ -56,8 +56,6 @@ function start(data) {
       addEventListener("hashchange", restore); // after the view, which reads the address
     }
     editor.render();
-    performance.clearMarks("predicted");
-    performance.mark("predicted"); // for benchmarks/live.py
   });
   const editor = new Editor(session, () => session.changed());
   const additions = {

@@ -4,7 +4,7 @@
 
 import { FILTERS, probabilities } from "../model/sampler.js";
 import { decimals } from "../numbers.js";
-import { bar, make, part, segments } from "../parts.js";
+import { bar, lengthen, make, part, say, segments } from "../parts.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../model/sampler.js").SampleOptions} SampleOptions */
@@ -120,44 +120,58 @@ export function makeWrite(app, session) {
       session.drawn();
     },
   );
+  const showList = drawList();
   function render() {
     showOnly(options.only ?? "");
     const subject = app.subjects[app.subjects.length - 1];
     const chances = subject.nextOf(options.only);
-    if (chances) drawList(subject.payload.lens?.labels ?? [], chances, options.drawing);
+    if (chances) showList(subject.payload.lens?.labels ?? [], chances, options.drawing);
   }
-  return { render };
+  return { host: part("draw"), render };
 }
 
 /**
- * What sampling makes of the distribution of the next character.
- * @param {string[]} labels of the vocabulary
- * @param {Float64Array} scores log-probabilities
- * @param {SampleOptions} options
+ * A list of what sampling makes of the distribution of the next character. The function shows another
+ * one: labels of the vocabulary, log-probabilities, options. It keeps the list's elements, as new
+ * ones would take the browser longer.
  */
-function drawList(labels, scores, options) {
-  const { before, chances, removed } = probabilities(scores, options);
-  const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
-  const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);
-  const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
-  const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
-  const [first] = order;
-  part("draw-said").textContent =
-    `At temperature ${options.temperature} the likeliest next character is '${labels[first]}': ` +
-    `${decimals(before[first], 3)}. ` +
-    `Of ${labels.length} characters ${left} can be drawn` +
-    (taken > 0
-      ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
-      : ".");
-  const items = order.slice(0, MOST_DRAWN).map((id) => {
-    const out = !(chances[id] > 0);
-    return make(
-      "li",
-      { class: out ? "out" : "", title: out ? `removed by ${names[removed[id]]}` : "" },
-      make("span", { class: "term" }, labels[id]),
-      bar(out ? before[id] : chances[id]),
-      make("span", { class: "number" }, out ? names[removed[id]] : decimals(chances[id], 3)),
-    );
+function drawList() {
+  const items = Array.from({ length: MOST_DRAWN }, () => {
+    const [term, number] = ["term", "number"].map((name) => make("span", { class: name }));
+    const share = bar(0);
+    return { item: make("li", null, term, share, number), term, share, number };
   });
-  part("draw").replaceChildren(make("ol", { class: "guesses" }, ...items));
+  part("draw").replaceChildren(
+    make("ol", { class: "guesses" }, ...items.map(({ item }) => item)),
+  );
+  return (
+    /** @type {string[]} */ labels,
+    /** @type {Float64Array} */ scores,
+    /** @type {SampleOptions} */ options,
+  ) => {
+    const { before, chances, removed } = probabilities(scores, options);
+    const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
+    const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);
+    const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
+    const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
+    const [first] = order;
+    part("draw-said").textContent =
+      `At temperature ${options.temperature} the likeliest next character is '${labels[first]}': ` +
+      `${decimals(before[first], 3)}. ` +
+      `Of ${labels.length} characters ${left} can be drawn` +
+      (taken > 0
+        ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
+        : ".");
+    items.forEach(({ item, term, share, number }, n) => {
+      const id = order[n];
+      item.hidden = id === undefined;
+      if (item.hidden) return;
+      const out = !(chances[id] > 0);
+      item.className = out ? "out" : "";
+      item.title = out ? `removed by ${names[removed[id]]}` : "";
+      say(term, labels[id]);
+      lengthen(share, out ? before[id] : chances[id]);
+      say(number, out ? names[removed[id]] : decimals(chances[id], 3));
+    });
+  };
 }

@@ -1,0 +1,94 @@
+// @ts-check
+// The card of the matrix: what the state selects, of one subject or of two side by side, and its tools.
+
+import { Scale } from "./colours.js";
+import { STAGES } from "./data.js";
+import { MatrixView } from "./matrix.js";
+import { make, part, say, segments, showLegend } from "./parts.js";
+import { describe } from "./readout.js";
+
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./state.js").State} State */
+
+/** @param {App} app */
+export function makeMatrices(app) {
+  const host = part("matrices");
+  const views = [0, 1].map(() =>
+    new MatrixView(app, (row, column) => {
+      const { cell } = app.state;
+      const same = cell && cell[0] === row && cell[1] === column;
+      app.change({ cell: same ? null : [row, column] });
+    })
+  );
+  const titles = views.map(() => make("h3", { class: "panel-title" }));
+  const refusals = views.map(() => make("p", { class: "refusal" }));
+  const frames = views.map((view, n) =>
+    make("div", { class: "frame" }, titles[n], refusals[n], view.box)
+  );
+  const showView = segments(part("view"), [
+    ["head", "head", "One head"],
+    ["mean", "mean of heads", "The mean of the layer's heads"],
+    ["rollout", "rollout", "Π ½(mean of heads + I) up to the layer: a heuristic"],
+  ], (view) => app.change({ view: /** @type {State["view"]} */ (view) }));
+  const showStage = segments(
+    part("stages"),
+    STAGES.map(([name, title], n) => [name, title, `${name}: key ${n + 1}`]),
+    (stage) => app.change({ stage }),
+  );
+  const showScale = segments(part("scale"), [
+    ["fixed", "even", "Weights: from 0 to 1, evenly"],
+    ["root", "√", "By the square root: small ones show"],
+    ["row", "by row", "Relative: each row's largest has the full colour, however small it is"],
+  ], (scale) => app.change({ scale: /** @type {State["scale"]} */ (scale) }));
+  for (const [id, factor] of /** @type {[string, number][]} */ ([["in", 1.5], ["out", 1 / 1.5]])) {
+    part(`zoom-${id}`).addEventListener("click", () => {
+      for (const view of views) {
+        view.zoom = Math.min(24, Math.max(0.25, view.zoom * factor));
+        view.fit();
+      }
+    });
+  }
+  part("zoom-fit").addEventListener("click", () => {
+    for (const view of views) {
+      view.zoom = 1;
+      view.fit();
+    }
+    host.scrollIntoView({ block: "nearest" });
+  });
+
+  function render() {
+    const { state, panels } = app;
+    const shown = frames.slice(0, panels.length);
+    if (host.childElementCount !== shown.length) host.replaceChildren(...shown);
+    panels.forEach((panel, n) => {
+      const { matrix, title } = panel;
+      say(titles[n], title);
+      refusals[n].hidden = typeof matrix !== "string";
+      views[n].box.hidden = typeof matrix === "string";
+      if (typeof matrix === "string") refusals[n].textContent = matrix;
+      else {
+        const scale = new Scale(matrix, state.scale, app.dark, app.limit);
+        views[n].show(matrix, scale, panel);
+        if (n === 0) showLegend(part("legend"), scale, app.digits);
+      }
+    });
+    host.classList.toggle("two", panels.length > 1);
+    showView(state.view, (view) => view === "rollout" && app.subjects[0].crossed);
+    showScale(state.scale);
+    showStage(state.stage, (stage) => state.view === "rollout" && stage !== "weights");
+    const [{ matrix }] = panels;
+    const keys = typeof matrix === "string" || matrix.keys;
+    const [query, key] = app.subjects[0].sides;
+    say(part("axes"), `rows = ${query}, columns = ${keys ? key : "dimension"}`);
+    describe(app);
+  }
+
+  /** Draws the crosshair and the line of numbers again. */
+  function follow() {
+    views.forEach((view, n) => {
+      if (typeof app.panels[n]?.matrix === "object") view.draw();
+    });
+    describe(app);
+  }
+  return { host, render, follow };
+}
