@@ -143,7 +143,8 @@ class Run(Logs):
                 raise CheckpointError(f"no checkpoint in {self.path}; train one with: gptx train")
             return self._best(steps) if which == "best" else self._open(steps[-1])
         if not which.isdecimal() or len(which) > 12:
-            raise ConfigError("step", f"{which!r} is neither best, last nor a step's number")
+            hint = f"; separate steps by a colon: {which.replace(',', ':')}" if "," in which else ""
+            raise ConfigError("step", f"{which!r} is neither best, last nor a step's number{hint}")
         if int(which) not in steps:
             kept = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")

@@ -35,6 +35,12 @@ def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
         raise ConfigError(field, f"{steps!r} is neither 'all' nor a list of steps")
     every = run.steps()
     numbers = every if isinstance(steps, str) else [run.at(each).manifest.step for each in steps]
+    if len(set(numbers)) == 1 < len(numbers):
+        kept = ", ".join(map(str, every))
+        raise ConfigError(
+            field,
+            f"all of these are step {numbers[0]}; {run.name} keeps {kept}",
+        )
     if len(set(numbers)) < 2:
         kept = ", ".join(map(str, every)) or "none"
         raise ConfigError(

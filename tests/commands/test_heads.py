@@ -138,9 +138,11 @@ def test_heads_over_training_are_drawn(gptx: Gptx, home: Path, kept: str) -> Non
     [
         ("--step 0:8 -o x.html", 2, "--output: a page shows one step, not several"),
         ("--step 8 -o x.svg", 2, "give several steps, as in --step all"),
-        ("--step 8:8", 2, "--step: give two or more steps; kept keeps 0, 4, 8"),
+        ("--step 8:8", 2, "--step: all of these are step 8; kept keeps 0, 4, 8"),
+        ("--step best:last", 2, "--step: all of these are step 8; kept keeps 0, 4, 8"),
         ("--step 0:5", 4, "kept has no step 5; it keeps 0, 4, 8"),
         ("--step 0:x", 2, "--step: 'x' is neither best, last nor a step's number"),
+        ("--step 0,8", 2, "a step's number; separate steps by a colon: 0:8"),
         ("--step 0:8 --sort size", 2, "--sort: 'size' is not one of back"),
     ],
 )
