@@ -19,7 +19,7 @@ import { fromHash, settled, toHash } from "./state.js";
 import { makeText } from "./text.js";
 
 /** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./data.js").Payload} Payload */
+/** @typedef {import("./payload.js").Payload} Payload */
 /** @typedef {import("./data.js").Subject} Subject */
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./parts.js").Part} Part */
