@@ -12,6 +12,8 @@ import { windowStart } from "./sampler.js";
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("../guesses.js").Guess} Guess */
 /** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
+/** Ids with three probabilities each, of a position that `next` follows in the text.
+ * @typedef {{next: number | undefined, ids: number[], chances: number[]}} Candidates */
 /**
  * The arrays of a subject (see SubjectPayload), ids instead of characters; begin: where the window
  * begins in the text; next: (V,) log-probabilities of the next character; sums: the largest
@@ -50,6 +52,8 @@ export class Analysis {
     this.nodes = [];
     /** @type {Expected[]} */
     this.expected = [];
+    /** @type {Candidates[]} What the page shows of these. */
+    this.candidates = [];
   }
 
   /** Everything about a text of one or more characters. @param {number[]} ids @returns {Findings} */
@@ -73,7 +77,7 @@ export class Analysis {
       bias: reading.bias(),
       ...this.#stages(),
       lens: this.#lens(window.length),
-      experts: this.mixture && experts(this.expected, window),
+      experts: this.mixture && this.#experts(window),
       surprises: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
       next: this.#next(window.length - 1),
     };
@@ -94,7 +98,7 @@ export class Analysis {
     const kept = same ? known : 0;
     this.before = before;
     this.nodes.length = Math.min(this.nodes.length, kept);
-    this.expected.length = this.nodes.length;
+    this.expected.length = this.candidates.length = this.nodes.length;
     for (let at = this.nodes.length; at < reading.length; at++) {
       const earlier = at ? this.nodes[at - 1] : mixture.trie.nodesOf(before);
       const nodes = mixture.trie.followed(earlier, reading.ids[at]);
@@ -114,6 +118,29 @@ export class Analysis {
     if (!this.mixture) return { gpt: this.#together(at), counting: null, both: null };
     const { gpt, counting, both } = this.expected[at];
     return { gpt, counting, both };
+  }
+
+  /** Only positions that are new, or that another character follows. @param {number[]} ids */
+  #experts(ids) {
+    const { expected, candidates } = this;
+    const most = Math.min(MOST_SHOWN, expected[0].both.length);
+    const found = {
+      most,
+      ids: new Uint32Array(ids.length * most),
+      probabilities: new Float32Array(ids.length * most * 3),
+      weights: new Float32Array(ids.length * 2),
+      history: new Uint32Array(ids.length * 4),
+    };
+    expected.forEach((each, at) => {
+      if (at >= candidates.length || candidates[at].next !== ids[at + 1]) {
+        candidates[at] = candidatesOf(each, ids[at + 1], most);
+      }
+      found.ids.set(candidates[at].ids, at * most);
+      found.probabilities.set(candidates[at].chances, 3 * at * most);
+      found.weights.set(each.weights, 2 * at);
+      found.history.set([each.length, each.total, each.kinds, Number(each.pairs)], 4 * at);
+    });
+    return found;
   }
 
   #stages() {
@@ -192,39 +219,24 @@ export function highest(values, count) {
 }
 
 /**
- * At each position the characters that one of the three expects most and the one that comes next, as
- * `experts_record` of gpt/view/page/predictions.py.
- * @param {Expected[]} expected
- * @param {number[]} ids
- * @returns {NonNullable<Findings["experts"]>}
+ * The characters that one of the three expects most and the one that comes next, as `experts_record`
+ * of gpt/view/page/predictions.py.
+ * @param {Expected} expected
+ * @param {number | undefined} next
+ * @param {number} most
+ * @returns {Candidates}
  */
-function experts(expected, ids) {
-  const most = Math.min(MOST_SHOWN, expected[0].both.length);
-  const found = {
-    most,
-    ids: new Uint32Array(ids.length * most),
-    probabilities: new Float32Array(ids.length * most * 3),
-    weights: new Float32Array(ids.length * 2),
-    history: new Uint32Array(ids.length * 4),
-  };
-  expected.forEach(({ gpt, counting, both, weights, length, total, kinds, pairs }, at) => {
-    /** @type {Map<number, number>} */
-    const ranks = new Map();
-    for (const chances of [gpt, counting, both]) {
-      highest(chances, most).forEach((id, rank) => {
-        ranks.set(id, Math.min(rank, ranks.get(id) ?? rank));
-      });
-    }
-    if (at + 1 < ids.length) ranks.set(ids[at + 1], -1);
-    const order = [...ranks].sort(([a, x], [b, y]) => x - y || both[b] - both[a] || a - b);
-    const shown = order.slice(0, most).map(([id]) => id).sort((a, b) => both[b] - both[a] || a - b);
-    found.ids.set(shown, at * most);
-    shown.forEach((id, n) => {
-      const three = [gpt[id], counting[id], both[id]].map(Math.exp);
-      found.probabilities.set(three, 3 * (at * most + n));
+function candidatesOf({ gpt, counting, both }, next, most) {
+  /** @type {Map<number, number>} */
+  const ranks = new Map();
+  for (const chances of [gpt, counting, both]) {
+    highest(chances, most).forEach((id, rank) => {
+      ranks.set(id, Math.min(rank, ranks.get(id) ?? rank));
     });
-    found.weights.set(weights, 2 * at);
-    found.history.set([length, total, kinds, Number(pairs)], 4 * at);
-  });
-  return found;
+  }
+  if (next !== undefined) ranks.set(next, -1);
+  const order = [...ranks].sort(([a, x], [b, y]) => x - y || both[b] - both[a] || a - b);
+  const ids = order.slice(0, most).map(([id]) => id).sort((a, b) => both[b] - both[a] || a - b);
+  const chances = ids.flatMap((id) => [gpt[id], counting[id], both[id]]).map(Math.exp);
+  return { next, ids, chances };
 }

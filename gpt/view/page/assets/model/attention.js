@@ -177,10 +177,10 @@ export class Attention {
     const { n_embd, n_head, head_size } = this.gpt.config;
     const byHead = (/** @type {Float32Array} */ rows) => {
       const result = new Float32Array(length * n_embd);
-      for (let head = 0; head < n_head; head++) {
+      for (let head = 0, to = 0; head < n_head; head++) {
         for (let position = 0; position < length; position++) {
           const from = position * n_embd + head * head_size;
-          result.set(rows.subarray(from, from + head_size), (head * length + position) * head_size);
+          for (let d = 0; d < head_size; d++) result[to++] = rows[from + d];
         }
       }
       return result;
@@ -217,9 +217,9 @@ export function triangles(heads, length, rowsOfQuery) {
   const result = new Float32Array(heads * size);
   for (let query = 0; query < length; query++) {
     const rows = rowsOfQuery(query);
-    for (let head = 0; head < heads; head++) {
-      const row = rows.subarray(head * (query + 1), (head + 1) * (query + 1));
-      result.set(row, head * size + triangle(query));
+    for (let head = 0, from = 0; head < heads; head++) {
+      const to = head * size + triangle(query);
+      for (let key = 0; key <= query; key++) result[to + key] = rows[from++];
     }
   }
   return result;
