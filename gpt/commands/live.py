@@ -62,6 +62,8 @@ class Live(shared.ModelCommand):
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         opened, models = self.opened, self.models
         text = None if given is None else shared.known_text(models[-1], given, self.unknown)
+        if text == "":
+            console.say("note: the text is empty; the page shows what follows a line break")
         ids, source = shared.validation(opened, self.data)
         with working() as done:
             survey = models[-1].heads(ids, windows=self.windows, name=source, done=done)

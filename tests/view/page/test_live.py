@@ -144,6 +144,10 @@ def test_the_command_writes_the_page_and_says_what_it_did(
     assert "float32" in done.err
     data = payload_of((tmp_path / "live.html").read_text("utf-8"))
     assert (data["text"], [each["step"] for each in data["models"]]) == ("the cat", [3, 12])
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    for nothing in ([""], ["--file", str(empty)]):
+        assert "note: the text is empty" in gptx("live", *nothing, *place).err
     written = gptx("live", "-o", "-", *place)
     assert written.out.startswith("<!doctype html>")
 
