@@ -565,6 +565,21 @@ def test_any_text_stays_a_text(open_file: OpenFile, tmp_path: Path) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
+def test_beside_each_other_the_small_heads_are_those_of_the_text(
+    open_file: OpenFile, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#switches button", has_text="L0 H0").click()
+    page.locator("#loss").wait_for()
+    pictures = []
+    for choice in ("B", "A | B", "A"):
+        page.locator("#of").get_by_role("button", name=choice, exact=True).click()
+        page.locator("#heads").scroll_into_view_if_needed()
+        page.wait_for_timeout(300)
+        pictures.append(page.locator("#heads .sheet").evaluate("sheet => sheet.toDataURL()"))
+    assert pictures[0] == pictures[1] != pictures[2]
+
+
 #: Records which of the text and the lens change; one that is drawn later is in a later list.
 RECORD = """
 () => {

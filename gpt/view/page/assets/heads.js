@@ -171,9 +171,9 @@ function sorted(app, order) {
  * @param {number} head
  */
 function measured(app, n, layer, head) {
-  const [first, second] = app.subjects.map((s) => s.measures[n]?.values[layer]?.[head] ?? null);
-  if (app.state.of === "b") return second;
-  if (app.state.of !== "diff") return first;
+  const of = (/** @type {Subject} */ { measures }) => measures[n]?.values[layer]?.[head] ?? null;
+  if (app.state.of !== "diff") return of(pictured(app, layer, head));
+  const [first, second] = app.subjects.map(of);
   return first === null || second === null ? null : second - first;
 }
 
@@ -205,6 +205,13 @@ function thumbnail(app, { layer, head, value, off }, order) {
   return button;
 }
 
+/** The subject whose head the picture shows: that of the text, unless only the first has the head.
+ * @param {App} app @param {number} layer @param {number} head */
+function pictured(app, layer, head) {
+  const subject = lead(app);
+  return subject.has(layer, head) ? subject : app.subjects[0];
+}
+
 /** How many rows and columns a pixel of a small picture covers. @param {Subject} subject */
 function pixelSize({ length, keys }) {
   return Math.ceil(Math.max(length, keys) / MOST);
@@ -220,7 +227,7 @@ function pixelSize({ length, keys }) {
 function smaller(app, layer, head) {
   const { of } = app.state;
   const [a, b] = app.subjects;
-  const subject = of === "b" ? b : a;
+  const subject = of === "diff" ? a : pictured(app, layer, head);
   const weights = subject.weights(layer, head);
   const later = of === "diff" ? b.weights(layer, head) : null;
   const step = pixelSize(subject);
