@@ -70,10 +70,14 @@ export class Editor {
       options: options.drawing,
       length,
     };
-    client.write(request, (ids) => {
+    /** @type {number[]} */
+    let arrived = []; // since the last frame
+    const show = () => {
+      if (!arrived.length) return;
       const now = performance.now();
-      written += ids.length;
-      input.value += ids.map((id) => session.all[id]).join("");
+      written += arrived.length;
+      input.value += arrived.map((id) => session.all[id]).join("");
+      arrived = [];
       input.scrollTop = input.scrollHeight;
       if (written > 1) {
         const speed = Math.round(1000 * written / (now - begun));
@@ -86,7 +90,12 @@ export class Editor {
         read = now;
         this.#take();
       }
+    };
+    client.write(request, (ids) => {
+      if (!arrived.length) requestAnimationFrame(show);
+      arrived.push(...ids);
     }, () => {
+      show();
       input.readOnly = false;
       this.#take();
     });
