@@ -54,7 +54,7 @@ export function makeAsk(app, session) {
     all.disabled = !model.changed;
     byHand();
     showTime();
-    if (app.subjects.length > 1) part("effect").replaceChildren(effect(app));
+    if (app.subjects.length > 1) part("effect").replaceChildren(effect(app, session.begin > 0));
     else if (!part("effect").querySelector(".hint")) {
       part("effect").replaceChildren(make("p", { class: "hint" }, NOTHING_COMPARED));
     }
@@ -138,8 +138,12 @@ function makeTime(session) {
   };
 }
 
-/** What the two subjects predict, side by side. @param {App} app */
-function effect(app) {
+/**
+ * What the two subjects predict, side by side.
+ * @param {App} app
+ * @param {boolean} cut whether the text is longer than the context
+ */
+function effect(app, cut) {
   const [before, after] = app.subjects;
   const [first, second] = [before, after].map(meanOf);
   const change = first === null || second === null || before.labels.join() !== after.labels.join()
@@ -168,7 +172,11 @@ function effect(app) {
       make(
         "tr",
         { id: "loss" },
-        make("th", { scope: "row" }, "loss of the text"),
+        make(
+          "th",
+          { scope: "row" },
+          cut ? `loss of the last ${after.length} characters` : "loss of the text",
+        ),
         cell(first),
         cell(second),
         make("td", null, change),
