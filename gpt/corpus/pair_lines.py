@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpt.corpus.pairs import LAYOUT, NEWLINE, QUOTED, RETURN, TAB
 from gpt.errors import TextError
 from gpt.vocabulary import Ids, Vocabulary
+
+TAB, NEWLINE, RETURN = "\t", "\n", "\r"
+LAYOUT = "each line is SOURCE, one TAB, TARGET"
+QUOTED = 40  # most characters of a line that an error shows
 
 
 @dataclass(frozen=True, eq=False)

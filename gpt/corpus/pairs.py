@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gpt.corpus import cache
 from gpt.corpus.corpus import Corpus
+from gpt.corpus.pair_lines import LAYOUT, NEWLINE, QUOTED, RETURN, TAB
 from gpt.errors import TextError
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids
@@ -22,9 +23,6 @@ from gpt.vocabulary import Ids
 Integers = npt.NDArray[np.int64]
 
 SEARCHED_AT_ONCE = 2**20  # ids
-QUOTED = 40  # most characters of a line that an error shows
-TAB, NEWLINE, RETURN = "\t", "\n", "\r"
-LAYOUT = "each line is SOURCE, one TAB, TARGET"
 
 
 @dataclass(frozen=True, eq=False)
