@@ -111,6 +111,8 @@ class Saved:
             why = f"was trained on another corpus ({sources}) and may have seen this text"
         elif any(digest != text for _, digest in its.earlier_corpora):
             why = "was first trained on another corpus and may have seen this text"
+        elif its.train.split != of.manifest.train.split:
+            why = f"was trained on another part of this corpus (--split {its.train.split})"
         elif its.train.val_fraction < of.manifest.train.val_fraction:
             why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"
         else:

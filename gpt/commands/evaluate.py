@@ -115,11 +115,12 @@ class Eval(shared.DrawingCommand):
                             self._show_pairs(name)
                         else:
                             self._show(self._file(name))
-        if not self.files and self.of_pairs:
-            self._show_pairs(None)
-        elif not self.files:
+        if not self.files:
             may_have_seen = other.exposure_to_split(opened) if other else None
-            self._show(self._split(), may_have_seen)
+            if self.of_pairs:
+                self._show_pairs(None, may_have_seen)
+            else:
+                self._show(self._split(), may_have_seen)
             if may_have_seen:
                 console.say(f"warning: {may_have_seen}")
         if failed:
@@ -175,7 +176,7 @@ class Eval(shared.DrawingCommand):
         left_out = _left_out(self.opened.model, text)
         return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
 
-    def _show_pairs(self, name: str | None) -> None:
+    def _show_pairs(self, name: str | None, may_have_seen: str | None = None) -> None:
         """Scores a file of pairs, or the validation split, and writes the result. Raises
         TextError.
         """
@@ -187,6 +188,8 @@ class Eval(shared.DrawingCommand):
         else:
             label, whole = _label(name), console.read_text(name)
             text, facts = pairs.known_pairs(self, whole, label), self._facts(name, whole)
+        if self.other is not None:
+            facts["may_have_seen"] = may_have_seen and self.other.name
         pairs.eval_pairs(self, label, {"schema": SCHEMA, "scored": label, **facts}, text)
 
     def _split(self) -> Scored:

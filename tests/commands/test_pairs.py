@@ -289,3 +289,20 @@ def test_the_validation_split_has_the_pairs_of_the_run(
     some = answer_of(monkeypatch, ("eval", "--worst", "0"))
     assert some.out.startswith("the first 2 pairs of the validation split: ")
     assert "note: scoring only the first 2 of " in some.err
+
+
+def test_a_model_that_may_have_seen_the_validation_pairs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_home(tmp_path, monkeypatch)
+    Path("pairs.tsv").write_text(PAIRS)
+    shape = "--n-layer 1 --n-head 2 --n-embd 16 --batch-size 4 --steps 2 --val-fraction 0.3"
+    for more in ("--encoder-layers 1", "--encoder-layers 0 --counting 0 --block-size 16"):
+        trained = answer_of(monkeypatch, ("train", "pairs.tsv", *shape.split(), *more.split()))
+        assert trained.code == 0, trained.err
+    found = answer_of(monkeypatch, ("eval", "--run", "pairs-1", "--against", "pairs-2", "--json"))
+    record = json.loads(found.out)
+    assert (record["split"], record["may_have_seen"]) == ("validation", "pairs-2")
+    assert found.err == (
+        "warning: pairs-2 was trained on another part of this corpus (--split last)\n"
+    )
