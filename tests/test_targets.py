@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from encoded import encoded_file
@@ -11,6 +14,7 @@ from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
 from gpt.trained import TrainedGPT
 
+SHOW_CORPUS = "import sys, gpt.trained; print([it for it in sys.modules if 'gpt.corpus.c' in it])"
 SOURCES = ["1b", "4ba", "6baaa", "2b", "0ba", "abc", "ff", "e-e", "9 9", "07", "cab", "d", "8d8"]
 
 
@@ -115,3 +119,16 @@ def test_a_decoder_only_model_writes_targets_too(
     both = decoder_only.compare(trained, pairs)
     assert (both.characters, both.first) == (6, pytest.approx(found.score.nats))
     assert both.second == pytest.approx(trained.score(pairs).nats)
+
+
+def test_opening_a_model_imports_no_corpus() -> None:
+    shown = subprocess.run([sys.executable, "-c", SHOW_CORPUS], capture_output=True, check=True)
+    assert shown.stdout.decode() == "[]\n"
+
+
+def test_scores_of_pairs_are_a_table_for_pandas(trained: TrainedGPT) -> None:
+    found = trained.score_pairs("1b\t1c\n4ba\t4c\n")
+    table = found.to_pandas()
+    assert list(table) == "line source target written exact distance nats".split()
+    assert table["nats"].tolist() == pytest.approx(found.means.tolist())
+    assert table["source"].tolist() == ["1b", "4ba"]

@@ -7,6 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpt.config import ModelConfig, SampleConfig
+from gpt.reading import parallel
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.parallel import SHARE, ParallelDecoder
@@ -72,3 +73,21 @@ def test_blas_gets_its_threads_back_and_its_limit_is_respected(
         limited = ParallelDecoder(reader)
         limited.start(np.zeros((20, 2), np.int64))
         assert limited._shares == 1
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_cores_take_one_item_after_the_other(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(item: int) -> int:
+        if item < 0:
+            raise ValueError(item)
+        blas = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+        return item * item if max(blas) == 1 else -1
+
+    monkeypatch.setattr(parallel, "cores", lambda: cores)
+    with threadpool_limits(2, user_api="blas"):
+        assert parallel.on_cores(work, range(20)) == [item * item for item in range(20)]
+        assert parallel.on_cores(work, []) == []
+        with pytest.raises(ValueError, match="-1"):
+            parallel.on_cores(work, [1, 2, -1, 3])
+        after = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+    assert max(after) == 2

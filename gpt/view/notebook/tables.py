@@ -18,9 +18,11 @@ from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
 from gpt.reading.score import Score, Surprises
+from gpt.reading.score_pairs import PairScores
 from gpt.storage.overview import Curve, RunTable
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
+from gpt.view.terminal.pairs import each_pair
 from gpt.view.terminal.scores import paired_record, score_record
 from gpt.view.terminal.training_lines import result
 
@@ -156,6 +158,7 @@ COLUMNS: dict[type, Callable[[Any], Any]] = {
     Lens: _lens,
     Score: lambda found: [score_record(found)],
     Surprises: _surprises,
+    PairScores: lambda found: each_pair(found, characters=False),
     Paired: lambda found: [paired_record(found)],
     RunTable: _runs,
     Table: _table,
