@@ -97,8 +97,7 @@ class NewRunOptions(TrainOptions, total=False):
     checkpoints: PathLike
 
 
-#: What help() shows as the defaults of options that a preset sets, and those that depend on corpus
-#: and time.
+#: What help() shows as the defaults of options that the preset, the corpus or the time sets.
 DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, Unquoted("fitted"))
 
 
@@ -110,9 +109,8 @@ def train(
 
     corpus: a file, a folder, a known name or a list of these; a file *.tsv has pairs, lines of
     source TAB target. Known names are "shakespeare", which is downloaded, "repeats", which sets its
-    own options, and "dates", which are pairs. Without corpus and text, it trains on
-    the Python language reference. progress: shows a bar in a terminal or notebook.
-
+    own options, and "dates", which are pairs. Without corpus and text, it trains on the Python
+    language reference. progress: shows a bar in a terminal or notebook.
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
     `gpt.resume` continues it. A second one ends at once, with what was last saved.
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
@@ -127,8 +125,7 @@ def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Ite
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
 
-    The arguments and errors are those of `train`. A loop that is left early leaves the run as it
-    was last saved.
+    The arguments and errors are those of `train`. A loop left early leaves the run as last saved.
     """
     from gpt.preparing import begun
 
@@ -186,8 +183,8 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
     by_share = options.get("split", "last") in BY_SHARE
-    reason = "only with `split='last'` or `split='source'`"
-    require(by_share or "val_fraction" not in given, "val_fraction", reason)
+    shares = by_share or "val_fraction" not in given
+    require(shares, "val_fraction", "only with `split='last'` or `split='source'`")
     if Launch.here().size > 1:
         raise ConfigError("gpt.train trains in one process; use torchrun with gptx train")
     order = Order(
@@ -260,13 +257,13 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
     from gpt.training.fit import step_characters
 
-    characters = step_characters(trainer.manifest)  # of a step
     val = best = ""
     for event in recorded(trainer):
         steps = trainer.config.steps
         if isinstance(event, Stepped) and not bar.disable:
             rate = bar.format_dict["rate"]  # share of the run in a second
-            speed = f" {rate * steps * characters / 1000:.1f}k char/s" if rate else ""
+            characters = steps * step_characters(trainer.manifest)
+            speed = f" {rate * characters / 1000:.1f}k char/s" if rate else ""
             shown = f"{event.step}/{steps} loss {event.loss:.3f}{val}{best}{speed} "
             bar.set_description_str(shown, refresh=False)
             bar.update(event.step / steps - bar.n)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console, shared
-from gpt.config.fields import spelled
-from gpt.errors import TextError
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
@@ -108,19 +103,13 @@ class Eval(shared.DrawingCommand):
         opened, other, _ = self.opened, self.other, self.counted
         failed: list[int] = []
         for chosen in self.files or ():
-            with _reported(chosen, failed):
-                for name in _files_of(chosen, self.data):
-                    with _reported(name, failed):
-                        if self.of_pairs:
-                            self._show_pairs(name)
-                        else:
-                            self._show(self._file(name))
+            with shared.reported(chosen, failed):
+                for name in shared.files_of(chosen, self.data):
+                    with shared.reported(name, failed):
+                        self._score(name)
         if not self.files:
             may_have_seen = other.exposure_to_split(opened) if other else None
-            if self.of_pairs:
-                self._show_pairs(None, may_have_seen)
-            else:
-                self._show(self._split(), may_have_seen)
+            self._score(None, may_have_seen)
             if may_have_seen:
                 console.say(f"warning: {may_have_seen}")
         if failed:
@@ -155,42 +144,35 @@ class Eval(shared.DrawingCommand):
             )
         return train
 
+    def _score(self, name: str | None, may_have_seen: str | None = None) -> None:
+        """Scores a file, or the validation split, and writes the result. Raises TextError."""
+        if self.of_pairs:
+            from gpt.commands.pairs import eval_pairs
+
+            eval_pairs(self, name, may_have_seen)
+        else:
+            self._show(self._split() if name is None else self._file(name), may_have_seen)
+
     def _file(self, name: str) -> Scored:
         """A file's characters that the model knows. Raises TextError."""
-        model, label, text = self.opened.model, _label(name), console.read_text(name)
+        model, label, text = self.opened.model, shared.label_of(name), console.read_text(name)
         ids = model.vocabulary.encode(shared.known_text(model, text, self.unknown, label))
         places = None
         if len(ids) < len(text):
             places = model.vocabulary.known(text).nonzero()[0].tolist()
-        facts = self._facts(name, text, _is_part(ids, self.counted))
+        facts = self.facts(name, text, _is_part(ids, self.counted))
         return Scored(label, facts, ids, places)
 
-    def _facts(self, name: str, text: str, seen: bool = False) -> dict[str, Any]:
+    def facts(self, name: str, text: str, seen: bool = False) -> dict[str, Any]:
         """What a JSON record says of a file's text. seen: whether the model was trained on it."""
         seen = seen or (name != "-" and self.opened.is_corpus(Path(name), len(text)))
         if seen:
             console.say(
-                f"warning: {_label(name)} is in the text that this run was trained on, so its loss "
-                "says nothing about new texts"
+                f"warning: {shared.label_of(name)} is in the text that this run was trained on, so "
+                "its loss says nothing about new texts"
             )
         left_out = _left_out(self.opened.model, text)
         return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
-
-    def _show_pairs(self, name: str | None, may_have_seen: str | None = None) -> None:
-        """Scores a file of pairs, or the validation split, and writes the result. Raises
-        TextError.
-        """
-        from gpt.commands import pairs
-
-        if name is None:
-            label, text = pairs.pairs_of_split(self)
-            facts: dict[str, Any] = {"file": None, "split": "validation"}
-        else:
-            label, whole = _label(name), console.read_text(name)
-            text, facts = pairs.known_pairs(self, whole, label), self._facts(name, whole)
-        if self.other is not None:
-            facts["may_have_seen"] = may_have_seen and self.other.name
-        pairs.eval_pairs(self, label, {"schema": SCHEMA, "scored": label, **facts}, text)
 
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""
@@ -283,30 +265,6 @@ class Eval(shared.DrawingCommand):
         its = {**against.origin, "left_out": _left_out(other, whole)}
         record |= {"against": its, **scores.paired_record(found)}
         return scores.paired_line(names[0], names[1], found)
-
-
-def _files_of(chosen: str, data: Path) -> list[str]:
-    """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
-    from gpt.corpus.sources import find_sources
-
-    if not chosen or not os.path.isdir(chosen):
-        return [chosen]
-    return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
-
-
-@contextmanager
-def _reported(name: str, failed: list[int]) -> Iterator[None]:
-    """Reports a text that cannot be scored by its name, so that the others are still scored."""
-    try:
-        yield
-    except TextError as error:
-        problem, label = spelled(error), _label(name)
-        console.say_error(problem if label in problem else f"{label}: {problem}")
-        failed.append(error.exit_code)
-
-
-def _label(name: str) -> str:
-    return "standard input" if name == "-" else name
 
 
 def _is_part(ids: Ids, counted: Ids | None) -> bool:

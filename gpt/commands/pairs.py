@@ -104,7 +104,7 @@ class AskTargets(Talk):
         """Writes a source's target; without a source, another one of the last source."""
         if not added and not self.text:
             raise ConfigError("type a source")
-        source = added or self.text.splitlines()[-1].split("\t")[0]
+        source = added or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
         settings = self._next_settings()
         ((best, *_),) = self.model.written([source], settings, self.beam)
         target = self.model.vocabulary.decode(best.ids)
@@ -118,36 +118,47 @@ class AskTargets(Talk):
         return self.model.target_settings(self.beam, **options)
 
 
-def known_pairs(command: Eval, text: str, label: str) -> str:
-    """The text; with --unknown skip, without characters that the model does not know."""
-    if command.unknown == "skip":
-        return shared.known_text(command.opened.model, text, "skip", label)
-    return text
-
-
-def pairs_of_split(command: Eval) -> tuple[str, str]:
+def _pairs_of_split(command: Eval) -> tuple[str, str]:
     """A label and a text: the lines of the validation split; of many, the first ones. Raises
     TextError.
     """
     _, ids = command.opened.splits(command.data, "the validation split", *SPLIT_ADVICE)
     text = command.opened.model.vocabulary.decode(ids)
     label = "validation split" + (f" of {command.opened.name}" if command.other else "")
-    lines = text.splitlines(keepends=True)
+    lines = text.removesuffix("\n").split("\n")
     if len(lines) > MOST_PAIRS:
         console.say(
             f"note: scoring only the first {MOST_PAIRS:,} of {len(lines):,} pairs of the {label}; "
             "to score all, give the validation pairs as a file"
         )
-        label, text = f"the first {MOST_PAIRS:,} pairs of the {label}", "".join(lines[:MOST_PAIRS])
+        label, text = (
+            f"the first {MOST_PAIRS:,} pairs of the {label}",
+            "\n".join(lines[:MOST_PAIRS]),
+        )
     return label, text
 
 
-def eval_pairs(command: Eval, label: str, facts: Mapping[str, Any], text: str) -> None:
-    """`gptx eval` on a text of pairs: scores it and writes the result. Raises TextError."""
+def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> None:
+    """`gptx eval` on a file of pairs, or on the validation split: scores it and writes the result.
+    Raises TextError.
+    """
+    from gpt.commands import evaluate
     from gpt.view.terminal import pairs, scores, surprise
 
-    found = command.opened.model.score_pairs(text, beam=command.beam or 1)
-    record = {**facts, **command.opened.origin, "beam": command.beam or 1}
+    model = command.opened.model
+    if name is None:
+        label, text = _pairs_of_split(command)
+        facts: dict[str, Any] = {"file": None, "split": "validation"}
+    else:
+        label, text = shared.label_of(name), console.read_text(name)
+        facts = command.facts(name, text)
+        if command.unknown == "skip":
+            text = shared.known_text(model, text, "skip", label)
+    if command.other is not None:
+        facts["may_have_seen"] = may_have_seen and command.other.name
+    found = model.score_pairs(text, beam=command.beam or 1)
+    record = {"schema": evaluate.SCHEMA, "scored": label, **facts}
+    record |= {**command.opened.origin, "beam": command.beam or 1}
     record |= pairs.pairs_record(found)
     most = WORST if command.worst is None else command.worst
     line, lines, page = pairs.pairs_line(found), [], command.page(precision=2)

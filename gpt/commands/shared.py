@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -236,3 +237,27 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
     return tuple(stops)
+
+
+def files_of(chosen: str, data: Path) -> list[str]:
+    """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
+    from gpt.corpus.sources import find_sources
+
+    if not chosen or not os.path.isdir(chosen):
+        return [chosen]
+    return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
+
+
+@contextmanager
+def reported(name: str, failed: list[int]) -> Iterator[None]:
+    """Reports a text that cannot be scored by its name, so that the others are still scored."""
+    try:
+        yield
+    except TextError as error:
+        problem, label = spelled(error), label_of(name)
+        console.say_error(problem if label in problem else f"{label}: {problem}")
+        failed.append(error.exit_code)
+
+
+def label_of(name: str) -> str:
+    return "standard input" if name == "-" else name

@@ -108,7 +108,7 @@ class Pairs(Targets):
         """The targets that the model writes for the validation split's first sources: at most
         `most` lines, source TAB target.
         """
-        lines = self.stored.excerpt.splitlines()
+        lines = self.stored.excerpt.removesuffix(LAST).split(LAST)
         sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]
         answers = zip(sources, self.answers(sources), strict=True)
         return "\n".join(f"{source}{FIRST}{answer}" for source, answer in answers)
