@@ -49,6 +49,7 @@ def test_numbers_have_the_targets_rows_and_the_sources_columns(cross: AttentionM
     assert "columns = source · T=4 · S=6" in title
     assert positions.split() == list("012345")
     assert heading.split() == ["2", "4", "␠", "a", "b", "c"]
+    assert "each row is what the decoder reads; it predicts the character after it" in lines
     weights = cross.layers[0].weights[0]
     for row, (line, character) in enumerate(zip(lines, "⇥2-1", strict=False)):
         number, name, *cells = line.split()

@@ -18,6 +18,8 @@ from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
 from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, kind_of, shades_of, title_of
 
+#: What a row of cross-attention is.
+READS = ["each row is what the decoder reads; it predicts the character after it"]
 THUMBNAIL = 24  # most cells on a side of a head in the overview
 
 
@@ -32,6 +34,7 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
             lines += [*styled(title_of(panel, drawn, page), page, BOLD), Text()]
             lines += [*VIEWS[drawn](panel, page), Text()]
     attention = selection.attention
+    lines += styled(READS if attention.kind == "cross" else [], page, DIM)
     return [*lines, *meanings(shown(selection), page), *checks(attention.checks, page)]
 
 

@@ -78,8 +78,9 @@ export function makeMatrices(app) {
     showStage(state.stage, (stage) => state.view === "rollout" && stage !== "weights");
     const [{ matrix }] = panels;
     const keys = typeof matrix === "string" || matrix.keys;
-    const [query, key] = app.subjects[0].sides;
-    say(part("axes"), `rows = ${query}, columns = ${keys ? key : "dimension"}`);
+    const { sides: [query, key], crossed } = app.subjects[0];
+    const reads = crossed ? "; a row predicts the character after it" : "";
+    say(part("axes"), `rows = ${query}, columns = ${keys ? key : "dimension"}${reads}`);
     describe(app);
   }
 
