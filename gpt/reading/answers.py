@@ -103,9 +103,10 @@ def _drawn(
 ) -> list[list[Written]]:
     """The samples of these numbers after each of the B texts that the decoder has read."""
     B, n, most = len(logits), len(samples), min(config.length, room)
-    streams = np.repeat(np.arange(B), n)
-    decoder.keep(streams)
-    logits = logits[streams]
+    if n > 1:
+        streams = np.repeat(np.arange(B), n)
+        decoder.keep(streams)
+        logits = logits[streams]
     generators = [uniforms(config.seed, sample) for sample in samples]
     ids = np.zeros((B * n, most + 1), np.int64)
     nats, lengths = np.zeros(B * n), np.full(B * n, most)

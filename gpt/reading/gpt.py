@@ -182,14 +182,15 @@ class Reader:
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
         _check_memory(B * self.config.n_head * T * S * self.dtype.itemsize, S)
-        q, k, v = self.heads(x, layer, sublayer)
         bias = None
         if memory is None:
+            q, k, v = self.heads(x, layer, sublayer)
             q, k = self.position.rotate(q, k, slice(0, T))
             bias = self.position.bias(slice(0, T))  # (H, T, T), or None
             allowed = np.tri(T, dtype=np.bool_) if allowed is None else allowed
         else:
-            _, k, v = self.heads(memory, layer, sublayer)  # (B, H, S, D)
+            (q,) = self.heads(x, layer, sublayer, "q")
+            k, v = self.heads(memory, layer, sublayer, "kv")  # (B, H, S, D)
         if allowed is not None and allowed.ndim == 3:
             allowed = allowed[:, None]  # (B, 1, T or 1, S)
         q, k, v = hook("q", layer, q), hook("k", layer, k), hook("v", layer, v)
@@ -222,12 +223,21 @@ class Reader:
         """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
-    def heads(self, x: Array, layer: int, sublayer: str) -> tuple[Array, Array, Array]:
-        """(B, T, C) -> queries, keys and values without positions, each (B, H, T, D)."""
-        packed = self.apply(x, f"blocks.{layer}.{sublayer}.qkv")
-        by_head = packed.reshape(*x.shape[:2], 3, self.config.n_head, self.config.head_size)
-        q, k, v = by_head.transpose(2, 0, 3, 1, 4)
-        return (rms_norm(q), rms_norm(k), v) if self.config.qk_norm else (q, k, v)
+    def heads(self, x: Array, layer: int, sublayer: str, parts: str = "qkv") -> list[Array]:
+        """(B, T, C) -> queries, keys and values without positions, each (B, H, T, D).
+
+        parts: those that are computed: "qkv", or for cross-attention "q" of x and "kv" of a memory.
+        """
+        C, first = self.config.n_embd, "qkv".index(parts)
+        rows = slice(first * C, (first + len(parts)) * C)
+        packed = self.apply(x, f"blocks.{layer}.{sublayer}.qkv", rows)
+        shape = len(parts), self.config.n_head, self.config.head_size
+        by_head = packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)
+        normed = "qk" if self.config.qk_norm else ""
+        return [
+            rms_norm(each) if part in normed else each
+            for part, each in zip(parts, by_head, strict=True)
+        ]
 
     def before(self, x: Array, norm: str) -> Array:
         """(B, T, C) -> the input of the sublayer that has this norm."""
@@ -240,11 +250,14 @@ class Reader:
     def _norm(self, x: Array, name: str) -> Array:
         return NORMS[self.config.norm](x, self.tensors, name)
 
-    def apply(self, x: Array, name: str) -> Array:
-        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones."""
+    def apply(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
+        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones; rows:
+        of the weight.
+        """
         weight, bias = self.linear(name)
-        y: Array = (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], -1)
-        return y if bias is None else y + bias
+        product = x.reshape(-1, x.shape[-1]) @ weight[rows].T
+        y: Array = product.reshape(*x.shape[:-1], -1)
+        return y if bias is None else y + bias[rows]
 
 
 def _check_memory(size: int, characters: int) -> None:

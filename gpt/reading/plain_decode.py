@@ -44,9 +44,9 @@ class PlainDecoder:
         self._own, self._memory, self._allowed = [(empty, empty)] * config.n_layer, [], None
         self._ids = np.empty((len(ids), 0), np.int64)
         if memory is not None:
-            heads = self._reader.heads
-            layers = (heads(memory.states, layer, "cross") for layer in range(config.n_layer))
-            self._memory = [(keys, values) for _, keys, values in layers]
+            for layer in range(config.n_layer):
+                keys, values = self._reader.heads(memory.states, layer, "cross", "kv")
+                self._memory.append((keys, values))
             self._allowed = None if memory.allowed is None else memory.allowed[:, None]
         return self._read(ids)
 
@@ -95,7 +95,7 @@ class PlainDecoder:
 
     def _cross(self, x: Array, layer: int) -> Array:
         """(B, T, C), the new characters -> (B, T, C), the heads' contexts side by side."""
-        queries, *_ = self._reader.heads(x, layer, "cross")
+        (queries,) = self._reader.heads(x, layer, "cross", "q")
         return self._context(queries, *self._memory[layer], None, self._allowed)
 
     def _context(
