@@ -112,6 +112,9 @@ class AskTargets(Talk):
         self.text += f"{source}\t{target}\n"
         console.stream(target)
 
+    def _set_stop(self, raw: str) -> None:
+        raise ConfigError("a target ends by itself")
+
     def with_setting(self, name: str, value: float | None) -> SampleConfig:
         """The settings with another value of one. Raises ConfigError."""
         options: dict[str, Any] = {**vars(self.settings), name: value}

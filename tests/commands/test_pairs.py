@@ -262,6 +262,7 @@ def test_interactive_errors_change_nothing(asking: AskTargets) -> None:
         ("x", TextError, "'x'"),
         ("a" * 17, TextError, "17 characters"),
         ("/top-k 3", ConfigError, "has no effect at temperature 0"),
+        ("/stop c", ConfigError, "a target ends by itself"),
         ("/length 16", ConfigError, "16 is more than the longest target"),
     ):
         with pytest.raises(kind, match=problem):
