@@ -1,8 +1,9 @@
 """Targets that a model writes for sources: greedy, drawn, or by beam search.
 
-A decoder with an encoder reads FIRST, then the target so far; LAST ends a target. A decoder-only
-model, trained on the same lines, reads LAST, the source and FIRST before it. Sources are encoded
-once, in batches of similar lengths; a stream whose target has ended is not decoded any more.
+A decoder with an encoder reads FIRST, then the target so far; LAST ends a target, in which FIRST
+never occurs. A decoder-only model, trained on the same lines, reads LAST, the source and FIRST
+before it. Sources are encoded once, in batches of similar lengths; a stream whose target has ended
+is not decoded any more.
 Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, T characters.
 """
 
@@ -92,17 +93,27 @@ def sampled(
         parts = []
         for begin in range(0, n, at_once):
             started = _started(reader, group, memory, first, last)
-            parts.append(_drawn(*started, last, config, range(n)[begin : begin + at_once]))
+            numbers = range(n)[begin : begin + at_once]
+            parts.append(_drawn(*started, (first, last), config, numbers))
         return [[target for part in parts for target in part[row]] for row in range(len(group))]
 
     return _in_groups(work, reader, sources, max(1, at_once // n))
 
 
 def _drawn(
-    decoder: PlainDecoder, logits: Array, room: int, last: int, config: SampleConfig, samples: range
+    decoder: PlainDecoder,
+    logits: Array,
+    room: int,
+    marks: tuple[int, int],
+    config: SampleConfig,
+    samples: range,
 ) -> list[list[Written]]:
-    """The samples of these numbers after each of the B texts that the decoder has read."""
-    B, n, most = len(logits), len(samples), min(config.length, room)
+    """The samples of these numbers after each of the B texts that the decoder has read.
+
+    marks: first and last.
+    """
+    (B, V), n, most = logits.shape, len(samples), min(config.length, room)
+    never, last = np.arange(V) == marks[0], marks[1]
     if n > 1:
         streams = np.repeat(np.arange(B), n)
         decoder.keep(streams)
@@ -113,7 +124,7 @@ def _drawn(
     ended, live = np.zeros(B * n, np.bool_), np.arange(B * n)  # live: streams that are decoded
     for at in range(most + 1):
         chances = np.array([next(each) for each in generators])[live % n]
-        drawn = draw(probabilities(logits, config), chances)
+        drawn = draw(probabilities(np.where(never, -np.inf, logits), config), chances)
         ends = drawn == last
         counts = ends | (at < most)  # a target of the largest length can end, but not go on
         nats[live] += np.where(counts, surprises(logits.astype(np.float64), drawn), 0)
@@ -152,16 +163,16 @@ def beam(
     def work(group: Sequence[Ids]) -> list[list[Written]]:
         memory = encoded(reader, group) if reader.encoder else None
         decoder, logits, room = _started(reader, group, memory, first, last)
-        return _searched(decoder, logits, min(most, room), last, width, n)
+        return _searched(decoder, logits, min(most, room), (first, last), width, n)
 
     return _in_groups(work, reader, sources, max(1, windows_at_once(reader.config) // width))
 
 
 def _searched(
-    decoder: PlainDecoder, logits: Array, most: int, last: int, width: int, n: int
+    decoder: PlainDecoder, logits: Array, most: int, marks: tuple[int, int], width: int, n: int
 ) -> list[list[Written]]:
-    """Beam search after each of the B texts that the decoder has read."""
-    (B, V), K = logits.shape, width
+    """Beam search after each of the B texts that the decoder has read. marks: first and last."""
+    (B, V), K, (first, last) = logits.shape, width, marks
     scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: there is none
     scores[:, 0] = 0
     ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams that are decoded
@@ -169,6 +180,7 @@ def _searched(
     rows = np.arange(B)[:, None]
     for at in range(most + 1):
         logs = log_softmax(logits)  # (streams, V)
+        logs[:, first] = -np.inf
         if at == most:  # the target must end here
             logs[:, np.arange(V) != last] = -np.inf
         grown = np.full((B * K, V + 1), -np.inf)  # the last column: has ended before

@@ -67,7 +67,9 @@ def one_by_one(reader: Reader, source: Ids, config: SampleConfig, sample: int) -
     """The characters of one sample, each by a forward without a cache; with the last."""
     ids, chances = list[int](), uniforms(config.seed, sample)
     for _ in range(min(config.length, most_of(reader, source)) + 1):
-        weights = probabilities(logits_after(reader, source, ids)[-1:], config)
+        logits = logits_after(reader, source, ids)[-1:]
+        logits[:, FIRST] = -np.inf  # no target has one
+        weights = probabilities(logits, config)
         (drawn,) = draw(weights, np.array([next(chances)])).tolist()
         yield drawn
         if drawn == LAST:
@@ -121,7 +123,7 @@ def test_a_wide_beam_finds_the_likeliest_targets_of_all(
     monkeypatch.setattr(answers, "windows_at_once", lambda config: at_once)
     reader = reader_with(block_size=5, vocab_size=5)
     sources = [source[:5] % 5 for source in sources]
-    others = [each for each in range(5) if each != LAST]
+    others = [each for each in range(5) if each not in (FIRST, LAST)]
     every = [list(each) for T in range(4) for each in product(others, repeat=T)]
     found = beam(reader, sources, FIRST, LAST, len(every), n=4, length=3)
     for source, targets in zip(sources, found, strict=True):
@@ -141,7 +143,8 @@ def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids
             grown = [each for each in beams if each[-1:] == [LAST]]
             for each in beams:
                 if each[-1:] != [LAST]:
-                    grown += [[*each, token] for token in range(6) if at < most or token == LAST]
+                    following = [0, LAST, 3, 4, 5] if at < most else [LAST]
+                    grown += [[*each, token] for token in following]
             beams = sorted(grown, key=lambda ids: cost(reader, source, ids) if ids else 0)[:K]
         assert [[*target.ids.tolist(), LAST] for target in targets] == beams[:2]
         for target in targets:
