@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import TINY, Gptx
+from program import TINY, TINY_PAIRS, Gptx, at_home
 
 from gpt import notebook
 
@@ -114,7 +114,7 @@ def test_bad_input_prints_one_line_and_sets_the_exit_code(
 def commands_of(document: Path) -> list[str]:
     """Every `gptx …` line in the shell blocks of a document, without its comment."""
     blocks = re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
-    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    lines = [re.split(r"\s+# ", line)[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.startswith("gptx ")]
 
 
@@ -127,11 +127,21 @@ def test_every_document_with_commands_is_tested() -> None:
     assert shown >= {"README.md", "corpus.md", "sampling.md", "heads.md", "devices.md", "scale.md"}
 
 
+#: What only commands with pairs of texts contain.
+OF_PAIRS = ("24 December 2026", ".tsv", "train dates")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
+def test_commands_in_readme_and_docs_work(
+    gptx: Gptx, pairs_home: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     arguments = shlex.split(command)[1:]
+    tiny = TINY
+    if any(each in command for each in OF_PAIRS):
+        at_home(pairs_home, monkeypatch)
+        tiny = TINY_PAIRS
     if arguments[0] == "train":  # a small model, and only up to the card
-        small = [] if "--resume" in arguments else TINY
+        small = [] if "--resume" in arguments else tiny
         if "--minutes" in arguments:
             small = [*TINY[: TINY.index("--steps")], *TINY[TINY.index("--steps") + 2 :]]
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
