@@ -152,7 +152,7 @@ def _dropout(texts: Texts) -> Step:
         ),
         checks=(
             Check("Block drops in each sublayer", float((repaired - DROPOUT).abs().max()), 0.02),
-            Check("the slip drops nothing in attention", float(slipped[:2].max()), 0.0),
+            Check("the slip drops nothing in attention", float(slipped[:2].max()), 1e-3),
         ),
     )
 
