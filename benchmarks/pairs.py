@@ -91,10 +91,12 @@ def main() -> None:
             arguments = f"--split {dev} {options.arguments}"
             trained = train(str(texts / "train.tsv"), arguments, seed, folder, options.threads)
             (run,) = Path(folder, "checkpoints").glob(f"*-{1 + len(results)}")
-            scored = json.loads(timed([GPTX, "eval", str(dev), "--run", str(run), "--json"]).output)
+            model = gpt.load(run)
+            pairs = [] if model.has_encoder else ["--pairs"]
+            command = [GPTX, "eval", str(dev), "--run", str(run), "--json", *pairs]
+            scored = json.loads(timed(command).output)
             measured = {name: scored[name] for name in ("exact", "error_rate", "nats")}
             result: dict[str, Any] = {"seed": seed, **trained, **measured}
-            model = gpt.load(run)
             if options.corpus == "dates" and model.has_encoder:
                 lines = dev.read_text(encoding="utf-8").splitlines()
                 result["in_the_year"] = in_the_year(model, lines)

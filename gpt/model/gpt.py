@@ -159,7 +159,8 @@ class GPT(Stack):
         """source: (B, S) ids and seen: (B, S), see `encode`; for a model with an encoder.
 
         With a cache, the ids are at its positions `at`, and only the logits after the last of them
-        are computed: (B, 1, vocab_size). A cache needs fused attention, and no encoder.
+        are computed: (B, 1, vocab_size). A cache needs fused attention; with an encoder, `stream`
+        takes it together with a memory.
         """
         more = {} if source is None else {"memory": self.encode(source, seen), "seen": seen}
         return self.lm_head(self.stream(ids, cache, **more))  # type: ignore[no-any-return]
