@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 READING = ("separator", "split", "min_count", "replacement")  # options for reading a text
+SPLITTING = ("split", "val_fraction")
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 
@@ -55,7 +56,8 @@ class Order:
     """What the user asks for.
 
     corpus: names of texts; "-" is `pipe`; none: the default text. given: fields of ModelConfig and
-    TrainConfig. preset: None where the user gives none: then a known corpus sets its own options.
+    TrainConfig. preset: None where the user gives none: then a known corpus sets its own options;
+    its split it always sets.
     minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
     name. changed_corpus: a resumed run may get another text. shard: weights are spread over the
     ranks.
@@ -98,7 +100,9 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
     TextError, StorageError, OutOfMemory.
     """
     messages = messages or Messages()
-    recipe = {} if order.preset else {**recipe_of(order.corpus)}
+    recipe = {**recipe_of(order.corpus)}
+    if order.preset:  # instead of the corpus's options, but for its split
+        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if order.minutes is not None:
         recipe.pop("steps", None)
     recipe = {name: value for name, value in recipe.items() if name not in order.given}

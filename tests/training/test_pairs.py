@@ -205,3 +205,11 @@ def test_each_preset_trains_pairs(tmp_path: Path, preset: str) -> None:
     run = train(tmp_path, preset=preset, steps=2)
     assert run.config.post_norm == (preset == "classic")
     assert run.config.scaled_embedding == (preset == "classic")
+
+
+def test_dates_keep_their_split_with_any_preset(tmp_path: Path) -> None:
+    place = {"data": tmp_path / "data", "checkpoints": tmp_path, "progress": False}
+    run = gpt.train("dates", preset="best", steps=1, n_embd=8, n_head=2, **place)
+    assert run.training.split == "last"
+    assert run.config.n_layer == 2  # of the preset, not of the corpus
+    assert run.config.dropout > 0
