@@ -1,7 +1,7 @@
 """The program `gptx`: its list of commands, one file each.
 
-The commands alone print, and only through gpt/commands/console.py. Importing this package imports
-neither numpy nor torch: each command imports its modules when it runs.
+The commands alone print, and only through gpt/commands/common/console.py. Importing this package
+imports neither numpy nor torch: each command imports its modules when it runs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Annotated
 try:
     import typer
 
-    from gpt.commands import console, program
     from gpt.commands.attn import Attn
+    from gpt.commands.common import console, program
+    from gpt.commands.common.options import callback
     from gpt.commands.evaluate import Eval
     from gpt.commands.explain import Explain
     from gpt.commands.heads import Heads
     from gpt.commands.live import Live
     from gpt.commands.next import Next
-    from gpt.commands.options import callback
     from gpt.commands.runs import Runs
     from gpt.commands.sample import Sample
     from gpt.commands.train import Train

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt.commands import console, shared
-from gpt.commands.shared import refuse
+from gpt.commands.common import console, shared
+from gpt.commands.common.shared import refuse
 from gpt.config.show import AttentionKind, Scale, Stage, View
 from gpt.errors import ConfigError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console, shared
+from gpt.commands.common import console, shared
 
 if TYPE_CHECKING:
     from gpt.loading import Saved

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console, shared
+from gpt.commands.common import console, shared
 from gpt.errors import ConfigError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands import console, shared
-from gpt.commands.shared import refuse
+from gpt.commands.common import console, shared
+from gpt.commands.common.shared import refuse
 from gpt.config.show import AttentionKind
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Heads(shared.DrawingCommand):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.common.progress import working
 
         form, several = self.form(FORMS), len(self.steps) > 1
         figure = form in ("svg", "png", "pdf")

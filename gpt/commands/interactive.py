@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpt.commands import console, shared
-from gpt.commands.program import explained
-from gpt.commands.shared import refuse
+from gpt.commands.common import console, shared
+from gpt.commands.common.program import explained
+from gpt.commands.common.shared import refuse
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands import console, shared
-from gpt.commands.shared import refuse
+from gpt.commands.common import console, shared
+from gpt.commands.common.shared import refuse
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
@@ -48,7 +48,7 @@ class Live(shared.ModelCommand):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.common.progress import working
         from gpt.trained.pairs import require_decoder_only
         from gpt.view.page.live import build_live
 

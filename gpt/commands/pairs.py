@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpt.commands import console, shared
+from gpt.commands.common import console, shared
 from gpt.commands.interactive import HELP, Talk, talk
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpt.commands.evaluate import Eval
     from gpt.commands.sample import Sample
     from gpt.loading import Saved
-    from gpt.reading.score_pairs import PairScores
+    from gpt.reading.pairs.score import PairScores
 
 SCHEMA = 1
 AT_ONCE = 1024  # sources that are read before their targets are written

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands import console
-from gpt.commands.options import Command
+from gpt.commands.common import console
+from gpt.commands.common.options import Command
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands import console, shared
-from gpt.commands.options import options_of
+from gpt.commands.common import console, shared
+from gpt.commands.common.options import options_of
 from gpt.config import SampleConfig
 from gpt.errors import GptxError
 

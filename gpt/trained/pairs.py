@@ -11,7 +11,7 @@ from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError, TextError
-from gpt.reading.answers import FIRST, LAST
+from gpt.reading.pairs.answers import FIRST, LAST
 from gpt.trained.targets import Targets
 from gpt.vocabulary import Ids
 

@@ -13,14 +13,14 @@ from gpt.config.fields import require
 from gpt.config.sample import SHAPING
 from gpt.corpus.pair_lines import Window, pair_lines, source_lines
 from gpt.errors import ConfigError, TextError
-from gpt.reading.answers import FIRST, LAST, Written, beam, sampled
 from gpt.reading.gpt import Reader
+from gpt.reading.pairs.answers import FIRST, LAST, Written, beam, sampled
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Vocabulary
 
 if TYPE_CHECKING:  # imported where it is used, so that a model opens fast
     from gpt.corpus.pair_lines import Line
-    from gpt.reading.score_pairs import PairScores
+    from gpt.reading.pairs.score import PairScores
 
 
 class Targets:
@@ -95,7 +95,7 @@ class Targets:
         Raises TextError with the number of a line that is no pair, has an unknown character or does
         not fit the context, ConfigError for a beam that is less than 1.
         """
-        from gpt.reading.score_pairs import pair_scores
+        from gpt.reading.pairs.score import pair_scores
 
         self.target_settings(beam=beam)
         lines, decode = self._pair_lines(text), self.vocabulary.decode
@@ -110,7 +110,7 @@ class Targets:
         """(M,) −ln p of each target character of a text of pairs, pair after pair, the end of each
         included. Raises TextError, as `score_pairs`.
         """
-        from gpt.reading.score_pairs import surprises_of_targets
+        from gpt.reading.pairs.score import surprises_of_targets
 
         lines = self._pair_lines(text) if isinstance(text, str) else text
         pairs = [(line.source, line.target) for line in lines]

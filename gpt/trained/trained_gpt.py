@@ -14,7 +14,7 @@ from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.heads.proof import proven
-from gpt.reading.answers import FIRST
+from gpt.reading.pairs.answers import FIRST
 from gpt.reading.sampler import before_all
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel

@@ -11,7 +11,8 @@ from encoded import PAIRS, encoded_file
 from program import Answer, Gptx, answer_of, at_home
 
 import gpt
-from gpt.commands import console, pairs
+from gpt.commands import pairs
+from gpt.commands.common import console
 from gpt.commands.pairs import AskTargets
 from gpt.errors import ConfigError, TextError
 from gpt.trained import TrainedGPT

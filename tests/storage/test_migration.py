@@ -12,7 +12,7 @@ import pytest
 from conftest import TEXT, corpus_of, resume
 
 import gpt
-from gpt.commands.shared import tell_if_unvouched
+from gpt.commands.common.shared import tell_if_unvouched
 from gpt.corpus.text import algorithm_of
 from gpt.errors import CheckpointError, ConfigError
 from gpt.loading import Saved

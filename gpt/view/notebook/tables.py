@@ -17,8 +17,8 @@ from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
+from gpt.reading.pairs.score import PairScores
 from gpt.reading.score import Score, Surprises
-from gpt.reading.score_pairs import PairScores
 from gpt.storage.overview import Curve, RunTable
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from gpt.reading.answers import FIRST, LAST
+from gpt.reading.pairs.answers import FIRST, LAST
+from gpt.reading.pairs.score import PairScores
 from gpt.reading.score import Surprises
-from gpt.reading.score_pairs import PairScores
 from gpt.view.characters import escape
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, Page, number, styled

@@ -13,8 +13,8 @@ from typing import Any
 
 import typer
 
-from gpt.commands.console import ReaderLeft, say_error, writing
-from gpt.commands.options import RENAMED, plain
+from gpt.commands.common.console import ReaderLeft, say_error, writing
+from gpt.commands.common.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
 from gpt.errors import GptxError
 

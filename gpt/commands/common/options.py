@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from gpt.commands import console
+from gpt.commands.common import console
 from gpt.config.fields import field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml

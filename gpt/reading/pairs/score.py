@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import TableResult
-from gpt.reading.answers import before_target, encoded
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.pairs.answers import before_target, encoded
 from gpt.reading.parallel import on_cores
 from gpt.reading.score import Score, surprises, windows_at_once
 from gpt.vocabulary import Ids, code_points

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.reading import answers
-from gpt.reading.answers import Written, beam, encoded, greedy, sampled
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.pairs import answers
+from gpt.reading.pairs.answers import Written, beam, encoded, greedy, sampled
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.vocabulary import Ids
 

@@ -1,0 +1,1 @@
+"""What all commands share: options, opened models, output, progress, and how errors are shown."""

@@ -1,0 +1,1 @@
+"""Targets that a trained encoder–decoder writes for sources, and their scores. No torch."""
