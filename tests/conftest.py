@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,14 @@ pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of t
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
+IN_MEMORY = "/dev/shm"  # files are created and removed many times faster there than on a disk
+
+
+def pytest_configure() -> None:
+    """Tests keep their folders in memory, if the machine has enough of it."""
+    if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 2**32:
+        os.environ.setdefault("TMPDIR", IN_MEMORY)
+        tempfile.tempdir = None  # read TMPDIR again
 
 
 def corpus_of(text: str, folder: Path, algorithm: str = TODAY) -> Corpus:

@@ -10,6 +10,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.heads.proof import prove_tensors
 from gpt.model import GPT, initialise
+from gpt.reading.gpt import Reader
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 
@@ -30,3 +31,8 @@ def encoded_file(path: Path, excerpt: str = PAIRS, **options: Any) -> Path:
         parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator)
     path.write_bytes(model_bytes(model, vocabulary, excerpt, 1, prove_tensors))
     return path
+
+
+def reader_of(model: GPT) -> Reader:
+    """The numpy reader of a torch model's weights."""
+    return Reader(model.config, {n: it.numpy() for n, it in model.stored_parameters().items()})

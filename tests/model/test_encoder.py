@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from encoded import reader_of
 
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
@@ -19,7 +20,6 @@ from gpt.errors import ConfigError
 from gpt.heads.exact import Exact, Layer
 from gpt.model import GPT, initialise
 from gpt.model.gpt import Block
-from gpt.reading.gpt import Reader
 from gpt.reading.plain_decode import PlainDecoder
 from gpt.training.checkpoint import exact_logits
 
@@ -46,10 +46,6 @@ def model_of(**options: Any) -> GPT:
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
     return model.eval()
-
-
-def reader_of(model: GPT) -> Reader:
-    return Reader(model.config, {n: it.numpy() for n, it in model.stored_parameters().items()})
 
 
 def logits_of(model: GPT, *rows: int) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from encoded import reader_of
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -39,10 +40,6 @@ def model_of(**options: Any) -> GPT:
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
     return model.eval()
-
-
-def reader_of(model: GPT) -> Reader:
-    return Reader(model.config, {n: it.numpy() for n, it in model.stored_parameters().items()})
 
 
 @pytest.mark.parametrize("options", [{"encoder_layers": 2}, {"encoder_layers": 0}])
