@@ -15,6 +15,7 @@ from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 
 PAIRS = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5}c\n" for n in range(40))
+CHARACTERS = "abcdef0123456789 -\t\n"
 SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16, encoder_layers=3)
 
 
@@ -23,7 +24,7 @@ def encoded_file(path: Path, excerpt: str = PAIRS, **options: Any) -> Path:
 
     excerpt: pairs, the start of its validation split.
     """
-    vocabulary = Vocabulary.from_text("abcdef0123456789 -\t\n")
+    vocabulary = Vocabulary.from_text(CHARACTERS)
     model = GPT(ModelConfig(vocab_size=len(vocabulary), **SHAPE | options))
     initialise(model, seed=1)
     generator = torch.Generator().manual_seed(2)

@@ -107,8 +107,6 @@ class Attn(shared.DrawingCommand):
 
     def _check_models(self) -> None:
         """Raises ConfigError for options that the models do not have."""
-        from gpt.trained.pairs import require_decoder_only
-
         models = [each.model for each in self.sides]
         encoded = models[0].has_encoder
         refuse(
@@ -121,9 +119,11 @@ class Attn(shared.DrawingCommand):
                 self.target is not None and not encoded,
                 "--target: this model has no encoder; give the whole text as TEXT",
             ),
+            (
+                self.view == "lens" and encoded and self.attention not in (None, "cross"),
+                "--view lens: shows what the decoder predicts at each depth; leave out --attention",
+            ),
         )
-        if self.view == "lens":
-            require_decoder_only(models[0].config, "the logit lens")
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""

@@ -1,21 +1,27 @@
 """The effect of a head: how much the loss rises without its output (Michel et al. 2019).
 
-The head's output is replaced, and only its layer and later layers are computed again.
+The head's output is replaced. Of a decoder-only model, only its layer and later layers are computed
+again; pairs are short, so a model with an encoder computes each again from its start.
+Tensor names: N windows or pairs, T time, H heads, D head_size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from gpt.errors import TextError
+from gpt.config.show import AttentionKind
+from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
 from gpt.heads.patching import Patches
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.pairs.answers import padded
 from gpt.reading.score import surprises, windows_at_once
+from gpt.reading.stages import CROSS, Hook, Memory, unchanged
 from gpt.vocabulary import Ids
 
 Ablation = Literal["mean", "zero", "resample"]
@@ -55,9 +61,47 @@ def ablate(
             for part in parts:
                 rises[part.windows, layer, head] = part.rise(layer, patches)
             done(layer * heads + head + 1)
+    return _measure(rises, how)
+
+
+def ablate_pairs(
+    reader: Reader,
+    pairs: Sequence[tuple[Ids, Ids]],
+    kind: AttentionKind,
+    how: Ablation,
+    last: int,
+    done: Callable[[int], object] = lambda heads: None,
+) -> Measure:
+    """N pairs -> rise of the loss by each head of this kind, nats per target character, paired
+    standard errors over pairs.
+
+    pairs: the ids of each source, and of what the decoder reads. last: the id after a target.
+    mean: over all characters of all pairs. done: receives the number of heads that are done. Raises
+    ConfigError for resample: outputs of pairs of different lengths do not fit each other.
+    """
+    if how == "resample":
+        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
+    size = windows_at_once(reader.config)
+    parts = [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
+    of = reader.encoder if kind == "encoder" and reader.encoder else reader
+    layers, heads = of.config.n_layer, of.config.n_head
+    means = sum(part.sums(kind) for part in parts) / sum(part.rows(kind).sum() for part in parts)
+    rises = np.zeros((len(pairs), layers, heads))
+    losses = np.concatenate([part.losses() for part in parts])
+    for layer in range(layers):
+        for head in range(heads):
+            hook = _replacing(kind, layer, head, means[layer, head] if how == "mean" else 0.0)
+            without = np.concatenate([part.losses(kind, hook) for part in parts])
+            rises[:, layer, head] = without - losses
+            done(layer * heads + head + 1)
+    return _measure(rises, how)
+
+
+def _measure(rises: Array, how: Ablation) -> Measure:
+    """(N, L, H) rises of the loss -> their means and standard errors."""
     explained = f"rise of the loss without the head (its output: {REPLACED_BY[how]}), nats/char"
     means, errors = rises.mean(axis=0), standard_errors(rises)
-    return Measure("ablation", "Δloss", explained, means, errors, 0.0, N)
+    return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(rises))
 
 
 def other_windows(N: int, seed: int) -> Ids:
@@ -132,3 +176,61 @@ class _Part:
         losses = surprises(self.reader.logits(self.reader.final_norm(stream)), self.targets)
         means: Array = losses.mean(axis=-1, dtype=np.float64)
         return means
+
+
+def _context(kind: AttentionKind) -> str:
+    """The name that hooks get for the heads' outputs of a kind of attention."""
+    return CROSS + "context" if kind == "cross" else "context"
+
+
+def _replacing(kind: AttentionKind, layer: int, head: int, output: Any) -> Hook:
+    """The hook that replaces a head's output."""
+
+    def hook(name: str, at: int, stage: Array) -> Array:
+        if (name, at) == (_context(kind), layer):
+            stage[:, head] = output
+        return stage
+
+    return hook
+
+
+class _Pairs:
+    """Some pairs under the whole model. last: the id after a target."""
+
+    def __init__(self, reader: Reader, pairs: Sequence[tuple[Ids, Ids]], last: int) -> None:
+        self.reader = reader
+        self._sources, self._seen = padded([source for source, _ in pairs])
+        self._ids, self._read = padded([read for _, read in pairs])
+        self._targets, _ = padded([np.append(read[1:], last) for _, read in pairs])
+
+    def rows(self, kind: AttentionKind) -> npt.NDArray[np.bool_]:
+        """(N, T) True where this kind of attention has a row that is not padding."""
+        return self._seen if kind == "encoder" else self._read
+
+    def losses(self, kind: AttentionKind | None = None, hook: Hook = unchanged) -> Array:
+        """(N,) mean nats of each pair's target. hook: of the encoder or, for other kinds, of the
+        decoder.
+        """
+        reader, encoder, allowed = self.reader, self.reader.encoder, self._seen[:, None]
+        if encoder is None:
+            raise ValueError("this model has no encoder")
+        of_encoder, of_decoder = (hook, unchanged) if kind == "encoder" else (unchanged, hook)
+        x = encoder.embed(self._sources)
+        x = encoder.blocks(x, range(encoder.config.n_layer), of_encoder, allowed=allowed)
+        memory = Memory(encoder.final_norm(x), allowed)
+        x = reader.embed(self._ids)
+        x = reader.blocks(x, range(reader.config.n_layer), of_decoder, memory=memory)
+        nats = surprises(reader.logits(reader.final_norm(x)), self._targets).astype(np.float64)
+        return (nats * self._read).sum(axis=-1) / self._read.sum(axis=-1)  # type: ignore[no-any-return]
+
+    def sums(self, kind: AttentionKind) -> Array:
+        """(L, H, D) each head's outputs of this kind, summed over all characters."""
+        found: dict[int, Array] = {}
+
+        def hook(name: str, layer: int, stage: Array) -> Array:
+            if name == _context(kind):  # (N, H, T, D)
+                found[layer] = np.einsum("nhtd,nt->hd", stage, self.rows(kind), dtype=np.float64)
+            return stage
+
+        self.losses(kind, hook)
+        return np.stack([found[layer] for layer in sorted(found)])

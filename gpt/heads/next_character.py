@@ -176,9 +176,15 @@ class Lens(TableResult):
 
 
 def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
-    """unembed(norm(stream)) at every depth, the `most` likeliest characters of each."""
-    layers = attention.layers
-    streams = np.stack([layers[0].stream, *(layer.output for layer in layers)])  # (S, T, C)
+    """unembed(norm(stream)) at every depth, the `most` likeliest characters of each.
+
+    Raises ValueError for a map of the encoder's or decoder's own attention, which does not have the
+    layers' outputs: cross-attention's has them.
+    """
+    if attention.source and attention.kind != "cross":
+        raise ValueError(f"kind: the logit lens needs 'cross', not {attention.kind!r}")
+    start = reader.embed(attention.ids[None])[0]
+    streams = np.stack([start, *(layer.output for layer in attention.layers)])  # (S, T, C)
     chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
     ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
     probabilities = np.take_along_axis(chances, ids, axis=-1)

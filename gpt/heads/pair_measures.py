@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gpt.config.show import AttentionKind
 from gpt.errors import TextError
+from gpt.heads.ablation import Ablation, ablate_pairs
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, measure
 from gpt.heads.survey import Survey
@@ -81,15 +82,21 @@ def survey_pairs(
     pairs: Sequence[Pair],
     kind: AttentionKind,
     most: int = 32,
+    ablation: Ablation | None = None,
+    last: int = 0,
     done: Callable[[float], object] = lambda share: None,
     text: str = "a text",
 ) -> Survey:
     """The measures of one kind of attention on at most `most` pairs, spread over those given.
 
-    done: receives the share of the work that is done; text: the name of the pairs' text. Raises
-    TextError if all pairs are too short.
+    last: the id after a target, for `ablation`. done: receives the share of the work that is done;
+    text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError as
+    `ablate_pairs`.
     """
     places = np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int)
+    config = reader.config
+    heads = config.n_head * (config.encoder_layers if kind == "encoder" else config.n_layer)
+    work = len(places) + (len(places) * heads if ablation else 0)
 
     def maps() -> Iterator[AttentionMap]:
         for number, place in enumerate(places):
@@ -97,11 +104,18 @@ def survey_pairs(
             stages = stages_of(reader, read, source)[kind]
             ids = source if kind == "encoder" else read
             yield AttentionMap("", ids, stages, (), kind=kind, source=("", source))
-            done((number + 1) / len(places))
+            done((number + 1) / work)
 
     measures = measure_pairs(reader, maps())
     if not measures:
         raise TextError("the pairs are too short for measures: both sides need two characters")
+    if ablation:
+        chosen = [pairs[place] for place in places]
+
+        def ablated(number: int) -> None:
+            done((1 + number) * len(places) / work)
+
+        measures.append(ablate_pairs(reader, chosen, kind, ablation, last, ablated))
     longest = max(len(side) for place in places for side in pairs[place])
     return Survey(tuple(measures), len(places), longest, text, kind)
 

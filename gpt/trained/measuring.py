@@ -9,8 +9,9 @@ import numpy as np
 
 from gpt.config.show import AttentionKind
 from gpt.reading.gpt import Reader
+from gpt.reading.pairs.answers import LAST
 from gpt.storage.model_file import StoredModel
-from gpt.trained.pairs import Pairs, require_decoder_only, require_kind
+from gpt.trained.pairs import Pairs, require_kind
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
@@ -73,7 +74,7 @@ class Measuring(Pairs):
         "best" and "last"; opens one model at a time. name: the text's, in the result. done: called
         with the share of the work that is done. Raises TextError for a text too short or with
         unknown characters, ValueError for other arguments, ConfigError for a kind that the model
-        does not have and for an ablation of a model with an encoder, CheckpointError for a step
+        does not have and for resampling of pairs, CheckpointError for a step
         that the run does not keep and for steps of a model file outside a run.
         """
         from gpt.heads.ablation import ABLATIONS
@@ -85,8 +86,6 @@ class Measuring(Pairs):
         if ablation not in (None, *ABLATIONS):
             known = ", ".join(ABLATIONS)
             raise ValueError(f"ablation: {ablation!r} is not one of None, {known}")
-        if ablation:
-            require_decoder_only(self.config, "ablation of heads")
         require_kind(self.config, kind)
         if text is None:
             text = self.excerpt_lines if self.has_encoder else self.stored.excerpt
@@ -96,7 +95,9 @@ class Measuring(Pairs):
 
         def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
             if pairs:
-                return survey_pairs(reader, pairs, kind or "cross", windows, done, name)
+                last = int(self.vocabulary.encode(LAST)[0])
+                chosen = kind or "cross", windows, ablation, last
+                return survey_pairs(reader, pairs, *chosen, done, name)
             return survey(reader, ids, windows, ablation, done, name)
 
         if steps is None:

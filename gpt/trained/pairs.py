@@ -20,9 +20,7 @@ DECODER_ONLY = {
     "activations and patches": "attention maps have the stages of its encoder, decoder and "
     "cross-attention: attn -o stages.npz, or attention(text, kind=…).to_numpy()",
     "logits of texts": "next shows the next character's probabilities, following(text) in Python",
-    "ablation of heads": "heads without `ablate` measures what its heads attend to",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
-    "the logit lens": "attn shows every stage of its encoder, decoder and cross-attention",
     "the live page": "attn -o page.html shows its attention to one pair",
 }
 

@@ -152,14 +152,13 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
 
     def lens(self, attention: AttentionMap | str, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of an attention map's
-        text, or of a text.
+        text, or of a text; of a model with an encoder, the target's.
 
-        Raises ValueError if `most` is less than 1, TextError as `attention`, ConfigError for a
-        model with an encoder.
+        Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
+        attention, TextError as `attention`.
         """
         from gpt.heads.next_character import logit_lens
 
-        require_decoder_only(self.config, "the logit lens")
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
         return logit_lens(self.reader, self._map(attention), most)

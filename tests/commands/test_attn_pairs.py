@@ -65,12 +65,20 @@ def test_two_models_read_the_same_pair(gptx: Gptx, model: str, tmp_path: Path) -
     assert "mean change" in gptx("attn", "24", "--run", model, "--diff", str(other)).out
 
 
+def test_the_lens_has_a_row_for_each_character_of_the_target(gptx: Gptx, model: str) -> None:
+    answer = gptx("attn", "24\t2-1", "--run", model, "--view", "lens")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("logit lens · rows = position")
+    record = json.loads(gptx("attn", "24\t2-1", "--run", model, "--view", "lens", "--json").out)
+    assert [len(depth) for depth in record["lens"]] == [4, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ("--truncate", "--truncate: a source is read as a whole; shorten the text"),
         ("--view rollout", "--head: rollout exists for self-attention only"),
-        ("--view lens", "the logit lens: not for a model with an encoder; attn shows"),
+        ("--view lens --attention encoder", "--view lens: shows what the decoder predicts at each"),
         ("--attention sideways", "'sideways' is not one of 'encoder', 'decoder', 'cross'"),
         ("--diff corpus-1", "--diff: only one of the models has an encoder"),
     ],
@@ -141,7 +149,6 @@ def test_commands_that_need_one_text_refuse(
     [
         lambda run: run.activations("24"),
         lambda run: run.logits("24"),
-        lambda run: run.lens("24"),
         lambda run: run.explain("24"),
         lambda run: run.live("live.html"),
     ],

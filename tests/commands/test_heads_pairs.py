@@ -27,7 +27,16 @@ def test_heads_shows_cross_attention_beside_a_uniform_head(gptx: Gptx, model: st
     assert rows[4].startswith("uniform")
     assert RULE_OF_ALL in answer.out
     assert "induction" not in answer.out
-    assert "--ablate" not in answer.out
+    assert "--ablate" in answer.out
+
+
+def test_ablation_ranks_the_heads_of_cross_attention(gptx: Gptx, model: str) -> None:
+    answer = gptx("heads", "--run", model, "--ablate", "zero", "--windows", "4", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    (ablation,) = (each for each in found["measures"] if each["name"] == "ablation")
+    rises = [ablation["values"][layer][head] for layer, head in found["ranking"]]
+    assert rises == sorted(rises, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,7 @@ def test_the_page_shows_the_first_pair(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--ablate mean", "ablation of heads: not for a model with an encoder; heads without"),
+        ("--ablate resample", "ablation of pairs: mean or zero; resample needs texts of one"),
         ("--sort back", "--sort: 'back' is not one of copy, monotone"),
     ],
 )

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoded import PAIRS, encoded_file
+from encoded import CHARACTERS, PAIRS, encoded_file
 
 from gpt import load
 from gpt.errors import ConfigError, TextError
-from gpt.heads.attention_map import AttentionMap
+from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
 from gpt.heads.pair_measures import CROSS, ENCODER, measure_pairs, of_cross, of_encoder
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.score import surprises
 from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Ids, Vocabulary
 
 SOURCE, READ = np.array([3, 1, 2, 5, 1, 4]), np.array([0, 1, 2, 1, 4])  # READ begins with TAB, 0
 
@@ -182,10 +185,77 @@ def test_texts_without_a_pair_are_refused(trained: TrainedGPT, tiny: Checkpoint)
     for text, problem in [("24 abc", "no pair that fits"), ("2\t1", "too short for measures")]:
         with pytest.raises(TextError, match=problem):
             trained.heads(text)
-    with pytest.raises(ConfigError, match="ablation of heads: not for a model with an encoder"):
-        trained.heads(ablation="mean")
+    with pytest.raises(ConfigError, match="ablation of pairs: mean or zero; resample needs"):
+        trained.heads(ablation="resample")
     with pytest.raises(ConfigError, match="no encoder: 'cross' is not one of decoder"):
         TrainedGPT(tiny.model()).heads(kind="cross")
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+@pytest.mark.parametrize("how", ["zero", "mean"])
+def test_ablation_equals_a_model_with_changed_weights(
+    trained: TrainedGPT, kind: Any, how: Any
+) -> None:
+    """Zero: the head's columns of the projection are zero. Mean: its mean output, over every
+    character of all pairs, reaches the projection as a bias, too.
+    """
+    text = "ab\t12\n0ca\t3\nf\t4 5 6\n"
+    found = by_name(trained.heads(text, kind=kind, ablation=how).measures)["ablation"]
+    reader, pairs = trained.reader, trained.pair_ids(text)
+    layers, heads, size = len(found.values), trained.config.n_head, trained.config.head_size
+    sublayer = "cross" if kind == "cross" else "attention"
+    outputs = [stages_of(reader, read, source)[kind] for source, read in pairs]
+    for layer in range(layers):
+        every = np.concatenate([each[layer].context for each in outputs], axis=1)  # (H, T, D)
+        for head in range(heads):
+            name = f"{'encoder.' * (kind == 'encoder')}blocks.{layer}.{sublayer}.proj"
+            tensors = {n: array.copy() for n, array in trained.stored.tensors.items()}
+            columns = slice(size * head, size * (head + 1))
+            removed = tensors[f"{name}.weight"][:, columns].copy()
+            tensors[f"{name}.weight"][:, columns] = 0
+            if how == "mean":
+                tensors[f"{name}.bias"] = removed @ every[head].mean(axis=0)
+            without = Reader(trained.config, tensors)
+            rises = [nats_of(without, pair) - nats_of(reader, pair) for pair in pairs]
+            np.testing.assert_allclose(found.values[layer, head], np.mean(rises), atol=2e-6)
+            error = np.std(rises, ddof=1) / math.sqrt(len(pairs))
+            np.testing.assert_allclose(found.errors[layer, head], error, atol=2e-6)
+    assert np.abs(found.values).min() > 1e-5
+
+
+def nats_of(reader: Reader, pair: tuple[Ids, Ids]) -> float:
+    """Mean nats of the target, each pair read alone."""
+    source, read = pair
+    memory = reader.encode(source[None])
+    logits = reader.logits(reader.forward(read[None], memory))[0].astype(np.float64)
+    last = Vocabulary.from_text(CHARACTERS).encode("\n")[0]
+    return float(surprises(logits, np.append(read[1:], last)).mean())
+
+
+def test_ablation_tells_how_far_it_is(trained: TrainedGPT) -> None:
+    shares: list[float] = []
+    trained.heads("ab\t12\n0ca\t3\n", ablation="zero", done=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize("text", ["24 abc\t2-1", "24 abc"])
+def test_the_lens_shows_what_the_decoder_predicts_at_each_depth(
+    trained: TrainedGPT, text: str
+) -> None:
+    source, target = trained.sides(text)
+    lens = trained.lens(text)
+    assert lens.text == f"\t{target}"
+    assert lens.ids.shape == (3, len(target) + 1, 8)
+    reader, encode = trained.reader, trained.vocabulary.encode
+    read = encode(f"\t{target}")[None]
+    last = reader.logits(reader.forward(read, reader.encode(encode(source)[None])))[0]
+    assert np.array_equal(lens.ids[-1, :, 0], last.argmax(axis=-1))
+    first = reader.logits(reader.final_norm(reader.embed(read)))[0]
+    assert np.array_equal(lens.ids[0, :, 0], first.argmax(axis=-1))
+    for kind in ("encoder", "decoder"):
+        with pytest.raises(ValueError, match=f"the logit lens needs 'cross', not '{kind}'"):
+            trained.lens(trained.attention(text, kind=kind))  # type: ignore[arg-type]
 
 
 def by_name(measures: Any) -> dict[str, Measure]:

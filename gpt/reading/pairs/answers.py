@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.config import SampleConfig
 from gpt.counting.gate import log_softmax
@@ -46,11 +47,17 @@ class Written:
 
 def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
     """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them."""
-    lengths = np.array([len(source) for source in sources])
-    seen = np.arange(lengths.max()) < lengths[:, None]  # (B, S)
-    ids = np.zeros(seen.shape, np.int64)
-    ids[seen] = np.concatenate(sources)
+    ids, seen = padded(sources)
     return reader.encode(ids, None if seen.all() else seen)
+
+
+def padded(rows: Sequence[Ids]) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    """B rows of one id or more -> (B, T) ids, and (B, T): False for padding, whose id is 0."""
+    lengths = np.array([len(row) for row in rows])
+    seen = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(seen.shape, np.int64)
+    ids[seen] = np.concatenate(rows)
+    return ids, seen
 
 
 def before_target(reader: Reader, source: Ids, first: int, last: int) -> list[int]:

@@ -62,7 +62,7 @@ def heads_table(
         "±: standard error" if survey.windows > 1 else "one window: little evidence",
         survey.rule,
         *[NO_INDUCTION] * (not survey.kind and not any("induction" in row for row in named)),
-        CAVEAT + ("; --ablate mean measures the effect" * (not ablated and not survey.kind)),
+        CAVEAT + ("; --ablate mean measures the effect" * (not ablated)),
     ]
     return [*lines, Text(), *(line for text in texts for line in styled([text], page, DIM))]
 
