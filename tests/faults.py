@@ -229,10 +229,21 @@ def operations(root: Path, action: Callable[[], int]) -> list[Operation]:
 
 
 def fault_points(log: list[Operation]) -> Iterator[tuple[int, str]]:
-    """Each operation with each fault that is possible for it."""
+    """Each operation with each fault that leaves another state of the disk.
+
+    A process that dies before an operation leaves what one leaves that dies after the operation
+    before it. An input/output error is raised as a full disk is, so writes are enough.
+    """
     for number, operation in enumerate(log):
+        writes = operation.name == "write"
         for fault in FAULTS:
-            if fault not in WRITES_ONLY or (operation.name == "write" and len(operation.data) > 1):
+            if fault == "kill before":
+                possible = number == 0
+            elif fault == "EIO":
+                possible = writes
+            else:
+                possible = fault not in WRITES_ONLY or (writes and len(operation.data) > 1)
+            if possible:
                 yield number, fault
 
 

@@ -225,8 +225,9 @@ def test_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_released_pages_of_a_large_file_can_be_read_again(large: None, tmp_path: Path) -> None:
     def pages() -> int:
-        (line,) = re.findall(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())
-        return int(line) * 1024
+        """Bytes of files that this process has in memory; of files on tmpfs, too."""
+        status = Path("/proc/self/status").read_text()
+        return sum(int(size) * 1024 for size in re.findall(r"Rss(?:File|Shmem):\s+(\d+)", status))
 
     size = 2**25
     np.arange(size, dtype=np.uint8).tofile(tmp_path / "ids")
