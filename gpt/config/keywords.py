@@ -61,6 +61,7 @@ class TrainOptions(ResumeOptions, total=False):
     dropout: float
     attention_dropout: float
     bias: bool
+    qkv_bias: bool
     tied: bool
     qk_norm: bool
     position: Position

@@ -11,7 +11,7 @@ from gpt.config.fields import check_fields, require
 Attention = Literal["fused", "heads"]
 Position = Literal["learned", "sinusoidal", "rotary", "alibi"]
 Norm = Literal["layer", "rms"]
-Activation = Literal["gelu", "relu", "relu2", "swiglu"]
+Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
 
 #: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)
@@ -31,7 +31,8 @@ class ModelConfig:
     n_embd: Annotated[int, "Width of the residual stream."] = 128
     dropout: Annotated[float, "Share of activations dropped while training."] = 0.0
     attention_dropout: Annotated[float, "Share of attention weights dropped while training."] = 0.0
-    bias: Annotated[bool, "Biases in projections and norms (never in q, k, v)."] = False
+    bias: Annotated[bool, "Biases in projections and norms; of q, k, v: `qkv_bias`."] = False
+    qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
     qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
     position: Annotated[Position, "How the model uses positions."] = "rotary"
@@ -162,15 +163,18 @@ class ModelConfig:
     def _block_shapes(self, block: str) -> dict[str, tuple[int, ...]]:
         embd = self.n_embd
         shapes = self._norm_shapes(block + "norm1")
-        shapes[block + "attention.qkv.weight"] = (3 * embd, embd)
-        shapes |= self._linear_shapes(block + "attention.proj", embd, embd)
+        shapes |= self._attention_shapes(block + "attention.")
         if self.encoder_layers:
             shapes |= self._norm_shapes(block + "cross_norm")
-            shapes[block + "cross.qkv.weight"] = (3 * embd, embd)
-            shapes |= self._linear_shapes(block + "cross.proj", embd, embd)
+            shapes |= self._attention_shapes(block + "cross.")
         shapes |= self._norm_shapes(block + "norm2")
-        shapes |= self._linear_shapes(block + "feed_forward.up", self.widened, embd)
-        return shapes | self._linear_shapes(block + "feed_forward.down", embd, self.hidden)
+        up, down = block + "feed_forward.up", block + "feed_forward.down"
+        shapes |= self._linear_shapes(up, self.widened, embd, self.bias)
+        return shapes | self._linear_shapes(down, embd, self.hidden, self.bias)
+
+    def _attention_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        shapes = self._linear_shapes(name + "qkv", 3 * self.n_embd, self.n_embd, self.qkv_bias)
+        return shapes | self._linear_shapes(name + "proj", self.n_embd, self.n_embd, self.bias)
 
     def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
         if self.norm == "rms":
@@ -178,9 +182,12 @@ class ModelConfig:
         shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.n_embd,)}
         return shapes | {f"{name}.bias": (self.n_embd,)} if self.bias else shapes
 
-    def _linear_shapes(self, name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    @staticmethod
+    def _linear_shapes(
+        name: str, rows: int, columns: int, bias: bool
+    ) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
-        return shapes | {f"{name}.bias": (rows,)} if self.bias else shapes
+        return shapes | {f"{name}.bias": (rows,)} if bias else shapes
 
     @property
     def training_flops(self) -> int:

@@ -27,6 +27,7 @@ ACTIVATION_FORMULA = {
     "relu": "max(hidden, 0)",
     "relu2": "max(hidden, 0)²",
     "gelu": "gelu(hidden)",
+    "gelu_erf": "hidden × Φ(hidden), Φ the normal distribution function",
     "swiglu": "gate × σ(gate) × other, where hidden = [gate | other]",
 }
 
@@ -85,19 +86,22 @@ class LayerSteps:
         qkv, first = f"{self.block}attention.qkv.weight", self.head * size
         starts = range(first, 3 * width, width)  # the head's first row for q, k and v
         read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
+        bias = f"{self.block}attention.qkv.bias" if config.qkv_bias else ""
+        plus = f", plus its number in {bias}" if bias else ""
         changed = config.qk_norm or config.position == "rotary"
         yield Step(
             f"Queries, keys and values of head {self.head}",
             f"One tensor contains all heads’ matrices: {width} rows for queries, {width} for keys, "
             f"{width} for values; {size} of each belong to this head. Each number is a row of the "
-            f"{kind}stream times a row of that tensor.",
-            f"q = {read} · W_qᵀ    k = {read} · W_kᵀ    v = {read} · W_vᵀ",
+            f"{kind}stream times a row of that tensor{plus}.",
+            "    ".join(f"{n} = {read} · W_{n}ᵀ" + f" + b_{n}" * config.qkv_bias for n in "qkv"),
             tuple(
                 self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
                 for name, values, start in zip("qkv", made, starts, strict=True)
             ),
-            f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}] = "
-            f"{made[0][self.last, 0]:.4f}",
+            f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}]"
+            + f" + {bias}[{first}]" * config.qkv_bias
+            + f" = {made[0][self.last, 0]:.4f}",
             () if changed else checks,
         )
         prose, formulas = [], []

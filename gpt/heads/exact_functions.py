@@ -7,6 +7,7 @@ H heads, D head_size, N orders of n-grams.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -106,6 +107,12 @@ def _gelu(x: Array) -> tuple[Array, Array]:
     return x / 2 * (1 + curve), np.ones_like(x)
 
 
+def _gelu_erf(x: Array) -> tuple[Array, Array]:
+    """x·Φ(x) (Hendrycks & Gimpel 2016); Φ(x) = erfc(−x/√2)/2."""
+    below = np.array([math.erfc(-each / 2**0.5) for each in x.flat]).reshape(x.shape)
+    return x * below / 2, np.ones_like(x)
+
+
 def _swiglu(x: Array) -> tuple[Array, Array]:
     """SiLU of the first half times the second (Shazeer 2020). SiLU's slope is at most 1.1."""
     gate, up = np.split(x, 2, axis=-1)
@@ -115,4 +122,10 @@ def _swiglu(x: Array) -> tuple[Array, Array]:
 
 
 #: (T, columns) -> its activation, and the factor by which each number passes on an error.
-ACTIVATIONS = {"relu": _relu, "relu2": _relu2, "gelu": _gelu, "swiglu": _swiglu}
+ACTIVATIONS = {
+    "gelu": _gelu,
+    "gelu_erf": _gelu_erf,
+    "relu": _relu,
+    "relu2": _relu2,
+    "swiglu": _swiglu,
+}

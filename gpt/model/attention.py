@@ -37,9 +37,9 @@ class Head(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_size, self.qk_norm = config.head_size, config.qk_norm
-        self.query = nn.Linear(config.n_embd, config.head_size, bias=False)
-        self.key = nn.Linear(config.n_embd, config.head_size, bias=False)
-        self.value = nn.Linear(config.n_embd, config.head_size, bias=False)
+        self.query = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
+        self.key = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
+        self.value = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         # A buffer moves to the module's device, and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
@@ -103,7 +103,7 @@ class FusedAttention(nn.Module):
         super().__init__()
         self.n_head, self.qk_norm = config.n_head, config.qk_norm
         self.attention_dropout = config.attention_dropout
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.qkv_bias)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)
 
@@ -144,8 +144,10 @@ class FusedAttention(nn.Module):
         """(B, T, C) queries of x, and keys and values of x or of the memory, (B, T or S, C)."""
         if memory is None:
             return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
-        query, key, value = self.qkv.weight.chunk(3)
-        return F.linear(x, query), F.linear(memory, key), F.linear(memory, value)
+        weights, bias = self.qkv.weight.chunk(3), self.qkv.bias
+        biases = [None] * 3 if bias is None else bias.chunk(3)
+        read = (x, memory, memory)
+        return tuple(F.linear(*each) for each in zip(read, weights, biases, strict=True))
 
 
 def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
@@ -155,26 +157,29 @@ def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
 
 ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}
 
-_PARTS = ("query", "key", "value")
+_PARTS, _KINDS = ("query", "key", "value"), ("weight", "bias")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv."""
+    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv, and
+    their biases, if they have any, into one (3C,).
+    """
     heads = len(module.heads)  # type: ignore[arg-type]
-    rows = [
-        state.pop(f"{prefix}heads.{head}.{part}.weight") for part in _PARTS for head in range(heads)
-    ]
-    state[f"{prefix}qkv.weight"] = torch.cat(rows)
+    names = [f"{prefix}heads.{head}.{part}." for part in _PARTS for head in range(heads)]
+    for kind in _KINDS:
+        if names[0] + kind in state:
+            state[f"{prefix}qkv.{kind}"] = torch.cat([state.pop(name + kind) for name in names])
 
 
 def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Hook of MultiHeadAttention.load_state_dict(): splits the (3C, C) qkv into the heads'
-    matrices.
+    matrices, and its biases.
     """
-    packed = state.pop(f"{prefix}qkv.weight", None)
-    if packed is None:
-        return
     heads = len(module.heads)  # type: ignore[arg-type]
-    for number, rows in enumerate(packed.chunk(3 * heads)):
-        part, head = _PARTS[number // heads], number % heads
-        state[f"{prefix}heads.{head}.{part}.weight"] = rows
+    for kind in _KINDS:
+        packed = state.pop(f"{prefix}qkv.{kind}", None)
+        if packed is None:
+            continue
+        for number, rows in enumerate(packed.chunk(3 * heads)):
+            part, head = _PARTS[number // heads], number % heads
+            state[f"{prefix}heads.{head}.{part}.{kind}"] = rows

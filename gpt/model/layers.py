@@ -58,9 +58,10 @@ NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "rms": lambda config: nn.RMSNorm(config.n_embd, EPSILON, elementwise_affine=False),
 }
 
-#: GELU in its tanh form (Hendrycks & Gimpel 2016), as in GPT-2: numpy has a tanh and no erf.
+#: GELU (Hendrycks & Gimpel 2016) in its tanh form, as in GPT-2, and with erf, as in nanoGPT.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
+    "gelu_erf": F.gelu,
     "relu": F.relu,
     "relu2": ReluSquared.apply,
     "swiglu": swiglu,

@@ -57,7 +57,7 @@ def tables_of(lesson: Lesson) -> dict[str, Table]:
 def test_checks_of_mine_pass_for_every_kind_of_model(
     position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
 ) -> None:
-    for more in ({}, {"bias": True}, {"tied": True}):
+    for more in ({}, {"bias": True, "qkv_bias": True}, {"tied": True}):
         reader = small(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
         for layer, head in ((0, 0), (1, 1)):
             assert walked(reader, layer, head).failed == []
@@ -109,6 +109,22 @@ def test_tables_equal_the_products_with_the_named_weights() -> None:
     columns = reader.tensors[found[1]][:, int(found[2]) : int(found[3]) + 1]
     expected = tables["context"].values @ columns.T
     np.testing.assert_allclose(by_head.values, expected, rtol=0, atol=1e-4)
+
+
+def test_biases_of_queries_keys_and_values_are_named_and_added() -> None:
+    reader = small(position="learned", norm="layer", qkv_bias=True)
+    lesson = walked(reader, layer=1, head=1)
+    tables = tables_of(lesson)
+    (step,) = (each for each in lesson.steps if each.title.startswith("Queries, keys and values"))
+    assert "plus its number in blocks.1.attention.qkv.bias" in step.text
+    assert "k = normed · W_kᵀ + b_k" in step.formula
+    weight, bias = (reader.tensors[f"blocks.1.attention.qkv.{kind}"] for kind in ("weight", "bias"))
+    for name, first in zip("qkv", (4, 12, 20), strict=True):
+        rows = weight[first : first + 4].astype(np.float64)
+        expected = tables["normed"].values @ rows.T + bias[first : first + 4]
+        np.testing.assert_allclose(tables[name].values, expected, rtol=0, atol=1e-12)
+    first_number = f"{tables['q'].values[-1, 0]:.4f}"
+    assert step.notice.endswith(f".weight[4] + blocks.1.attention.qkv.bias[4] = {first_number}")
 
 
 def test_projections_of_the_heads_sum_to_the_whole_projection() -> None:

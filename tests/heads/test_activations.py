@@ -100,7 +100,11 @@ def assert_equals_float64(reader: Reader, acts: Activations, text: int) -> None:
 def test_every_array_equals_the_float64_recomputation(
     position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
 ) -> None:
-    for more in ({}, {"bias": True, "activation": "swiglu"}, {"ngram": 3, "ngram_rows": 40}):
+    for more in (
+        {},
+        {"bias": True, "qkv_bias": True, "activation": "swiglu"},
+        {"ngram": 3, "ngram_rows": 40},
+    ):
         reader = reader_of(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
         acts = Plan(reader, ids_of(2), ALL).read()
         assert acts.names == ALL

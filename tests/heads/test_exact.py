@@ -77,7 +77,7 @@ def tensors_of(config: ModelConfig, dtype: npt.DTypeLike) -> dict[str, Array]:
 @pytest.mark.parametrize("position", get_args(Position))
 def test_logits_equal_torchs_in_float64(position: str, norm: str, activation: str) -> None:
     options = {"position": position, "norm": norm, "activation": activation}
-    for more in ({}, {"tied": True, "qk_norm": False}, {"bias": True}):
+    for more in ({}, {"tied": True, "qk_norm": False}, {"bias": True, "qkv_bias": True}):
         model, reader = both(**options, **more)
         ids = np.random.default_rng(2).integers(9, size=(1, 8))
         expected = exact_logits(model, ids)[0]
@@ -110,7 +110,7 @@ def float64() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_attention_equals_torchs(kind: str, position: str, attention: str) -> None:
     random, (length, allowed) = np.random.default_rng(3), KINDS[kind]
-    options = {"position": position, "attention": attention, "norm": "layer"}
+    options = {"position": position, "attention": attention, "norm": "layer", "qkv_bias": True}
     model, reader = both(np.float64, **options, encoder_layers=0 if length is None else 1)
     x, states = random.normal(size=(T, 8)), random.normal(size=(length or T, 8))
     rotate, bias = (

@@ -125,6 +125,7 @@ def test_patched_logits_equal_torchs_with_a_forward_hook(
     position: str, norm: str, qk_norm: bool
 ) -> None:
     options = {"position": position, "norm": norm, "qk_norm": qk_norm, "attention": "heads"}
+    options["qkv_bias"] = not qk_norm
     reader, ids = reader_of(**options), ids_of()
     torch.set_default_dtype(torch.float64)
     try:

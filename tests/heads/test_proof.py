@@ -38,6 +38,10 @@ KINDS: dict[str, dict[str, Any]] = {
         **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
         "tied": True,
     },
+    "nanoGPT's": {
+        **{"position": "learned", "norm": "layer", "activation": "gelu_erf", "qk_norm": False},
+        **{"tied": True, "bias": True, "qkv_bias": True},
+    },
     "rms, normed": {},
     "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
     "biased, gated": {"position": "alibi", "activation": "swiglu", "qk_norm": False},

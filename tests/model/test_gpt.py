@@ -27,12 +27,13 @@ from gpt.reading import positions as read_positions
 from gpt.reading.gpt import Reader
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
-# qk_norm, bias, tied: all pairs of values of any two.
+# qk_norm, bias, tied, qkv_bias: all pairs of values of any two.
 FLAGS = [
-    (False, False, True),
-    (False, True, False),
-    (True, False, False),
-    (True, True, True),
+    (False, False, False, False),
+    (False, True, True, True),
+    (True, False, True, True),
+    (True, True, False, True),
+    (True, True, True, False),
 ]
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 
@@ -46,9 +47,9 @@ def float64() -> Iterator[None]:
 
 
 def shaped(position: str, norm: str, activation: str, flags: tuple[Any, ...]) -> ModelConfig:
-    qk_norm, bias, tied = flags
+    names = ("qk_norm", "bias", "tied", "qkv_bias")
     kinds: dict[str, Any] = {"position": position, "norm": norm, "activation": activation}
-    return ModelConfig(**SHAPE, **kinds, qk_norm=qk_norm, bias=bias, tied=tied)
+    return ModelConfig(**SHAPE, **kinds, **dict(zip(names, flags, strict=True)))
 
 
 def parameters_of(config: ModelConfig) -> dict[str, Tensor]:
@@ -102,7 +103,7 @@ def test_readable_fused_and_numpy_agree_in_float64(
 def test_readable_fused_and_numpy_agree_in_float32(
     position: str, norm: str, activation: str
 ) -> None:
-    config = shaped(position, norm, activation, (True, True, False))
+    config = shaped(position, norm, activation, (True, True, False, True))
     stored, ids = parameters_of(config), ids_for(config)
     heads, fused = (built(config, attention, stored) for attention in ("heads", "fused"))
     read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
@@ -139,7 +140,7 @@ def test_both_attentions_share_one_checkpoint_layout(
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("changed", [0, 3, 7])
 def test_character_does_not_change_earlier_logits(position: str, changed: int) -> None:
-    config = shaped(position, "layer", "gelu", (False, True, True))
+    config = shaped(position, "layer", "gelu", (False, True, True, True))
     stored, before = parameters_of(config), ids_for(config, batch=1)
     after = before.clone()
     after[0, changed] = (before[0, changed] + 1) % config.vocab_size
@@ -196,7 +197,7 @@ def test_n_gram_embeddings_of_earlier_releases_are_refused() -> None:
 
 
 def test_both_attentions_have_the_same_initial_weights() -> None:
-    config = shaped("learned", "layer", "gelu", (True, True, False))
+    config = shaped("learned", "layer", "gelu", (True, True, False, True))
     models = {kind: GPT(ModelConfig(**{**vars(config), "attention": kind})) for kind in ATTENTION}
 
     def start(kind: str, seed: int) -> dict[str, Tensor]:

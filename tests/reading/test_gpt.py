@@ -52,7 +52,13 @@ def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
 def test_numpy_cached_equals_uncached_at_every_length(
     position: str, ngram: int, norm: str, dtype: npt.DTypeLike, tolerance: float
 ) -> None:
-    options = {"position": position, "norm": norm, "ngram": ngram, "bias": True}
+    options = {
+        "position": position,
+        "norm": norm,
+        "ngram": ngram,
+        "bias": True,
+        "qkv_bias": ngram > 1,
+    }
     reader, ids = reader_of(dtype, **options), ids_of()
     whole = reader.logits(reader.forward(ids))  # (B, T, vocab_size)
     decoder = CachedDecoder(reader)
@@ -70,7 +76,8 @@ def test_numpy_cached_equals_uncached_at_every_length(
 def test_decoding_step_equals_the_full_forward_with_every_option(
     activation: str, options: Any
 ) -> None:
-    reader, ids = reader_of(activation=activation, norm="layer", **options), ids_of()
+    options = {"activation": activation, "norm": "layer", "qkv_bias": True, **options}
+    reader, ids = reader_of(**options), ids_of()
     whole = reader.logits(reader.forward(ids))
     decoder = CachedDecoder(reader)
     decoder.start(ids[:, :1])

@@ -22,8 +22,8 @@ from gpt.view.page.packing import lower
 from gpt.view.page.shipping import config_record
 
 SWITCHES = [
-    dict(zip(("qk_norm", "bias", "tied"), on, strict=True))
-    for on in product((True, False), repeat=3)
+    {"qk_norm": qk_norm, "bias": bias, "tied": tied, "qkv_bias": qk_norm == (bias == tied)}
+    for qk_norm, bias, tied in product((True, False), repeat=3)
 ]
 T = 21  # more than the page computes at once
 

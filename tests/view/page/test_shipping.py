@@ -31,6 +31,10 @@ KINDS: dict[str, dict[str, Any]] = {
         **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
         **{"bias": True, "tied": True},
     },
+    "nanoGPT's": {
+        **{"position": "learned", "norm": "layer", "activation": "gelu_erf", "qk_norm": False},
+        **{"bias": True, "qkv_bias": True, "tied": True},
+    },
     "large": {"position": "alibi", "activation": "swiglu", "larger": 2.0},
     "sharp": {"qk_norm": False, "norm": "layer", "sharper": 4.0},
 }
