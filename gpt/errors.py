@@ -38,6 +38,12 @@ class TextError(GptxError, ValueError):
     exit_code = 3
 
 
+class ForeignModelError(GptxError):
+    """A file of another program that is not a model that gptx can import."""
+
+    exit_code = 3
+
+
 class CheckpointError(GptxError):
     """A checkpoint that is missing, damaged or was not made by gptx."""
 

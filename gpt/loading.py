@@ -71,6 +71,10 @@ class Saved:
                 raise TextError(
                     f"{self.name} is a model file without its run, so its corpus is unknown"
                 )
+            if not self.manifest.corpus.digest:
+                raise TextError(
+                    f"{self.name} was imported without its text (gptx import … --corpus FILE)"
+                )
             model, train = self.manifest.model, self.manifest.train
             pairs = model.encoder_layers > 0
             corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="", pairs=pairs)
@@ -79,7 +83,7 @@ class Saved:
         except TextError as error:
             if not purpose:
                 raise
-            advice = restore if self.manifest else no_run
+            advice = restore if self.manifest and self.manifest.corpus.digest else no_run
             raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
     def is_corpus(self, path: Path, characters: int) -> bool:
@@ -104,6 +108,8 @@ class Saved:
         its, text = self.manifest, of.manifest.corpus.digest
         if its is None:
             why = "is a model file without its run, so it may have seen this text"
+        elif not its.corpus.digest:
+            why = "was imported without its text, so it may have seen this text"
         elif algorithm_of(its.corpus.digest) != algorithm_of(text):
             why = "has another release's name for its corpus, so it may have seen this text"
         elif its.corpus.digest != text:

@@ -83,6 +83,16 @@ ROOT = Path(__file__).parents[1]
         (["attn", "the", "--layer", "9"], 2, "--layer"),
         (["attn", "the", "--query", "2:9"], 2, "--query"),
         (["eval", "missing.txt"], 3, "cannot read missing.txt"),
+        (["import", "missing.pt"], 3, "cannot read missing.pt"),
+        (["import", "corpus.txt"], 3, "not a nanoGPT checkpoint: corpus.txt (torch.save has not"),
+        (["import", "out/ckpt.pt", "--meta", "corpus.txt"], 3, "not a nanoGPT checkpoint"),
+        (["import", "out/ckpt.pt", "--meta", "missing.pkl"], 3, "cannot read missing.pkl"),
+        (["import", "out/ckpt.pt", "--corpus", "missing.txt"], 3, "cannot read corpus"),
+        (["import", "out/ckpt.pt", "--run", "../x"], 2, "invalid run name"),
+        (["import", "out/ckpt.pt", "--run", "corpus-1"], 2, "exists already"),
+        (["import", "data"], 3, "not a GPT-2 of characters: data (cannot read"),
+        (["import", "data", "--meta", "x"], 2, "--meta: only for nanoGPT's ckpt.pt"),
+        (["import"], 2, "Missing argument"),
         (["runs", "nobody"], 4, "no run"),
         (["dance"], 2, "dance"),
         (["sample", "--wide"], 2, "--wide"),
@@ -140,6 +150,8 @@ def test_commands_in_readme_and_docs_work(
     if any(each in command for each in OF_PAIRS):
         at_home(pairs_home, monkeypatch)
         tiny = TINY_PAIRS
+    if arguments[0] == "import":  # the newest run stays the one that the other commands read
+        arguments += ["--checkpoints", "imported"]
     if arguments[0] == "train":  # a small model, and only up to the card
         small = [] if "--resume" in arguments else tiny
         if "--minutes" in arguments:
@@ -147,7 +159,7 @@ def test_commands_in_readme_and_docs_work(
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
-    writes = arguments[0] in ("train", "live") or {"-o", "--open"} & {*arguments}
+    writes = arguments[0] in ("train", "live", "import") or {"-o", "--open"} & {*arguments}
     assert answer.out or writes
 
 

@@ -17,6 +17,7 @@ try:
     from gpt.commands.evaluate import Eval
     from gpt.commands.explain import Explain
     from gpt.commands.heads import Heads
+    from gpt.commands.import_model import Import
     from gpt.commands.live import Live
     from gpt.commands.next import Next
     from gpt.commands.runs import Runs
@@ -49,7 +50,7 @@ def gptx(
         raise typer.Exit  # with several ranks, only the first one prints
 
 
-for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Explain):
+for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Import, Explain):
     app.command(command.__name__.lower())(callback(command))
 
 

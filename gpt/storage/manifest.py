@@ -78,6 +78,8 @@ class Manifest:
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
     evaluations and saves included, interruptions of the run excluded.
     budget: only for a run with a time limit.
+    imported: then `train` has nothing but the number of steps, and without the text that the model
+    was trained on, corpus.digest is "".
     """
 
     step: int
@@ -102,6 +104,7 @@ class Manifest:
     earlier_corpora: tuple[tuple[int, str], ...] = ()  # (last step, digest)
     baseline: Baseline | None = None  # None in runs of releases that did not store it
     mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
+    imported: str = ""  # which model of another program this is, "" for one that gptx has trained
     schema: int = SCHEMA
 
     def check(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from gpt.config.show import AttentionKind
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs.answers import LAST
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
 from gpt.trained.pairs import Pairs, require_kind
 from gpt.vocabulary import Ids, Vocabulary
@@ -25,6 +26,7 @@ class Measuring(Pairs):
     """Measures of heads."""
 
     stored: StoredModel
+    _checkpoint: Checkpoint | None
     reader: Reader
     vocabulary: Vocabulary
 
@@ -122,8 +124,17 @@ class Measuring(Pairs):
         return development(numbers, surveys())
 
     @property
+    def wrote_excerpt(self) -> bool:
+        """Whether the text in the model file is the model's own: it was imported without its text,
+        so that its validation split is not known.
+        """
+        return self._checkpoint is not None and not self._checkpoint.manifest.corpus.digest
+
+    @property
     def excerpt_name(self) -> str:
-        """The name of the part of the validation split that the model file contains."""
+        """The name of the text that the model file contains."""
+        if self.wrote_excerpt:
+            return f"{len(self.stored.excerpt):,} characters that the model has written"
         return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
     def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:

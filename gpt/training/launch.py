@@ -209,7 +209,15 @@ def _shared(
 
 
 def check_resumable(manifest: Manifest) -> None:
-    """Raises ConfigError for a run of an earlier release that this release cannot train."""
+    """Raises ConfigError for a run of an earlier release that this release cannot train, and for a
+    model that was imported.
+    """
+    require(
+        not manifest.imported,
+        "resume",
+        "this run was imported without the state of its optimizer; begin a new run with its "
+        "weights: gptx train TEXT --from RUN",
+    )
     require(
         manifest.model.ngram == 1,
         "resume",

@@ -191,7 +191,8 @@ def callback(command: type[Command]) -> Callable[..., None]:
             if isinstance(about, str):
                 default = shown[0] if shown else True
                 about = typer.Option(flag_of(name), help=about, show_default=default)
-            parameters.append(_parameter(name, kind, about, getattr(command, name)))
+            default = getattr(command, name, inspect.Parameter.empty)  # none: it must be given
+            parameters.append(_parameter(name, kind, about, default))
     context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
     # Typer reads the signature of some functions and the annotations of others.
     call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}

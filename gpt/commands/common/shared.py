@@ -85,7 +85,10 @@ class ModelCommand(Command):
         """
         if text is None:
             text = model.example()
-            console.say(f'no TEXT given; from the validation split: "{text}"')
+            source = (
+                "a text that the model wrote" if model.wrote_excerpt else "the validation split"
+            )
+            console.say(f'no TEXT given; from {source}: "{text}"')
         return known_text(model, text, "skip") if self.unknown == "skip" else text
 
 
@@ -136,11 +139,9 @@ def validation(opened: Saved, data: Path) -> tuple[Ids, str]:
     try:
         return opened.splits(data)[1], "the validation split"
     except TextError as error:
-        console.say(
-            f"note: {spelled(error)}; measuring on the start of the validation split, stored in "
-            "the model file"
-        )
-        model = opened.model
+        model, stored = opened.model, "the start of the validation split, stored in the model file"
+        measured = model.excerpt_name if model.wrote_excerpt else stored
+        console.say(f"note: {spelled(error)}; measuring on {measured}")
         return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
 
 

@@ -23,7 +23,8 @@ NATS = (
 
 def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -> str:
     """The text's sources and size, and the vocabulary's share of the parameters if it is large."""
-    facts = f"{some(sources, 3, ', ')}: {characters:,} characters, {config.vocab_size:,} distinct"
+    text = f"{some(sources, 3, ', ')}: {characters:,} characters" if sources else "not known"
+    facts = f"{text}, {config.vocab_size:,} distinct{'' if sources else ' characters'}"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
 

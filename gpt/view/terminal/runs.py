@@ -64,16 +64,19 @@ def story(
 ) -> Group:
     """One run: its facts and options, the loss at each evaluation, and the samples."""
     config, train = manifest.model, manifest.train
+    trained = f" of {train.steps:,}, {time_of(manifest)}"
     facts = {
-        "run": f"{run.name}, step {manifest.step:,} of {train.steps:,}, {time_of(manifest)}",
+        "run": f"{run.name}, step {manifest.step:,}{'' if manifest.imported else trained}",
+        "imported": manifest.imported,
         "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
-        "best": best_facts(manifest),
-        "to beat": counting_facts(manifest),
+        "best": best_facts(manifest) if not manifest.imported else "",
+        "to beat": counting_facts(manifest) if not manifest.imported else "",
     }
+    options = vars(config) if manifest.imported else {**vars(config), **vars(train)}
     parts: list[RenderableType] = [card(facts), Text()]
-    parts += [Text("options", BOLD), config_table({**vars(config), **vars(train)}), Text()]
+    parts += [Text("options", BOLD), config_table(options), Text()]
     starts = [step for step, _ in manifest.earlier_corpora]
     evaluations = [record for record in metrics if "val_loss" in record]
     for number, since in enumerate((0, *starts)):
@@ -89,13 +92,15 @@ def story(
 
 
 def config_table(values: Mapping[str, Any]) -> Table:
-    """Every option of a run with what it means."""
+    """Every option of a run with what it means; of an imported one, those of the model."""
     comments = field_help(ModelConfig) | field_help(TrainConfig)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for name, comment in comments.items():
+        if name not in values:
+            continue
         table.add_row(name, Text(escape(str(values[name]))), Text(comment))
     return table
 

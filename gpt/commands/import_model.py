@@ -1,0 +1,103 @@
+"""`gptx import`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpt.commands.common import console, shared
+from gpt.commands.common.options import Command
+from gpt.commands.common.shared import refuse
+from gpt.errors import TextError
+
+if TYPE_CHECKING:
+    from gpt.corpus.corpus import Corpus
+    from gpt.exchange.gpt2_tensors import Foreign
+
+#: The text that nanoGPT's prepare.py reads, in the folder of meta.pkl.
+INPUT = "input.txt"
+
+
+class Import(Command):
+    """Make a run of a model that nanoGPT or Hugging Face transformers (GPT-2) has trained.
+
+    Its tokens must be characters. Runs no code of the files.
+    """
+
+    file: Annotated[
+        Path,
+        typer.Argument(help="nanoGPT's ckpt.pt, or a folder of transformers.", show_default=False),
+    ]
+    meta: Annotated[
+        Path | None,
+        "nanoGPT's meta.pkl, the characters.",
+        "beside FILE, or in data/DATASET",
+    ] = None
+    corpus: Annotated[
+        Path | None,
+        "Text that the model was trained on; its last tenth validates.",
+        "input.txt beside meta.pkl",
+    ] = None
+    run: Annotated[str | None, "Name of the new run.", "data set and a number"] = None
+    data: shared.Data = Path("data")
+
+    def execute(self) -> None:
+        from gpt.exchange.importing import save
+        from gpt.storage.runs import check_run_name
+        from gpt.view.terminal.lines import card
+        from gpt.view.terminal.plan_card import model_facts
+
+        if self.run is not None:
+            check_run_name(self.run)
+        model, folder = self._read()
+        saved = save(model, self.checkpoints, self.run, self._corpus(model, folder))
+        manifest, name = saved.manifest, saved.path.parent.name
+        if self.as_json:
+            record = {"run": name, "step": manifest.step, "imported": manifest.imported}
+            corpus = {"corpus": manifest.corpus.sources, "val_characters": manifest.val_characters}
+            console.write_json({**record, **corpus, "parameters": model.config.parameters()})
+            return
+        where = (
+            "" if self.checkpoints == Path("checkpoints") else f" --checkpoints {self.checkpoints}"
+        )
+        known = ", ".join(manifest.corpus.sources)
+        facts = {
+            "imported": manifest.imported,
+            "model": model_facts(model.config),
+            "characters": f"{len(model.characters):,}",
+            "corpus": known or "not known; --corpus FILE names it, for eval and --novelty",
+            "saved": str(saved.path.parent),
+            "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\n'
+            + (f"gptx eval{where}" if known else f"gptx eval FILE{where}"),
+        }
+        console.show_aside(card(facts))
+
+    def _read(self) -> tuple[Foreign, Path]:
+        """The model, and the folder where its text may be. Raises ForeignModelError."""
+        if os.path.isdir(self.file):
+            from gpt.exchange.imported_gpt2 import read_gpt2
+
+            refuse((self.meta is not None, "--meta: only for nanoGPT's ckpt.pt, not for a folder"))
+            return read_gpt2(self.file), self.file
+        from gpt.exchange.nanogpt import read_nanogpt
+
+        model, meta = read_nanogpt(self.file, self.meta)
+        return model, meta.parent
+
+    def _corpus(self, model: Foreign, folder: Path) -> Corpus | None:
+        """The text of --corpus; else input.txt of the folder, if the model fits it."""
+        from gpt.exchange.importing import corpus_of
+
+        if self.corpus is not None:
+            return corpus_of(model, str(self.corpus), self.data, guessed=False)
+        guess = folder / INPUT
+        if not os.path.isfile(guess):
+            return None
+        try:
+            return corpus_of(model, str(guess), self.data, guessed=True)
+        except TextError as error:
+            console.say(f"note: {guess} is not taken for the text of the model: {error}")
+            return None

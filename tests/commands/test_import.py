@@ -1,0 +1,125 @@
+"""`gptx import` makes a run that every command opens, and changes nothing when it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TEXT
+from foreign import write_nanogpt
+from program import Gptx
+
+CHARACTERS = sorted(set(TEXT))
+
+
+@pytest.fixture
+def foreign(home: Path) -> Path:
+    """The checkpoints folder of these tests; nano/out/ckpt.pt has the characters of corpus.txt."""
+    if not (home / "nano").exists():
+        characters = sorted(set((home / "corpus.txt").read_text()))
+        write_nanogpt(home / "nano", characters)
+    return home / "foreign"
+
+
+def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: Path) -> None:
+    where = ["--checkpoints", str(foreign)]
+    answer = gptx("import", "nano/out/ckpt.pt", *where)
+    assert (answer.code, answer.out) == (0, "")
+    assert "nanoGPT, ckpt.pt: iteration 300, lowest validation loss there 1.2500" in answer.err
+    assert "letters-1" in answer.err
+    assert "gptx sample --prompt" in answer.err
+    sampled = gptx("sample", "--length", "20", "--prompt", "the", *where)
+    assert sampled.out.startswith("the")
+    text = "the cat sat"
+    for command in (
+        ["attn", text],
+        ["attn"],
+        ["next", text],
+        ["heads"],
+        ["explain", "mine", "--text", text],
+        ["eval", "held-out.txt"],
+        ["live", text, "-o", "imported.html"],
+        ["runs"],
+        ["runs", "letters-1"],
+        ["runs", "--verify"],
+        ["runs", "--json"],
+    ):
+        found = gptx(*command, *where)
+        assert found.code == 0, (command, found.err)
+    assert "from a text that the model wrote" in gptx("attn", *where).err
+    assert "measuring on 1,000 characters that the model has written" in gptx("heads", *where).err
+    story = gptx("runs", "letters-1", *where).out
+    assert "imported  nanoGPT, ckpt.pt: iteration 300" in story
+    assert "learning_rate" not in story
+    assert gptx("eval", *where).err.endswith(
+        "letters-1 was imported without its text (gptx import … --corpus FILE); give a FILE\n"
+    )
+    resumed = gptx("train", "--resume", *where)
+    assert (resumed.code, resumed.out) == (2, "")
+    assert "--resume: this run was imported without the state of its optimizer" in resumed.err
+
+
+def test_imported_model_with_its_text_is_evaluated_on_nanogpts_split(
+    gptx: Gptx, home: Path, foreign: Path
+) -> None:
+    where = ["--checkpoints", str(foreign)]
+    answer = gptx(
+        "import", "nano/out/ckpt.pt", "--corpus", "corpus.txt", "--run", "own", "--json", *where
+    )
+    text = (home / "corpus.txt").read_text()
+    validation = text[int(0.9 * len(text)) :]
+    record = json.loads(answer.out)
+    assert record["run"] == "own"
+    assert record["corpus"] == ["corpus.txt"]
+    assert record["val_characters"] == len(validation) - 1
+    (home / "validation.txt").write_text(validation)
+    split = json.loads(gptx("eval", "--run", "own", "--json", *where).out)
+    file = json.loads(gptx("eval", "validation.txt", "--run", "own", "--json", *where).out)
+    assert split["nats"] == file["nats"]
+    assert "corpus.txt: " in gptx("runs", "own", *where).out
+    assert gptx("sample", "--novelty", "--length", "9", "--run", "own", *where).code == 0
+
+
+def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
+    gptx: Gptx, home: Path, foreign: Path
+) -> None:
+    folder, where = home / "nano" / "data" / "letters", ["--checkpoints", str(foreign)]
+    shutil.copy(home / "corpus.txt", folder / "input.txt")
+    record = json.loads(gptx("import", "nano/out/ckpt.pt", "--json", *where).out)
+    assert len(record["corpus"]) == 1
+    assert record["val_characters"] > 0
+    (folder / "input.txt").write_text(TEXT)
+    answer = gptx("import", "nano/out/ckpt.pt", "--json", *where)
+    assert json.loads(answer.out)["corpus"] == []
+    assert "input.txt is not taken for the text of the model: " in answer.err
+    assert "lacks characters that the model knows" in answer.err
+
+
+class Payload:
+    """Runs a command when a pickle of it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch ran",)
+
+
+@pytest.mark.parametrize("hostile", ["checkpoint", "meta"])
+def test_hostile_files_give_one_line_and_run_nothing(
+    gptx: Gptx, tmp_path: Path, home: Path, hostile: str
+) -> None:
+    path = write_nanogpt(tmp_path / "files", CHARACTERS)
+    if hostile == "checkpoint":
+        torch.save({"model": Payload()}, path)
+    else:
+        (path.parent / "meta.pkl").write_bytes(pickle.dumps({"itos": Payload()}))
+    answer = gptx("import", str(path), "--checkpoints", "nothing")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("gptx: error: not a nanoGPT checkpoint: ")
+    assert answer.err.count("\n") == 1
+    assert not (home / "ran").exists()
+    assert not (home / "nothing").exists()
