@@ -91,6 +91,7 @@ ROOT = Path(__file__).parents[1]
         (["import", "out/ckpt.pt", "--run", "../x"], 2, "invalid run name"),
         (["import", "out/ckpt.pt", "--run", "corpus-1"], 2, "exists already"),
         (["import", "data"], 3, "not a GPT-2 of characters: data (cannot read"),
+        (["import", "letters", "--corpus", "corpus.txt"], 3, "does not know: "),
         (["import", "data", "--meta", "x"], 2, "--meta: only for nanoGPT's ckpt.pt"),
         (["import"], 2, "Missing argument"),
         (["runs", "nobody"], 4, "no run"),

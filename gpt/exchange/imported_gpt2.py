@@ -57,7 +57,7 @@ def read_gpt2(folder: Path) -> Foreign:
             tensors.pop("lm_head.weight", None)
         order = [characters[each] for each in sorted(characters)]
         tensors = fitted(tensors, config, order, rows, transposed=True)
-    except (ValueError, ConfigError) as error:
+    except (ValueError, ConfigError, CheckpointError) as error:
         raise refused(folder, WHAT, str(error).replace("`", "")) from error
     origin = f"Hugging Face transformers, {folder.resolve().name}: GPT-2"
     if left := rows - len(characters):
@@ -102,7 +102,7 @@ def _config(found: Mapping[str, Any], characters: int) -> ModelConfig:
     if wide not in (None, 4 * sizes["n_embd"]):
         raise ValueError(f"its n_inner is {wide!a:.40}, and gptx computes 4 times n_embd")
     activation = found.get("activation_function", "gelu_new")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise ValueError(f"its activation_function {activation!a:.40} is not one of {known}")
     options: dict[str, Any] = {

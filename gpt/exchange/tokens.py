@@ -54,16 +54,38 @@ _PARTS_OF_WORDS = ("byte_fallback", "continuing_subword_prefix", "end_of_word_su
 
 
 def _special(tokenizer: Mapping[str, Any]) -> set[str]:
-    """The tokens that stand for no text, such as the end of one."""
-    added = tokenizer.get("added_tokens")
-    every = [each for each in added if isinstance(each, dict)] if isinstance(added, list) else []
-    return {str(each.get("content")) for each in every if each.get("special") is True}
+    """The tokens that stand for no text, such as the end of one. Raises ValueError for others that
+    were added: they are found in a text before its characters.
+    """
+    added = tokenizer.get("added_tokens") or []
+    every = added if isinstance(added, list) else [added]
+    every = [each if isinstance(each, dict) else {} for each in every]
+    if not all(each.get("special") is True for each in every):
+        raise ValueError("its tokenizer has added tokens, which may be more than a character")
+    return {str(each.get("content")) for each in every}
+
+
+#: A template of post-processing that returns the text as it is.
+_NOTHING_ADDED = [{"Sequence": "A"}]
+
+
+def _kept(part: Any) -> Any:
+    """A part of a template without its `type_id`, which GPT-2 does not use."""
+    if not isinstance(part, dict):
+        return part
+    return {kind: it.get("id") if isinstance(it, dict) else it for kind, it in part.items()}
 
 
 def _check_steps(tokenizer: Mapping[str, Any], kind: str, ids: Mapping[str, int]) -> None:
     """Raises ValueError for steps that change the text, or that do not leave one character."""
-    for name in ("normalizer", "post_processor"):
-        if tokenizer.get(name) is not None:
+    after = tokenizer.get("post_processor") or {"single": _NOTHING_ADDED}
+    single = after.get("single") if isinstance(after, dict) else None
+    nothing_added = isinstance(single, list) and [_kept(each) for each in single] == _NOTHING_ADDED
+    for name, changes in (
+        ("normalizer", tokenizer.get("normalizer") is not None),
+        ("post_processor", not nothing_added),
+    ):
+        if changes:
             raise ValueError(f"its tokenizer has a {name}, which changes texts; gptx never does")
     before = tokenizer.get("pre_tokenizer")
     pattern = before.get("pattern") if isinstance(before, dict) else None

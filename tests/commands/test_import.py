@@ -101,6 +101,16 @@ def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
     assert "lacks characters that the model knows" in answer.err
 
 
+def test_folder_of_transformers_is_imported(gptx: Gptx, home: Path, foreign: Path) -> None:
+    where = ["--checkpoints", str(foreign)]
+    answer = gptx("import", "letters", *where)
+    assert answer.code == 0, answer.err
+    assert "Hugging Face transformers, letters: GPT-2" in answer.err
+    assert "letters-" in answer.err
+    assert gptx("sample", "--length", "9", "--prompt", "the", *where).out.startswith("the")
+    assert gptx("runs", *where).code == 0
+
+
 class Payload:
     """Runs a command when a pickle of it is loaded."""
 
