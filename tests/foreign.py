@@ -114,6 +114,13 @@ def write_nanogpt(
     return path
 
 
+def saved(folder: Path, content: Any) -> Path:
+    """A file of torch.save beside a valid meta.pkl."""
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta_of(CHARACTERS)))
+    torch.save(content, folder / "ckpt.pt")
+    return folder / "ckpt.pt"
+
+
 def write_gpt2(folder: Path, characters: list[str] = CHARACTERS, **config: Any) -> State:
     """A folder as transformers writes it, for a WordLevel tokenizer of characters.
 

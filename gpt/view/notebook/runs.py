@@ -26,10 +26,11 @@ def trained(found: TrainedGPT) -> str:
     if stored.source.parent.parent.name == stored.name:
         with suppress(CheckpointError):
             manifest = Checkpoint.open(stored.source.parent).manifest
+            values["imported"] = manifest.imported or "–"
             values["corpus"] = corpus_facts(
                 manifest.corpus.sources, manifest.corpus.characters, manifest.model
             )
-            values["best"] = best_facts(manifest)
+            values["best"] = "–" if manifest.imported else best_facts(manifest)
             values["to beat"] = counting_facts(manifest)
     values["characters"] = some([label(each) for each in characters], 80)
     values["checked"] = (
