@@ -65,7 +65,7 @@ def renamed(state: object, limit: int) -> dict[str, Tensor]:
             raise ValueError(f"it has {name!a:.80}, which is no parameter of GPT-2")
         if not _is_plain(tensor):
             raise ValueError(f"{name!a:.80} is not a tensor of real numbers")
-        found[ours] = tensor
+        found[ours] = tensor.detach()
     if sum(tensor.numel() * tensor.element_size() for tensor in found.values()) > limit:
         raise ValueError("its tensors claim more numbers than the file has")
     return found

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError, ForeignModelError
 from gpt.exchange.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
@@ -90,7 +92,7 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
 def _loss(value: Any) -> float | None:
     """nanoGPT stores a tensor of one number; before the first evaluation, a very large number."""
     try:
-        loss = float(value)
+        loss = float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError):
         return None
     return loss if math.isfinite(loss) and loss < 1e6 else None

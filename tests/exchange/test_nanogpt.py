@@ -80,6 +80,15 @@ def test_numbers_of_other_types_become_float32(tmp_path: Path, dtype: torch.dtyp
     assert found.dtype == np.float32
 
 
+def test_parameters_with_gradients_are_read(tmp_path: Path) -> None:
+    state = {name: torch.nn.Parameter(it) for name, it in state_of(len(CHARACTERS)).items()}
+    content = checkpoint_of({**state}, len(CHARACTERS))
+    content["best_val_loss"] = torch.nn.Parameter(torch.tensor(2.0))
+    model = imported(saved(tmp_path, content), tmp_path)
+    assert model.manifest.imported.endswith("lowest validation loss there 2.0000")
+    assert model.generate("the", length=3).startswith("the")
+
+
 def test_masks_of_older_torch_releases_are_no_parameters(tmp_path: Path) -> None:
     state = state_of(len(CHARACTERS))
     state["transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12).tril()
