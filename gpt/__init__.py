@@ -20,6 +20,7 @@ Functions:
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
     runs           the runs of a folder
+    export         writes a model for other programs
 
 Classes:
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
+    from gpt.exchange.exporting import export as export
     from gpt.listing import runs as runs
     from gpt.loading import load as load
     from gpt.notebook import resume as resume
@@ -62,6 +64,7 @@ _HOMES = {
     "resume": "gpt.notebook",
     "load": "gpt.loading",
     "runs": "gpt.listing",
+    "export": "gpt.exchange.exporting",
     "TrainedGPT": "gpt.trained",
     "ModelConfig": "gpt.config",
     "TrainConfig": "gpt.config",

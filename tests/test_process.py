@@ -70,6 +70,7 @@ def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.Comp
         ["explain"],
         ["explain", "--help"],
         ["explain", "mine", "--text", "the cat"],
+        ["export", "folder", "--json"],
     ],
 )
 def test_sample_attn_eval_and_runs_never_import_torch(home: Path, arguments: list[str]) -> None:

@@ -16,6 +16,7 @@ try:
     from gpt.commands.common.options import callback
     from gpt.commands.evaluate import Eval
     from gpt.commands.explain import Explain
+    from gpt.commands.export import Export
     from gpt.commands.heads import Heads
     from gpt.commands.import_model import Import
     from gpt.commands.live import Live
@@ -50,7 +51,7 @@ def gptx(
         raise typer.Exit  # with several ranks, only the first one prints
 
 
-for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Import, Explain):
+for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Export, Import, Explain):
     app.command(command.__name__.lower())(callback(command))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpt.storage import files
@@ -30,6 +32,32 @@ def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     files.sync_folder(target.parent)
     if old is not None:
         _remove(old)
+
+
+def fill(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes or replaces these files of a folder, which is made if it does not exist; others stay.
+
+    All are written under temporary names first: if one cannot be written, nothing changes. Raises
+    OSError.
+    """
+    if not os.path.lexists(folder):
+        commit(folder, contents.items())
+        return
+    for name in contents:
+        if os.path.isdir(folder / name):
+            raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+    written: list[tuple[Path, Path]] = []
+    try:
+        for name, data in contents.items():
+            written.append((folder / f".tmp-{uuid.uuid4().hex}", folder / name))
+            files.write(written[-1][0], data)
+        for temporary, path in written:
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in written:
+            files.discard(temporary)
+        raise
+    files.sync_folder(folder)
 
 
 def _take_place(new: Path, target: Path) -> Path | None:

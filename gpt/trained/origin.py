@@ -21,10 +21,17 @@ class NoRunError(CheckpointError, AttributeError):
 
 
 class Origin:
-    """The run of a model. All raise CheckpointError for a model file without its run."""
+    """The run of a model. All except has_run raise CheckpointError for a model file without its
+    run.
+    """
 
     stored: StoredModel
     _checkpoint: Checkpoint | None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the model was opened from a run, not from a model file alone."""
+        return self._checkpoint is not None
 
     @property
     def path(self) -> Path:

@@ -19,7 +19,7 @@ from gpt.config.fields import field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml
 
-KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
 #: Former name -> present name of an option. Config files may use the former one.
 RENAMED = {
@@ -107,7 +107,8 @@ class Command:
 
     An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of that
     name, with the default to show as a third argument; or the result of typer.Option or
-    typer.Argument; or options_of(…), and the attribute holds the options that the user set.
+    typer.Argument; or options_of(…), and the attribute holds the options that the user set. An
+    attribute without a default is required.
     """
 
     context: typer.Context
@@ -191,8 +192,7 @@ def callback(command: type[Command]) -> Callable[..., None]:
             if isinstance(about, str):
                 default = shown[0] if shown else True
                 about = typer.Option(flag_of(name), help=about, show_default=default)
-            default = getattr(command, name, inspect.Parameter.empty)  # none: it must be given
-            parameters.append(_parameter(name, kind, about, default))
+            parameters.append(_parameter(name, kind, about, getattr(command, name, REQUIRED)))
     context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
     # Typer reads the signature of some functions and the annotations of others.
     call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}

@@ -40,16 +40,13 @@ TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
 
-class ModelCommand(Command):
+class CheckpointCommand(Command):
     """A command that works with a saved checkpoint."""
 
     run: Annotated[str | None, "A run's name, or the path of a run or a model file.", "newest"] = (
         None
     )
     step: Annotated[str, "best, last, or a kept step's number."] = "best"
-    unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
-        "error"
-    )
 
     @property
     def several_steps(self) -> Literal["all"] | list[str] | None:
@@ -77,6 +74,14 @@ class ModelCommand(Command):
             console.say(f"run: {saved.name}, the newest (--run takes another)")
         tell_if_unvouched(saved.stored)
         return saved
+
+
+class ModelCommand(CheckpointCommand):
+    """A command that shows a saved checkpoint a text."""
+
+    unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
+        "error"
+    )
 
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
         """The text; with --unknown skip, without the characters that the model does not know.

@@ -1,0 +1,32 @@
+"""`gptx export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gpt.commands.common import console, shared
+
+
+class Export(shared.CheckpointCommand):
+    """Write a model for other programs: a folder that transformers opens."""
+
+    path: Annotated[Path, typer.Argument(help="Folder to write.")]
+    to: Annotated[Literal["huggingface"], "Format: a folder for transformers."] = "huggingface"
+    force: Annotated[bool, "Replace the files of an earlier export; other files stay."] = False
+
+    def execute(self) -> None:
+        from gpt.exchange.exporting import export
+
+        opened = self.opened
+        found = export(opened.model, self.path, to=self.to, force=self.force)
+        if found.note:
+            console.say(f"note: {found.note}")
+        if self.as_json:
+            console.write_json(found.record | opened.origin)
+        console.say(
+            f"exported: {opened.title} to {found.path}, {found.size / 1e6:.1f} MB, "
+            f"{found.architecture} of transformers; README.md in it says how to open it"
+        )

@@ -1,0 +1,72 @@
+"""`gptx export`: what it prints, JSON, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from encoded import encoded_file
+from program import TINY, Gptx
+from random_models import random_file
+
+import gpt
+
+COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6", "--run", "counts"]
+
+
+def test_export_writes_a_folder_and_says_how_to_open_it(gptx: Gptx, home: Path) -> None:
+    answer = gptx("export", "folder")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith("exported: corpus-1 step 8 to folder, 0.0 MB, GPTNeoXForCausalLM")
+    assert "README.md in it says how to open it" in answer.err
+    again = gptx("export", "folder")
+    assert (again.code, again.out) == (2, "")
+    assert "error: export: folder exists already and has files" in again.err
+    assert "replace an earlier export with --force" in again.err
+    forced = gptx("export", "folder", "--force", "--to", "huggingface", "--json", "--step", "8")
+    record = json.loads(forced.out)
+    assert (record["architecture"], record["path"]) == ("GPTNeoXForCausalLM", "folder")
+    assert record["files"] == {
+        path.name: path.stat().st_size for path in (home / "folder").iterdir()
+    }
+    assert (record["run"], record["step"], record["losses"]) == ("corpus-1", 8, None)
+
+
+def test_export_of_a_model_that_counts_states_the_loss_of_the_gpt_alone(
+    gptx: Gptx, home: Path
+) -> None:
+    assert gptx("train", "corpus.txt", *COUNTED).code == 0
+    answer = gptx("export", "counted", "--run", "counts", "--json")
+    losses = json.loads(answer.out)["losses"]
+    assert losses["gpt"] > losses["with_counting"]
+    note = (
+        "the export contains the GPT without its counts of n-grams: its loss is "
+        f"{losses['gpt']:.4f} nats"
+    )
+    assert f"note: {note}" in answer.err
+    card = (home / "counted/README.md").read_text(encoding="utf-8")
+    assert f"**T{note[1:]}" in card
+    assert f"| this model (the GPT alone) | {losses['gpt']:.4f} |" in card
+    manifest = gpt.load(home / "checkpoints/counts").manifest
+    assert (manifest.gpt_loss, manifest.shown_loss[0]) == (losses["gpt"], losses["with_counting"])
+
+
+def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Path) -> None:
+    encoded_file(home / "pairs.safetensors")
+    random_file(home / "alibi.safetensors", position="alibi")
+    (home / "file").write_text("mine", encoding="utf-8")
+    for arguments, code, problem in (
+        (["export"], 2, "Missing argument 'path'"),
+        (["export", "a", "--to", "gguf"], 2, "'gguf' is not"),
+        (["export", "a", "--run", "nobody"], 4, "no run 'nobody'"),
+        (["export", "a", "--run", "pairs.safetensors"], 2, "not for a model with an encoder"),
+        (["export", "a", "--run", "alibi.safetensors"], 2, "differs in --position alibi"),
+        (["export", "file"], 2, "file is a file; name a folder"),
+        (["export", "no/a"], 6, "cannot write no/a: No such file"),
+    ):
+        answer = gptx(*arguments)
+        assert (answer.code, answer.out) == (code, ""), answer.err
+        assert problem in answer.err
+        assert "Traceback" not in answer.err
+    assert not (home / "a").exists()
+    assert (home / "file").read_text(encoding="utf-8") == "mine"

@@ -1,0 +1,125 @@
+"""An export is written whole or not at all, and replaces nothing without `force`."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoded import encoded_file
+from random_models import random_model
+
+import gpt
+from gpt.errors import ConfigError, StorageError
+from gpt.exchange.exporting import export
+from gpt.storage import files
+from gpt.trained import TrainedGPT
+
+NAMES = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
+NAMES += ["tokenizer.json", "tokenizer_config.json"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
+    return random_model(tmp_path_factory.mktemp("model"), norm="layer", qk_norm=False)
+
+
+def test_export_writes_six_files_into_a_new_or_an_empty_folder(
+    tmp_path: Path, model: TrainedGPT
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in ("new", "empty"):
+        found = gpt.export(model, str(tmp_path / place))
+        assert names(tmp_path / place) == NAMES
+        sizes = {path.name: path.stat().st_size for path in (tmp_path / place).iterdir()}
+        assert found.files == sizes
+        assert found.size == sum(sizes.values())
+        assert (found.path, found.to, found.note) == (tmp_path / place, "huggingface", "")
+    same = [(tmp_path / place / "model.safetensors").read_bytes() for place in ("new", "empty")]
+    assert same[0] == same[1]
+    assert names(tmp_path) == ["empty", "new"]
+
+
+def test_export_replaces_files_only_with_force_and_keeps_others(
+    tmp_path: Path, model: TrainedGPT
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("mine")
+    (folder / "LICENSE").write_text("mine")
+    with pytest.raises(ConfigError, match=r"has files; name another folder, or .* `force`"):
+        export(model, folder)
+    assert names(folder) == ["LICENSE", "README.md"]
+    assert (folder / "README.md").read_text() == "mine"
+    export(model, folder, force=True)
+    assert names(folder) == sorted(["LICENSE", *NAMES])
+    assert (folder / "LICENSE").read_text() == "mine"
+    assert "gptx" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_export_to_a_file_or_to_an_impossible_folder_is_refused(
+    tmp_path: Path, model: TrainedGPT
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="file is a file; name a folder"):
+        export(model, tmp_path / "file", force=True)
+    with pytest.raises(StorageError, match="No such file or directory"):
+        export(model, tmp_path / "no" / "folder")
+    with pytest.raises(StorageError, match="Not a directory"):
+        export(model, tmp_path / "file" / "folder")
+    with pytest.raises(StorageError, match="NUL character"):
+        export(model, "a\0b")
+    (tmp_path / "README.md").mkdir()
+    with pytest.raises(StorageError, match=r"README\.md is a folder"):
+        export(model, tmp_path, force=True)
+    assert names(tmp_path) == ["README.md", "file"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_leaves_nothing_of_a_failed_export(
+    tmp_path: Path, model: TrainedGPT, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    folder, written = tmp_path / "folder", files.write
+    if exists:
+        folder.mkdir()
+        (folder / "config.json").write_text("mine")
+
+    def fails(path: Path, data: bytes) -> None:
+        written(path, data)
+        if b"vocab" in data[:2000] and b"WordLevel" in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write", fails)
+    with pytest.raises(StorageError, match=r"cannot write .*folder: No space left on device"):
+        export(model, folder, force=True)
+    if exists:
+        assert names(folder) == ["config.json"]
+        assert (folder / "config.json").read_text() == "mine"
+    assert names(tmp_path) == ["folder"] * exists
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"position": "alibi"}, "differs in `position=alibi`"),
+        ({"norm": "layer", "qk_norm": True}, "GPTNeoXForCausalLM, differs in `qk_norm`"),
+        ({"norm": "rms", "position": "learned"}, "differs in .*`position=learned`"),
+    ],
+)
+def test_a_model_without_an_architecture_is_refused_before_anything_is_written(
+    tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        export(random_model(tmp_path, **options), tmp_path / "folder")
+    assert names(tmp_path) == ["random.safetensors"]
+
+
+def test_a_model_with_an_encoder_is_refused(tmp_path: Path) -> None:
+    model = gpt.load(encoded_file(tmp_path / "model.safetensors"))
+    with pytest.raises(ConfigError, match="export: not for a model with an encoder; its file"):
+        export(model, tmp_path / "folder")

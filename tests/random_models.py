@@ -1,0 +1,37 @@
+"""Model files of decoder-only models with random weights, for any options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpt.config import ModelConfig
+from gpt.heads.proof import prove_tensors
+from gpt.loading import load
+from gpt.model import GPT, initialise
+from gpt.trained import TrainedGPT
+from gpt.training.checkpoint import model_bytes
+from gpt.vocabulary import Vocabulary
+
+#: Letters, line ends, a tab, combining and joining characters, emoji, NUL.
+CHARACTERS = Vocabulary.from_text('abcdefgh .|`"\\\n\r\t\0\x85éű\u0301\u200d\ufe0f日👩🚀\u2028')
+SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16)
+
+
+def random_file(path: Path, vocabulary: Vocabulary = CHARACTERS, **options: Any) -> Path:
+    """Writes a model file; its weights are larger than those that training starts from."""
+    model = GPT(ModelConfig(vocab_size=len(vocabulary), **SHAPE | options))
+    initialise(model, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator)
+    text = vocabulary.characters * 2
+    path.write_bytes(model_bytes(model, vocabulary, text, 1, prove_tensors))
+    return path
+
+
+def random_model(folder: Path, **options: Any) -> TrainedGPT:
+    """The opened model of such a file in the folder."""
+    return load(random_file(folder / "random.safetensors", **options))
