@@ -71,6 +71,7 @@ def gptx(home: Path, *arguments: str, main: list[str] = MAIN) -> subprocess.Comp
         ["explain", "--help"],
         ["explain", "mine", "--text", "the cat"],
         ["export", "folder", "--json"],
+        ["export", "model.onnx", "--json"],
     ],
 )
 def test_sample_attn_eval_and_runs_never_import_torch(home: Path, arguments: list[str]) -> None:

@@ -11,10 +11,14 @@ from gpt.commands.common import console, shared
 
 
 class Export(shared.CheckpointCommand):
-    """Write a model for other programs: a folder that transformers opens."""
+    """Write a model for other programs: a folder that transformers opens, or an ONNX file."""
 
-    path: Annotated[Path, typer.Argument(help="Folder to write.")]
-    to: Annotated[Literal["huggingface"], "Format: a folder for transformers."] = "huggingface"
+    path: Annotated[Path, typer.Argument(help="Folder to write, or FILE.onnx.")]
+    to: Annotated[
+        Literal["huggingface", "onnx"] | None,
+        "Format of the export.",
+        "onnx for a name that ends in .onnx, else huggingface",
+    ] = None
     force: Annotated[bool, "Replace the files of an earlier export; other files stay."] = False
 
     def execute(self) -> None:
@@ -26,7 +30,8 @@ class Export(shared.CheckpointCommand):
             console.say(f"note: {found.note}")
         if self.as_json:
             console.write_json(found.record | opened.origin)
-        console.say(
-            f"exported: {opened.title} to {found.path}, {found.size / 1e6:.1f} MB, "
-            f"{found.architecture} of transformers; README.md in it says how to open it"
-        )
+        if found.architecture:
+            how = f"{found.architecture} of transformers; README.md in it says how to open it"
+        else:
+            how = "inputs ids, past_keys, past_values; outputs logits, keys, values"
+        console.say(f"exported: {opened.title} to {found.path}, {found.size / 1e6:.2f} MB: {how}")

@@ -9,27 +9,28 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from gpt.config.fields import require
 from gpt.errors import ConfigError
 from gpt.exchange.losses import Losses, losses_of
 from gpt.storage import files, folders
 from gpt.trained import TrainedGPT
 from gpt.trained.pairs import require_decoder_only
 
-To = Literal["huggingface"]
+To = Literal["huggingface", "onnx"]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote. path: the folder or file; to: its format; architecture: the class in
-    transformers; files: name -> bytes. losses: of a model that counts, whose export has the GPT
-    alone; None for other models.
+    """What an export wrote. path: the folder, or the ONNX file; architecture: the class in
+    transformers, None for ONNX; files: name -> bytes. losses: of a model that counts, whose export
+    has the GPT alone; None for other models.
     """
 
     path: Path
     to: To
-    architecture: str
+    architecture: str | None
     files: Mapping[str, int]
     losses: Losses | None
 
@@ -37,6 +38,11 @@ class Exported:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(self.files.values())
+
+    @property
+    def note(self) -> str:
+        """What the export leaves out of a model that counts; "" for other models."""
+        return self.losses.note if self.losses else ""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -51,49 +57,72 @@ class Exported:
             "losses": losses,
         }
 
-    @property
-    def note(self) -> str:
-        """What the export leaves out of a model that counts; "" for other models."""
-        return self.losses.note if self.losses else ""
-
 
 def export(
-    model: TrainedGPT, path: str | Path, *, to: To = "huggingface", force: bool = False
+    model: TrainedGPT, path: str | Path, *, to: To | None = None, force: bool = False
 ) -> Exported:
-    """Writes the model into a folder that `transformers` opens.
+    """Writes the model into a folder that `transformers` opens, or into an ONNX file.
 
-    force: replace files of these names in a folder that has files already; others stay. Raises
-    ConfigError for a model with an encoder, for one that no architecture of transformers computes,
-    and for a path that exists, StorageError.
+    to: "huggingface" or "onnx"; None: "onnx" for a path that ends in .onnx, else "huggingface".
+    force: replace a file, or the files of these names in a folder that has files already; others
+    stay. Raises ConfigError for a model with an encoder, for one that no architecture of
+    transformers computes, for a path that exists, and for ONNX if the package onnx is not
+    installed; StorageError.
     """
+    path = Path(path)
+    to = to or ("onnx" if path.suffix.lower() == ".onnx" else "huggingface")
+    require(to in get_args(To), "to", f"{to!r} is not one of {', '.join(get_args(To))}")
+    require_decoder_only(model.config, "export")
+    if model.config.ngram > 1:
+        raise ConfigError(
+            "export: not for a model with n-gram embeddings, which earlier releases trained; train "
+            "it again to export it"
+        )
+    return (_to_onnx if to == "onnx" else _to_huggingface)(model, path, force)
+
+
+def _to_huggingface(model: TrainedGPT, path: Path, force: bool) -> Exported:
     from gpt.exchange.architectures import architecture_of
     from gpt.exchange.huggingface import files_of
 
-    path = Path(path)
-    require_decoder_only(model.config, "export")
-    if model.config.ngram > 1:
-        raise ConfigError("export: not for a model with n-gram embeddings of an earlier release")
     architecture = architecture_of(model.config)
-    require_free(path, force)
+    is_folder = _is_folder(path)
+    if is_folder is False:
+        raise ConfigError(f"export: {path} is a file; name a folder")
+    if is_folder and not force and os.listdir(path):
+        raise ConfigError(
+            f"export: {path} exists already and has files; name another folder, or replace an "
+            "earlier export with `force`"
+        )
     losses = losses_of(model)
     contents = files_of(model, architecture, losses)
     with files.storage_errors(f"write {path}"):
         folders.fill(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
-    return Exported(path, to, architecture.name, sizes, losses if model.config.counting else None)
+    return Exported(path, "huggingface", architecture.name, sizes, _counted(model, losses))
 
 
-def require_free(path: Path, force: bool) -> None:
-    """Raises ConfigError if something would be replaced without `force`, or cannot be a folder."""
-    with files.storage_errors(f"write {path}"):
-        if not os.path.lexists(path):
-            return
-        is_folder = os.path.isdir(path)
-        if is_folder and (force or not os.listdir(path)):
-            return
+def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
+    from gpt.exchange.onnx_file import file_of
+
+    is_folder = _is_folder(path)
     if is_folder:
-        raise ConfigError(
-            f"export: {path} exists already and has files; name another folder, or replace an "
-            "earlier export with `force`"
-        )
-    raise ConfigError(f"export: {path} is a file; name a folder")
+        raise ConfigError(f"export: {path} is a folder; name a file, as in model.onnx")
+    if is_folder is False and not force:
+        raise ConfigError(f"export: {path} exists already; name another file, or give `force`")
+    losses = losses_of(model)
+    data = file_of(model, losses)
+    with files.storage_errors(f"write {path}"):
+        files.replace(Path(os.path.realpath(path)), data)
+    return Exported(path, "onnx", None, {path.name: len(data)}, _counted(model, losses))
+
+
+def _counted(model: TrainedGPT, losses: Losses | None) -> Losses | None:
+    return losses if model.config.counting else None
+
+
+def _is_folder(path: Path) -> bool | None:
+    """None: there is nothing of this name. Raises StorageError for an impossible name."""
+    with files.storage_errors(f"write {path}"):
+        os.stat(path.parent)
+        return os.path.isdir(path) if os.path.lexists(path) else None

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import re
 from pathlib import Path
 
+import pytest
 from encoded import encoded_file
 from program import TINY, Gptx
 from random_models import random_file
 
 import gpt
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is downloaded
 
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6", "--run", "counts"]
 
@@ -17,7 +24,7 @@ COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6", "--run", "count
 def test_export_writes_a_folder_and_says_how_to_open_it(gptx: Gptx, home: Path) -> None:
     answer = gptx("export", "folder")
     assert (answer.code, answer.out) == (0, "")
-    assert answer.err.startswith("exported: corpus-1 step 8 to folder, 0.0 MB, GPTNeoXForCausalLM")
+    assert answer.err.startswith("exported: corpus-1 step 8 to folder, 0.04 MB: GPTNeoXForCausalLM")
     assert "README.md in it says how to open it" in answer.err
     again = gptx("export", "folder")
     assert (again.code, again.out) == (2, "")
@@ -51,6 +58,35 @@ def test_export_of_a_model_that_counts_states_the_loss_of_the_gpt_alone(
     assert (manifest.gpt_loss, manifest.shown_loss[0]) == (losses["gpt"], losses["with_counting"])
 
 
+def test_export_writes_an_onnx_file(gptx: Gptx, home: Path) -> None:
+    answer = gptx("export", "a.onnx")
+    assert (answer.code, answer.out) == (0, "")
+    assert "to a.onnx, 0.04 MB: inputs ids, past_keys, past_values; outputs logits" in answer.err
+    again = gptx("export", "a.onnx", "--json")
+    assert (again.code, again.out) == (2, "")
+    assert "export: a.onnx exists already; name another file, or give --force" in again.err
+    forced = gptx("export", "a.onnx", "--force", "--json", "--to", "onnx")
+    record = json.loads(forced.out)
+    size = (home / "a.onnx").stat().st_size
+    assert (record["to"], record["files"], record["architecture"]) == (
+        "onnx",
+        {"a.onnx": size},
+        None,
+    )
+
+
+@pytest.mark.parametrize("name", ["my-model", "model.onnx"])
+def test_python_code_in_the_page_on_export_works(gptx: Gptx, name: str) -> None:
+    assert gptx("export", name).code == 0
+    page = Path(__file__).parents[2] / "docs/travel.md"
+    snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (each for each in snippets if f'"{name}"' in each)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code.replace("100", "12"), {})  # the model's context is 16 characters
+    assert out.getvalue().startswith("The ")
+    assert len(out.getvalue()) == 4 + 12 + 1
+
+
 def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Path) -> None:
     encoded_file(home / "pairs.safetensors")
     random_file(home / "alibi.safetensors", position="alibi")
@@ -60,8 +96,15 @@ def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Pat
         (["export", "a", "--to", "gguf"], 2, "'gguf' is not"),
         (["export", "a", "--run", "nobody"], 4, "no run 'nobody'"),
         (["export", "a", "--run", "pairs.safetensors"], 2, "not for a model with an encoder"),
-        (["export", "a", "--run", "alibi.safetensors"], 2, "differs in --position alibi"),
+        (
+            ["export", "a", "--run", "alibi.safetensors"],
+            2,
+            "--position alibi; --to onnx exports it",
+        ),
         (["export", "file"], 2, "file is a file; name a folder"),
+        (["export", "file", "--to", "onnx"], 2, "file exists already; name another file"),
+        (["export", ".", "--to", "onnx"], 2, "is a folder; name a file, as in model.onnx"),
+        (["export", "a.onnx", "--run", "pairs.safetensors"], 2, "for a model with an encoder"),
         (["export", "no/a"], 6, "cannot write no/a: No such file"),
     ):
         answer = gptx(*arguments)
