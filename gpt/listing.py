@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
 from gpt.errors import CheckpointError
 from gpt.loading import load
+from gpt.storage.comparison import Comparison, compared
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import Curve, RunTable, curve_of
+from gpt.storage.overview import Curve, RunTable, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.run import Run
-from gpt.storage.runs import all_runs, readable
+from gpt.storage.runs import all_runs, is_pattern, natural, readable
 from gpt.trained import TrainedGPT
 
 
@@ -42,6 +44,11 @@ class SavedRun(Run):
         """The losses at each evaluation so far, nats per character."""
         return curve_of(self)
 
+    @property
+    def training_curve(self) -> TrainingCurve:
+        """Loss, gradient norm, learning rate and speed of the steps so far."""
+        return training_curve_of(self)
+
     def load(self, *, step: str | SupportsIndex = "best", device: str = "cpu") -> TrainedGPT:
         """Opens the run, as `gpt.load` does. Raises CheckpointError, ConfigError."""
         return load(self.path, step=step, device=device)
@@ -52,6 +59,26 @@ class Runs(RunTable):
 
     def __iter__(self) -> Iterator[SavedRun]:
         return (SavedRun(run.path, manifest) for run, manifest in self.rows)
+
+    def compare(self, *names: str, each: bool = False) -> Comparison:
+        """These runs side by side: what differs, losses, seeds of one recipe as one row.
+
+        names: of runs, or patterns such as "lr-*"; none: all runs. each: a row for each run. Raises
+        KeyError for a name or pattern without a run, ValueError if there are no runs.
+        """
+        chosen = [row for name in names for row in self._matching(name)] if names else self.rows
+        if not chosen:
+            raise ValueError("no runs to compare")
+        return compared(chosen, single=each)
+
+    def _matching(self, name: str) -> list[tuple[Run, Manifest]]:
+        if not is_pattern(name):
+            run = self[name]
+            return [(run, run.manifest)]
+        found = [row for row in self.rows if fnmatchcase(row[0].name, name)]
+        if not found:
+            raise KeyError(f"no run matches {name!r}")
+        return sorted(found, key=lambda row: natural(row[0].name))
 
     @overload
     def __getitem__(self, which: str | SupportsIndex) -> SavedRun: ...

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import check_fields, only_fields, require
 from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
-from gpt.config.train import BY_SHARE
+from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, TextError
 from gpt.signals import graceful
@@ -59,7 +59,8 @@ class NewRun:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_path("checkpoints", self.checkpoints)
+        is_path = isinstance(self.checkpoints, str | os.PathLike)
+        require(is_path, "checkpoints", f"{self.checkpoints!r} is not a path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +69,12 @@ class Place:
 
     device: Annotated[Device, "Where to train; auto: a GPU if there is one."] = "auto"
     data: Annotated[PathLike, "Folder of the encoded corpora."] = "data"
+    log: Annotated[Tracker | None, "A tracker that gets the records of metrics.jsonl, too."] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _check_path("data", self.data)
-
-
-def _check_path(name: str, value: object) -> None:
-    require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
+        is_path = isinstance(self.data, str | os.PathLike)
+        require(is_path, "data", f"{self.data!r} is not a path")
 
 
 class PlaceOptions(ResumeOptions, total=False):
@@ -83,13 +82,12 @@ class PlaceOptions(ResumeOptions, total=False):
 
     device: Device
     data: PathLike
+    log: Tracker | None
 
 
-class NewRunOptions(TrainOptions, total=False):
+class NewRunOptions(TrainOptions, PlaceOptions, total=False):
     """The keywords of a new run."""
 
-    device: Device
-    data: PathLike
     text: str | None
     minutes: float | None
     preset: presets.Preset | None
@@ -167,6 +165,7 @@ def resume(
         changed_corpus=changed_corpus,
         given=only_fields(TrainConfig, options),
         device=place.device,
+        log=place.log,
         working=_working(progress),
     )
     found = Run(path) if Run(path).steps() else find_run(path)
@@ -196,6 +195,7 @@ def _new(corpus: Corpus, options: NewRunOptions) -> Order:
         device=place.device,
         checkpoints=Path(new.checkpoints),
         data=Path(place.data),
+        log=place.log,
     )
     if new.text is None:
         return order

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import only_fields
+from gpt.config.train import Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
 from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, printable, recipe_of
@@ -31,6 +32,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import check_run_name, discard_if_empty, new_run
 from gpt.training.events import Event, Sampled, Saved
 from gpt.training.launch import Messages, check_resumable, shared_checkpoint, shared_corpus
+from gpt.training.records import check_tracker
 
 if TYPE_CHECKING:
     from gpt.training.distributed import Ranks
@@ -60,7 +62,7 @@ class Order:
     its split it always sets.
     minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
     name. changed_corpus: a resumed run may get another text. shard: weights are spread over the
-    ranks.
+    ranks. log: a tracker that gets the records, too.
     """
 
     checkpoints: Path
@@ -75,6 +77,7 @@ class Order:
     device: str = "auto"
     changed_corpus: bool = False
     shard: bool = False
+    log: Tracker | None = None
     working: Working = silently
 
 
@@ -100,6 +103,7 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
     TextError, StorageError, OutOfMemory.
     """
     messages = messages or Messages()
+    check_tracker(order.log)
     recipe = {**recipe_of(order.corpus)}
     if order.preset:  # instead of the corpus's options, but for its split
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
@@ -131,7 +135,7 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
             names = [printable(name) for name in order.corpus] or None
             folder.write("config.toml", to_toml({"corpus": names, **plan.settings()}))
         run = folder or Run(Path())
-        trainer = partial(_trainer, run, plan, ranks, ahead=ahead)
+        trainer = partial(_trainer, run, plan, ranks, ahead=ahead, log=order.log)
         yield Start(plan, ranks, run, trainer, recipe)
         ranks.leave()
 
@@ -143,6 +147,7 @@ def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterato
     Raises CheckpointError, ConfigError, TextError, RunInUseError, OutOfMemory.
     """
     messages = messages or Messages()
+    check_tracker(order.log)
     with ExitStack() as stack:
         if messages.first:
             stack.enter_context(run.lock())
@@ -163,7 +168,8 @@ def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterato
         ranks, device = _ranks(order, messages)
         plan = resume_plan(checkpoint, corpus, order.given, device, ranks)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        yield Start(plan, ranks, run, partial(_trainer, run, plan, ranks, checkpoint))
+        trainer = partial(_trainer, run, plan, ranks, checkpoint, log=order.log)
+        yield Start(plan, ranks, run, trainer)
         ranks.leave()
 
 
@@ -173,14 +179,15 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
     Raises as Trainer.events.
     """
     planned = trainer.config
-    for event in trainer.events():
-        yield event
-        if isinstance(event, Saved):
-            if trainer.config != planned:
-                planned = trainer.config
-                _record_plan(trainer.run, planned)
-            if event.checkpoint.manifest.step:  # before the first step, no model has learned
-                yield _sampled(trainer.run, event.checkpoint)
+    with closing(trainer.records):
+        for event in trainer.events():
+            yield event
+            if isinstance(event, Saved):
+                if trainer.config != planned:
+                    planned = trainer.config
+                    _record_plan(trainer.run, planned)
+                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                    yield _sampled(trainer.run, event.checkpoint)
 
 
 def _read(
@@ -222,12 +229,15 @@ def _trainer(
     ranks: Ranks,
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
+    log: Tracker | None = None,
 ) -> Trainer:
     from gpt.heads.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
     parts = (run, plan.corpus, plan.manifest, plan.device, ranks, prove_tensors)
-    return Trainer(*parts, checkpoint, ahead)
+    trainer = Trainer(*parts, checkpoint, ahead)
+    trainer.records.track(log, plan.manifest)
+    return trainer
 
 
 def _record_plan(run: Run, config: TrainConfig) -> None:

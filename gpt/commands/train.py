@@ -15,7 +15,7 @@ from gpt.commands.common import console, shared
 from gpt.commands.common.options import Command, options_of
 from gpt.commands.common.progress import plan_record, run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.config.train import BY_SHARE
+from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
 
@@ -59,6 +59,12 @@ class Train(Command):
     device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
+    log: Annotated[
+        Tracker | None,
+        "Send the records of metrics.jsonl to a tracker, too: tensorboard (the run's folder "
+        "tensorboard) or trackio (project gptx).",
+        False,
+    ] = None
     given: Annotated[
         dict[str, Any],
         options_of(
@@ -114,6 +120,7 @@ class Train(Command):
                 data=self.data,
                 changed_corpus=self.changed_corpus,
                 shard=self.shard,
+                log=self.log,
                 working=working,
             )
             if resumes:

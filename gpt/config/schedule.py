@@ -1,4 +1,5 @@
-"""When a run evaluates, on how many characters, and its progress: pure functions of the options.
+"""When a run evaluates, on how many characters, its progress and its learning rate: pure functions
+of the options.
 
 A run with a time budget changes its number of steps while it trains. The option `step_plan` records
 every change, so progress, learning rate and evaluations depend only on step and options. Uses no
@@ -7,9 +8,12 @@ clock and no torch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from gpt.config import TrainConfig
+from gpt.config import ModelConfig, TrainConfig
+
+RECORDS = 500  # most records of the training between evaluations, see is_recorded
 
 
 def progress(config: TrainConfig, step: int, since: int = 0) -> float:
@@ -35,6 +39,16 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
     return min(1.0, done + (1 - done) * (step - at) / (steps - at)) if step < steps else 1.0
 
 
+def learning_rate(step: int, config: TrainConfig) -> float:
+    """The rate of the step after `step` steps: linear warm-up, then down to min_lr."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    done = progress(config, step, since=config.warmup_steps)
+    if config.schedule == "cosine":
+        done = 0.5 - 0.5 * math.cos(math.pi * done)
+    return config.learning_rate + done * (config.min_lr - config.learning_rate)
+
+
 def replanned(config: TrainConfig, step: int, steps: int) -> TrainConfig:
     """The options with `steps` as the new end, planned after `step` steps; earlier plans stay."""
     plan = [(start, old) for start, old in config.horizons if start < step] + [(step, steps)]
@@ -51,6 +65,18 @@ def is_due(config: TrainConfig, step: int) -> bool:
     return step > 0 and _passed(config, step) > _passed(config, step - 1)
 
 
+def is_recorded(config: TrainConfig, step: int) -> bool:
+    """Whether a record of the training follows this step: at most RECORDS in a run, evenly
+    distributed, with one after the last step.
+    """
+    return step > 0 and _records(config, step) > _records(config, step - 1)
+
+
+def _records(config: TrainConfig, step: int) -> int:
+    """How many records are written after this step, if each of them comes after several steps."""
+    return int(RECORDS * progress(config, step) + 1e-9)
+
+
 def evaluations_left(config: TrainConfig, step: int = 0) -> int:
     """How many evaluations come after this step."""
     steps = max(0, config.steps - step)
@@ -63,6 +89,13 @@ def _passed(config: TrainConfig, step: int) -> int:
     """How many of the evenly distributed evaluations are done after this step."""
     passed = int(config.evaluations * progress(config, step) + 1e-9)  # 0.7 * 10 may be below 7
     return min(passed, config.evaluations - (step < config.steps))
+
+
+def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:
+    """Characters that a step learns to predict; of pairs, whose targets have a mean length, their
+    mean number.
+    """
+    return max(1, round(train.batch_size * (mean_length or model.block_size)))
 
 
 def characters_read(total: int, block: int, most: int) -> int:

@@ -12,6 +12,7 @@ from gpt.config.fields import check_fields, require
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 Windows = Literal["random", "epochs"]
+Tracker = Literal["tensorboard", "trackio"]
 
 BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits

@@ -149,8 +149,9 @@ def sync_folder(path: Path) -> None:
             os.fsync(descriptor)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Adds one line to a log and flushes it to the disk. Raises OSError, also for a link.
+def append_line(path: Path, line: str, flush: bool = True) -> None:
+    """Adds one line to a log and, with `flush`, flushes the log to the disk. Raises OSError, also
+    for a link.
 
     If a crash left an incomplete last line, ends it first, so that the new line stays readable.
     """
@@ -159,7 +160,8 @@ def append_line(path: Path, line: str) -> None:
         os.lseek(descriptor, max(0, size - 1), os.SEEK_SET)
         torn = os.read(descriptor, 1) not in (b"", b"\n")
         _write_all(descriptor, b"\n" * torn + line.encode() + b"\n")
-        os.fsync(descriptor)
+        if flush:
+            os.fsync(descriptor)
 
 
 def write_note(path: Path, text: str) -> None:

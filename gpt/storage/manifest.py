@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
-from gpt.config.schedule import characters_read
+from gpt.config.schedule import characters_read, step_characters
 from gpt.errors import CheckpointError
 from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
 from gpt.storage.migration import (
@@ -76,7 +76,8 @@ class Manifest:
     whole_loss: loss of best_step's weights on all characters that --eval-chars allows, measured at
     the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
-    evaluations and saves included, interruptions of the run excluded.
+    evaluations and saves included, interruptions of the run excluded. recording: the sums of losses
+    and of gradient norms, and the number of steps, since the last record of the training.
     budget: only for a run with a time limit.
     imported: then `train` has nothing but the number of steps, and without the text that the model
     was trained on, corpus.digest is "".
@@ -90,6 +91,7 @@ class Manifest:
     corpus: CorpusId
     seconds: float
     running: tuple[float, int]  # sum and count of losses since the last evaluation
+    recording: tuple[float, float, int] = (0.0, 0.0, 0)
     val_loss: float | None = None
     best_step: int | None = None
     best_loss: float | None = None
@@ -119,6 +121,11 @@ class Manifest:
     def since(self) -> int:
         """The step after which training on the current text began."""
         return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
+
+    @property
+    def step_characters(self) -> int:
+        """Characters that a step learns to predict; of pairs, their mean number."""
+        return step_characters(self.model, self.train, self.mean_length)
 
     @property
     def part(self) -> tuple[int, int]:
@@ -176,6 +183,7 @@ class Manifest:
             earlier_corpora=(*self.earlier_corpora, left),
             val_loss=None,
             running=(0.0, 0),
+            recording=(0.0, 0.0, 0),
             baseline=None,
         )
 

@@ -1,4 +1,4 @@
-"""Runs as data for notebooks: the losses of one run over its training, and a list of runs."""
+"""Runs as data: the losses of one run over its training, the training itself, a list of runs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Curve(TableResult):
         return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}"
 
 
-def curve_of(run: Run) -> Curve:
+def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
     """The losses of a run so far; if its text was changed, those on its present text.
 
-    Raises CheckpointError.
+    manifest: the run's newest, if it has been read. Raises CheckpointError.
     """
-    since = run.last().manifest.since
+    since = (manifest or run.last().manifest).since
     records = [
         record
         for record in run.records("metrics")
@@ -61,6 +61,53 @@ def curve_of(run: Run) -> Curve:
         train=np.array([record["train_loss"] for record in records], np.float64),
         val=np.array([record["val_loss"] for record in records], np.float64),
         gpt=np.array(gpt, np.float64) if any(value is not None for value in gpt) else None,
+        name=run.name,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingCurve(TableResult):
+    """What the steps of a training did, in N records of equally many steps, all (N,).
+
+    steps: the last step of each record. loss: the mean loss of its batches, nats per character.
+    gradient_norm: the mean norm of the gradient before clipping. learning_rate: of the next step.
+    speed: characters per second, NaN where it is unknown. name: the run's.
+    """
+
+    steps: npt.NDArray[np.int64]
+    loss: npt.NDArray[np.float64]
+    gradient_norm: npt.NDArray[np.float64]
+    learning_rate: npt.NDArray[np.float64]
+    speed: npt.NDArray[np.float64]
+    name: str = ""
+
+    def __repr__(self) -> str:
+        of = f" of {self.name}" if self.name else ""
+        if not len(self):
+            return f"<TrainingCurve{of}: no records>"
+        last = f"the last at step {self.steps[-1]:,}: loss {self.loss[-1]:.4f} nats"
+        return f"<TrainingCurve{of}: {len(self)} records, {last}>"
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def training_curve_of(run: Run) -> TrainingCurve:
+    """The records of a run's training so far; empty for runs of releases that wrote none.
+
+    Raises CheckpointError.
+    """
+    records = run.records("training")
+
+    def column(name: str) -> npt.NDArray[np.float64]:
+        return np.array([record.get(name, np.nan) for record in records], np.float64)
+
+    return TrainingCurve(
+        steps=np.array([record["step"] for record in records], np.int64),
+        loss=column("train_loss"),
+        gradient_norm=column("gradient_norm"),
+        learning_rate=column("learning_rate"),
+        speed=column("characters_per_second"),
         name=run.name,
     )
 

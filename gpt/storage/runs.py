@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 
@@ -54,6 +55,36 @@ def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]
     return rows, problems
 
 
+def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
+    """The runs of these names, each once; a name may be a pattern such as 'lr-*'.
+
+    The runs of a pattern are in their natural order, 2 before 10. Raises CheckpointError for a name
+    or pattern without a run, ConfigError.
+    """
+    known = all_runs(root)
+    found: dict[str, Run] = {}
+    for name in names:
+        if not is_pattern(name):
+            found[name] = find_run(root, name)
+            continue
+        matched = {run.name: run for run in known if fnmatchcase(run.name, name)}
+        if not matched:
+            raise CheckpointError(f"no run matches {name!r} in {root}{_hint(known)}")
+        found |= {each: matched[each] for each in sorted(matched, key=natural)}
+    return [*found.values()]
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for all runs that match it: it has one of the signs *, ? and [."""
+    return any(sign in name for sign in "*?[")
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sort key: numbers in names count as numbers."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
 def find_run(root: Path, name: str | None = None) -> Run:
     """The named run, or the most recently saved one. Raises CheckpointError, ConfigError."""
     if name is None:
@@ -69,9 +100,13 @@ def find_run(root: Path, name: str | None = None) -> Run:
             f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
             f"gptx train … --run {name}"
         )
-    known = ", ".join(run.name for run in all_runs(root)[-5:])
-    hint = f"; there are: {known}" if known else "; train one with: gptx train"
-    raise CheckpointError(f"no run {name!r} in {root}{hint}")
+    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root))}")
+
+
+def _hint(runs: Sequence[Run]) -> str:
+    """The end of an error: the newest runs that there are."""
+    known = ", ".join(run.name for run in runs[-5:])
+    return f"; there are: {known}" if known else "; train one with: gptx train"
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:

@@ -12,7 +12,7 @@ from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel
-from gpt.storage.overview import Curve, curve_of
+from gpt.storage.overview import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.run import Run
 
 
@@ -57,6 +57,13 @@ class Origin:
     def curve(self) -> Curve:
         """The losses at each evaluation so far, in nats per character."""
         return curve_of(Run(self.path))
+
+    @property
+    def training_curve(self) -> TrainingCurve:
+        """Loss, gradient norm, learning rate and speed of the steps so far, also between
+        evaluations.
+        """
+        return training_curve_of(Run(self.path))
 
     @property
     def _saved(self) -> Checkpoint:

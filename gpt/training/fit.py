@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import ModelConfig, TrainConfig, schedule
 from gpt.config.budget import Budget
 from gpt.config.fields import only_fields
 from gpt.config.schedule import characters_read, evaluations_left
@@ -114,7 +114,7 @@ class Speed:
 
 def step_characters(run: Recipe | Manifest) -> int:
     """Characters that a step learns to predict; of pairs, their mean number."""
-    return max(1, round(run.train.batch_size * (run.mean_length or run.model.block_size)))
+    return schedule.step_characters(run.model, run.train, run.mean_length)
 
 
 def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:

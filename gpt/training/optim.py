@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gpt.config import TrainConfig, schedule
+from gpt.config import TrainConfig
+from gpt.config.schedule import learning_rate
 from gpt.model import GPT
 from gpt.training.distributed import here
 
@@ -77,16 +77,6 @@ def _spare_the_compiler() -> None:
         function = getattr(method, "__wrapped__", None)
         if function is not None:
             vars(function).setdefault("__dynamo_disable", function)
-
-
-def learning_rate(step: int, config: TrainConfig) -> float:
-    """The rate of the step after `step` steps: linear warm-up, then down to min_lr."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    progress = schedule.progress(config, step, since=config.warmup_steps)
-    if config.schedule == "cosine":
-        progress = 0.5 - 0.5 * math.cos(math.pi * progress)
-    return config.learning_rate + progress * (config.min_lr - config.learning_rate)
 
 
 class Average:

@@ -32,12 +32,12 @@ def train_step(
     step: int,
     ranks: Ranks = ONE,
     held: HeldOut | None = None,
-) -> tuple[float, bool]:
-    """Makes the next step, after `step` steps -> its loss in nats, and whether it was taken.
+) -> tuple[float, float]:
+    """Makes the next step, after `step` steps -> its loss in nats, and the norm of its gradient.
 
-    The loss leaves out characters that are held out.
+    The loss leaves out characters that are held out. The norm is that before clipping.
 
-    It is not taken, and no weight changes, when the loss or the gradient is not finite. Each rank
+    The step is not taken, and no weight changes, when one of them is not finite. Each rank
     computes its rows of the batch, one micro-batch after another; loss and gradient are those of
     the whole batch. With dropout, each rank draws its own masks.
     """
@@ -59,12 +59,11 @@ def train_step(
                 loss = _mean_loss(logits, targets, held) * share
             (loss * ranks.size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value = ranks.total(value)
-    finite = math.isfinite(value) and math.isfinite(whole(norm).item())
-    if finite:
+    clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+    value, norm = ranks.total(value), whole(clipped).item()
+    if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
-    return value, finite
+    return value, norm
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import is_due
+from gpt.config.schedule import is_due, learning_rate
 from gpt.corpus.corpus import Corpus
 from gpt.corpus.halves import counted_in, excerpt_of, halves
 from gpt.corpus.pair_batches import PairLines
@@ -47,7 +47,8 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
-from gpt.training.optim import Average, Optimizer, learning_rate
+from gpt.training.optim import Average, Optimizer
+from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
 
 
@@ -74,7 +75,7 @@ class Trainer:
         self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
         options, shape = manifest.train, manifest.model
         train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
-        self.manifest, self.prove = manifest, prove
+        self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.first)
         self.fed = train if isinstance(train, PairLines) else kept_near(train, device)
         self.counting = Counting(counted_in(train), shape, ahead)
         if checkpoint is None:
@@ -97,7 +98,7 @@ class Trainer:
             missed = is_due(options, stored.step) and self.manifest.val_loss is None
             self._unevaluated = missed and corpus.identity.digest == stored.corpus.digest
             if ranks.first:
-                run.forget_after(stored.step - self._unevaluated)
+                run.forget_after(stored.step, evaluated=not self._unevaluated)
         self._stop_reason: str | None = None
         self._agreed: str | None = None  # the reason that all ranks have
 
@@ -140,12 +141,12 @@ class Trainer:
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
             parts = (self.model, self.optimizer, self.fed, self.config, step, self.ranks)
-            loss, taken = train_step(*parts, self.counting.held)
+            loss, norm = train_step(*parts, self.counting.held)
             step += 1
-            self._check(taken, step, "the loss or its gradient")
+            self._check(math.isfinite(loss + norm), step, "the loss or its gradient")
             if self.average:
                 self.average.update(self.model, step)
-            self._advance(step, loss, self.clock() - started)
+            self._advance(step, loss, norm, self.clock() - started)
             yield Stepped(step, loss)
             if is_due(self.config, step) and not self._stopping():
                 yield self._evaluate()
@@ -170,9 +171,10 @@ class Trainer:
         """Changes fields of the manifest."""
         self.manifest = replace(self.manifest, **values)
 
-    def _advance(self, step: int, loss: float, seconds: float) -> None:
+    def _advance(self, step: int, loss: float, norm: float, seconds: float) -> None:
         total, count = self.manifest.running
         self._note(
+            recording=self.records.stepped(self.manifest, step, loss, norm, seconds),
             step=step,
             val_loss=None,
             seconds=self.manifest.seconds + seconds,
@@ -262,11 +264,10 @@ class Trainer:
         yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
-        """Adds an evaluation, which took so many seconds, to metrics.jsonl; None is left out."""
-        if self.ranks.first:
-            known = {name: value for name, value in record.items() if value is not None}
-            known["elapsed"] = round(self.manifest.elapsed, 3)
-            self.run.append("metrics", known | {"evaluation_seconds": round(seconds, 3)})
+        """Records an evaluation, which took so many seconds; None is left out."""
+        known = {name: value for name, value in record.items() if value is not None}
+        known["elapsed"] = round(self.manifest.elapsed, 3)
+        self.records.add("metrics", known | {"evaluation_seconds": round(seconds, 3)})
 
     def _save(self) -> Iterator[Saved]:
         self._lap()

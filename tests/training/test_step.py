@@ -39,7 +39,7 @@ class Student:
         initialise(self.model, seed=1)
         self.optimizer = Optimizer(self.model, self.config)
 
-    def step(self, number: int) -> tuple[float, bool]:
+    def step(self, number: int) -> tuple[float, float]:
         return train_step(self.model, self.optimizer, IDS, self.config, number)
 
     def weights(self) -> list[Tensor]:
@@ -70,7 +70,7 @@ def test_a_step_does_not_depend_on_earlier_random_numbers(attention: str, precis
         results.append((losses, student.weights()))
     assert results[0][0] == results[1][0]
     assert equal(results[0][1], results[1][1])
-    assert all(taken for _, taken in results[0][0])
+    assert all(norm > 0 for _, norm in results[0][0])
 
 
 def test_dropout_differs_for_each_step_and_seed() -> None:
@@ -103,9 +103,9 @@ def test_non_finite_loss_makes_no_update(number: float) -> None:
     student.step(0)
     student.model.lm_head.weight.data[0, 0] = number
     before = student.weights()
-    loss, taken = student.step(1)
-    assert not taken
+    loss, norm = student.step(1)
     assert not math.isfinite(loss)
+    assert not math.isfinite(norm)
     assert equal(student.weights(), before)
 
 
@@ -113,9 +113,9 @@ def test_a_gradient_that_is_not_finite_also_skips_the_step() -> None:
     student = Student()
     before = student.weights()
     student.model.lm_head.weight.register_hook(lambda gradient: gradient * math.inf)
-    loss, taken = student.step(0)
+    loss, norm = student.step(0)
     assert math.isfinite(loss)
-    assert not taken
+    assert not math.isfinite(norm)
     assert equal(student.weights(), before)
 
 
@@ -181,17 +181,17 @@ def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch
 def test_the_trial_step_of_a_device_has_the_presets_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[tuple[ModelConfig, TrainConfig, bool]] = []
+    seen: list[tuple[ModelConfig, TrainConfig, float]] = []
 
     def watched(model: Any, optimizer: Any, ids: Any, config: TrainConfig, step: int) -> Any:
-        loss, taken = train_step(model, optimizer, ids, config, step)
-        seen.append((model.config, config, taken))
-        return loss, taken
+        loss, norm = train_step(model, optimizer, ids, config, step)
+        seen.append((model.config, config, norm))
+        return loss, norm
 
     monkeypatch.setattr("gpt.training.step.train_step", watched)
     try_step("cpu")
-    ((model, config, taken),) = seen
-    assert taken
+    ((model, config, norm),) = seen
+    assert 0 < norm < math.inf
     assert (model.drops, config.precision) == (True, "bfloat16")
     with pytest.raises((RuntimeError, AssertionError)):
         try_step("mps" if torch.cuda.is_available() else "cuda")

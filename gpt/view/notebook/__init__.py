@@ -18,7 +18,8 @@ from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
 from gpt.reading.sample import Sample
 from gpt.reading.score import Score, Surprises
-from gpt.storage.overview import Curve, RunTable
+from gpt.storage.comparison import Comparison
+from gpt.storage.overview import Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.characters import cut
 from gpt.view.figure.saving import save_development as save_development
@@ -49,6 +50,8 @@ HTML: dict[type, Callable[[Any], str]] = {
     TrainedGPT: runs.trained,
     RunTable: runs.run_table,
     Curve: runs.curve,
+    TrainingCurve: runs.training_curve,
+    Comparison: runs.comparison,
 }
 
 

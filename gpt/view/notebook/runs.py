@@ -1,4 +1,4 @@
-"""A trained GPT, a list of runs, and a curve of losses."""
+"""A trained GPT, a list of runs, several runs side by side, and a curve of losses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.overview import Curve, RunTable
+from gpt.storage.comparison import Comparison, mean_and_deviation
+from gpt.storage.overview import Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, facts, label, note, table
 from gpt.view.notebook.chart import chart
+from gpt.view.terminal.comparison import validation_text
 from gpt.view.terminal.plan_card import corpus_facts, model_facts
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
 from gpt.view.words import millions, some
@@ -79,6 +81,34 @@ def run_table(found: RunTable) -> str:
     hint = 'run = gpt.load("checkpoints/NAME") opens one' if count else "train one: gptx train"
     many = f"{count} run{'s' * (count != 1)}"
     return card("Runs", many, table(headings, rows, left=(0, 6)), note(cut), note(hint))
+
+
+def comparison(found: Comparison) -> str:
+    """A table for each validation text: what differs, and the losses."""
+    parts = []
+    for groups in found.sets:
+        several = any(len(group.losses) > 1 for group in groups)
+        rows: list[list[str | Cell]] = []
+        for group in groups[:MOST_ROWS]:
+            mean, spread = mean_and_deviation(group.losses)
+            numbers = ["–" if mean is None else f"{mean:.4f}"]
+            numbers += [
+                "–" if spread is None else f"{spread:.4f}",
+                str(len(group.losses)),
+            ] * several
+            options = [str(group.options[name]) for name in found.columns]
+            rows.append([group.label, *options, *numbers])
+        headings = ["run", *found.columns, "val nats", *["±", "n"] * several]
+        text = validation_text(groups[0].entries[0].manifest)
+        parts += [note(f"validated on {text}"), table(headings, rows)]
+        parts += [note("±: standard deviation over n seeds")] * several
+    separate = "losses compare only within each table" if len(found.sets) > 1 else ""
+    return card("Comparison", separate, *parts)
+
+
+def training_curve(found: TrainingCurve) -> str:
+    """A line that says what the records are."""
+    return card("Training", repr(found)[1:-1], note("to_pandas() or to_numpy() gives all records"))
 
 
 def curve(found: Curve) -> str:

@@ -19,7 +19,8 @@ from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
 from gpt.reading.pairs.score import PairScores
 from gpt.reading.score import Score, Surprises
-from gpt.storage.overview import Curve, RunTable
+from gpt.storage.comparison import Comparison
+from gpt.storage.overview import Curve, RunTable, TrainingCurve
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
 from gpt.view.terminal.pairs import each_pair
@@ -148,6 +149,12 @@ def _curve(found: Curve) -> Columns:
     return columns if found.gpt is None else columns | {"gpt": found.gpt}
 
 
+def _training_curve(found: TrainingCurve) -> Columns:
+    columns: Columns = {"step": found.steps, "loss": found.loss}
+    columns |= {"gradient_norm": found.gradient_norm, "learning_rate": found.learning_rate}
+    return columns | {"characters_per_second": found.speed}
+
+
 #: Type -> its columns, or a list of its rows.
 COLUMNS: dict[type, Callable[[Any], Any]] = {
     Survey: _survey,
@@ -163,4 +170,6 @@ COLUMNS: dict[type, Callable[[Any], Any]] = {
     RunTable: _runs,
     Table: _table,
     Curve: _curve,
+    TrainingCurve: _training_curve,
+    Comparison: lambda found: found.records(),
 }

@@ -1,0 +1,259 @@
+"""Several runs side by side: what differs between them, their losses, groups of seeds.
+
+Runs that differ only in `seed` repeat one recipe: their losses are one number with a spread. Losses
+on different validation texts are never averaged or ranked together. Data only, nothing is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import TableResult
+from gpt.config.train import BY_SHARE
+from gpt.storage.manifest import Manifest
+from gpt.storage.overview import Curve, curve_of
+from gpt.storage.run import Run
+from gpt.storage.runs import natural
+
+Array = npt.NDArray[np.float64]
+
+#: Options that the clock decides in a run with a time budget: they are results, like its losses.
+TIMED = ("steps", "step_plan", "evaluations")
+#: Options that choose the validation text; the part of it that evaluations read, which also follows
+#: from the machine's speed; and the one that follows from the corpus.
+OF_TEXT = ("split", "val_fraction", "eval_part", "vocab_size")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run: the manifest of its newest checkpoint, and its losses."""
+
+    name: str
+    manifest: Manifest
+    curve: Curve
+
+    @property
+    def loss(self) -> float | None:
+        """Of the best step, nats per character; None if nothing was evaluated."""
+        return self.manifest.shown_loss[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option of the recipe by its name, the seed included."""
+        manifest = self.manifest
+        values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
+        if manifest.budget is not None:
+            values |= {"minutes": manifest.budget.seconds / 60}
+            left_out: tuple[str, ...] = (*OF_TEXT, *TIMED)
+        else:
+            left_out = OF_TEXT
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    @property
+    def characters(self) -> int:
+        """Characters that the run has read to learn from, repeated ones included."""
+        return self.manifest.step * self.manifest.step_characters
+
+    @property
+    def seconds(self) -> float:
+        """Since training began, evaluations and saves included."""
+        return max(self.manifest.elapsed, self.manifest.seconds)
+
+    @property
+    def parameters(self) -> int:
+        return self.manifest.model.parameters()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has done all its steps, or stopped by `patience`."""
+        manifest, patience = self.manifest, self.manifest.train.patience
+        return manifest.step >= manifest.train.steps or 0 < patience <= manifest.since_best
+
+
+def validation_of(manifest: Manifest) -> tuple[Any, ...]:
+    """What decides the validation text: losses compare only if all of it is equal."""
+    corpus, train = manifest.corpus, manifest.train
+    share = (train.split, train.val_fraction) if train.split in BY_SHARE else (train.every,)
+    text = (corpus.digest, corpus.boundary, corpus.order, corpus.folded)
+    return *text, *share, manifest.val_characters
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one recipe, which differ only in their seed. label: a name for all of them.
+
+    options: the recipe's values of those options that differ in the comparison.
+    """
+
+    entries: tuple[Entry, ...]
+    label: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries]
+
+    @property
+    def losses(self) -> list[float]:
+        """Of the n runs that were evaluated, nats per character."""
+        return [entry.loss for entry in self.entries if entry.loss is not None]
+
+    @property
+    def repeats(self) -> list[str]:
+        """Runs with the seed of another run of the group: they are no further evidence."""
+        seeds: dict[int, str] = {}
+        return [
+            entry.name
+            for entry in self.entries
+            if seeds.setdefault(entry.manifest.train.seed, entry.name) != entry.name
+        ]
+
+    @property
+    def gpt_losses(self) -> list[float]:
+        """Of the GPT alone, for runs with counting."""
+        known = (entry.manifest.gpt_loss for entry in self.entries)
+        return [loss for loss in known if loss is not None]
+
+    def lines(self, characters: bool = False) -> list[tuple[Array, Array]]:
+        """(x, validation loss) of every run, x in steps, or in characters of training."""
+        found: list[tuple[Array, Array]] = []
+        for entry in self.entries:
+            known = np.isfinite(entry.curve.val)
+            unit = entry.manifest.step_characters if characters else 1
+            places = (unit * entry.curve.steps[known]).astype(np.float64)
+            found.append((places, entry.curve.val[known]))
+        return [line for line in found if len(line[0])]
+
+    def mean_line(self, characters: bool = False) -> tuple[Array, Array] | None:
+        """The mean of the lines; None if they were not evaluated at the same places."""
+        lines = self.lines(characters)
+        if not lines or any(not np.array_equal(lines[0][0], x) for x, _ in lines):
+            return None
+        return lines[0][0], np.mean([y for _, y in lines], axis=0)
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The mean and the sample standard deviation, n − 1 in its denominator; None where undefined.
+
+    The deviation tells how far single seeds lie from the mean; the mean's error is that / √n.
+    """
+    if not values:
+        return None, None
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(TableResult):
+    """Runs side by side: in each set, which has one validation text, groups by their mean loss.
+
+    columns: the options that differ between groups.
+    """
+
+    sets: tuple[tuple[Group, ...], ...]
+    columns: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        texts = f", {len(self.sets)} validation texts" if len(self.sets) > 1 else ""
+        count = sum(len(group.entries) for group in self.groups)
+        best = self.groups[0]
+        mean, deviation = mean_and_deviation(best.losses)
+        loss = "" if mean is None else f": best {best.label} {mean:.4f}"
+        loss += "" if deviation is None else f" ± {deviation:.4f}"
+        recipes = f"{len(self.groups)} recipe{'s' * (len(self.groups) != 1)}"
+        return f"<{count} run{'s' * (count != 1)} of {recipes}{texts}{loss}>"
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        return [group for each in self.sets for group in each]
+
+    @property
+    def by_characters(self) -> bool:
+        """Whether a step reads different numbers of characters, so that steps do not compare."""
+        units = {entry.manifest.step_characters for each in self.groups for entry in each.entries}
+        return len(units) > 1
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each group, for programs: its runs, and means over them.
+
+        n: how many were evaluated. *_sd: sample standard deviations, None for fewer than two.
+        validation: the number of the set, whose runs have the same validation text.
+        """
+        return [
+            _record(group) | {"validation": number}
+            for number, groups in enumerate(self.sets, start=1)
+            for group in groups
+        ]
+
+
+def _record(group: Group) -> dict[str, Any]:
+    entries = group.entries
+    record: dict[str, Any] = {"runs": group.names, "n": len(group.losses), **group.options}
+    for name, values in (("val_nats", group.losses), ("gpt_nats", group.gpt_losses)):
+        record[name], record[f"{name}_sd"] = mean_and_deviation(values)
+    best = [each.manifest.best_step for each in entries if each.manifest.best_step is not None]
+    record["best_step"] = float(np.mean(best)) if best else None
+    record["step"] = float(np.mean([each.manifest.step for each in entries]))
+    for name in ("characters", "seconds", "parameters"):
+        record[name] = float(np.mean([getattr(each, name) for each in entries]))
+    return record | {"corpus": ", ".join(entries[0].manifest.corpus.sources)}
+
+
+def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comparison:
+    """Compares one run or more; a run that is there twice counts once. single: no groups of seeds.
+
+    Raises CheckpointError for a log that cannot be read.
+    """
+    distinct = {run.path: (run, manifest) for run, manifest in rows}
+    entries = [Entry(run.name, each, curve_of(run, each)) for run, each in distinct.values()]
+    options = {entry.name: entry.options for entry in entries}
+    by_recipe: dict[str, list[Entry]] = {}
+    for entry in entries:
+        kept = {name: value for name, value in options[entry.name].items() if name != "seed"}
+        key = repr((validation_of(entry.manifest), kept, entry.name * single))
+        by_recipe.setdefault(key, []).append(entry)
+    grouped = [*by_recipe.values()]
+    firsts = [options[group[0].name] for group in grouped]
+    names = [name for name in dict.fromkeys(key for each in firsts for key in each)]
+    columns = tuple(
+        name
+        for name in names
+        if len({repr(each.get(name)) for each in firsts}) > 1 and (single or name != "seed")
+    )
+    every = [entry.name for entry in entries]
+    sets: dict[tuple[Any, ...], list[Group]] = {}
+    for group, first in zip(grouped, firsts, strict=True):
+        label = label_of([entry.name for entry in group], every)
+        shown = {name: first.get(name) for name in columns}
+        found = Group(tuple(sorted(group, key=lambda each: natural(each.name))), label, shown)
+        sets.setdefault(validation_of(group[0].manifest), []).append(found)
+    return Comparison(tuple(tuple(sorted(each, key=_rank)) for each in sets.values()), columns)
+
+
+def _rank(group: Group) -> float:
+    mean, _ = mean_and_deviation(group.losses)
+    return float("inf") if mean is None else mean
+
+
+def label_of(names: Sequence[str], every: Sequence[str]) -> str:
+    """A name for runs among `every`: their common beginning and end around a "*", or all names."""
+    if len(names) == 1:
+        return names[0]
+    begin = _common(names)
+    end = _common([name[len(begin) :][::-1] for name in names])[::-1]
+    pattern = f"{begin}*{end}"
+    matched = [name for name in every if fnmatchcase(name, pattern)]
+    return pattern if sorted(matched) == sorted(names) else ", ".join(names)
+
+
+def _common(names: Sequence[str]) -> str:
+    """The longest common beginning."""
+    first, last = min(names), max(names)
+    length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    return first[:length] if length is not None else first[: min(len(first), len(last))]

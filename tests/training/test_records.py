@@ -1,0 +1,308 @@
+"""Records of the training between evaluations, and trackers that get them, too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import TEXT, corpus_of, manifest_of, resume
+from program import TINY, Gptx
+from ranked import on_ranks, rank
+
+import gpt
+from gpt.config import TrainConfig
+from gpt.config.schedule import RECORDS, is_recorded
+from gpt.errors import ConfigError
+from gpt.storage.overview import training_curve_of
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
+from gpt.training import records as module
+from gpt.training.events import Event, Stepped
+from gpt.training.records import check_tracker
+from gpt.training.trainer import Trainer
+
+
+def new_trainer(folder: Path, name: str = "a", ranks: Any = None, **train: Any) -> Trainer:
+    """A trainer of 30 steps, evaluated each 6, in a new run on TEXT."""
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank if ranks else 0}")
+    manifest = manifest_of(corpus, {"steps": 30, **train})
+    if ranks is None:
+        return Trainer(new_run(folder, name, name), corpus, manifest, "cpu")
+    if ranks.first:
+        new_run(folder, name, name)
+    return Trainer(Run(folder / name), corpus, manifest, "cpu", ranks)
+
+
+def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
+    events = []
+    for event in trainer.events():
+        events.append(event)
+        if isinstance(event, Stepped) and event.step == stop_after:
+            trainer.stop("SIGTERM")
+    return events
+
+
+def untimed(run: Run) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in each.items() if name != "characters_per_second"}
+        for each in run.records("training")
+    ]
+
+
+def due(config: TrainConfig, most: int) -> list[int]:
+    return [step for step in range(most + 1) if is_recorded(config, step)]
+
+
+@pytest.mark.parametrize("steps", [1, 7, RECORDS - 1, RECORDS, RECORDS + 1, 1234, 20_001])
+def test_records_are_few_evenly_distributed_and_the_last_step_has_one(steps: int) -> None:
+    found = due(TrainConfig(steps=steps), steps)
+    assert len(found) == min(steps, RECORDS)
+    assert found[-1] == steps
+    gaps = {later - earlier for earlier, later in zip([0, *found], found, strict=False)}
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_a_changed_number_of_steps_moves_only_later_records() -> None:
+    first = TrainConfig(steps=2000)
+    later = replace(first, steps=3000, step_plan="0:2000 1000:3000")
+    assert due(later, 1000) == due(first, 1000)
+    assert len(due(later, 3000)) == RECORDS
+
+
+def test_records_are_means_over_the_steps_since_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt.config.schedule.RECORDS", 10)
+    norms: list[float] = []
+    take: Any = module_of_trainer().train_step
+
+    def watched(*parts: Any) -> Any:
+        loss, norm = take(*parts)
+        norms.append(norm)
+        return loss, norm
+
+    monkeypatch.setattr("gpt.training.trainer.train_step", watched)
+    trainer = new_trainer(tmp_path, grad_clip=1e-3)
+    losses = [event.loss for event in finish(trainer) if isinstance(event, Stepped)]
+    found = training_curve_of(trainer.run)
+    assert found.steps.tolist() == [*range(3, 31, 3)]
+    assert found.loss == pytest.approx(
+        [sum(losses[n : n + 3]) / 3 for n in range(0, 30, 3)], rel=1e-5
+    )
+    assert found.gradient_norm == pytest.approx(
+        [sum(norms[n : n + 3]) / 3 for n in range(0, 30, 3)], rel=1e-5
+    )
+    assert min(norms) > 1e-3  # the norm before clipping
+    assert found.learning_rate[-1] == 0
+    assert (found.speed > 0).all()
+
+
+def module_of_trainer() -> Any:
+    return sys.modules["gpt.training.trainer"]
+
+
+@pytest.mark.parametrize("stops", [[1], [8, 18], [17, 19], [30]])
+def test_a_resumed_run_has_the_records_of_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
+) -> None:
+    monkeypatch.setattr("gpt.config.schedule.RECORDS", 7)
+    unbroken = new_trainer(tmp_path, "unbroken")
+    finish(unbroken)
+    trainer = new_trainer(tmp_path, "stopped")
+    for stop in stops:
+        finish(trainer, stop)
+        trainer = resume(trainer.run, trainer.corpus, trainer.run.last())
+    finish(trainer)
+    assert untimed(trainer.run) == untimed(unbroken.run)
+    kinds = [
+        [(each["step"], "val_loss" in each) for each in lines_of(run)]
+        for run in (trainer.run, unbroken.run)
+    ]
+    assert kinds[0] == kinds[1]  # the order of lines, too
+    assert len(untimed(trainer.run)) == 7
+    assert trainer.run.last().manifest.recording == (0.0, 0.0, 0)
+
+
+def lines_of(run: Run) -> list[dict[str, Any]]:
+    text = (run.path / "metrics.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_steps_that_are_repeated_after_a_kill_are_recorded_once(tmp_path: Path) -> None:
+    unbroken = new_trainer(tmp_path, "unbroken")
+    finish(unbroken)
+    trainer = new_trainer(tmp_path, "killed")
+    for event in trainer.events():
+        if isinstance(event, Stepped) and event.step == 16:
+            break
+    assert lines_of(trainer.run)[-1]["step"] == 16
+    again = resume(trainer.run, trainer.corpus, trainer.run.last())
+    finish(again)
+    assert untimed(again.run) == untimed(unbroken.run)
+
+
+def test_evaluations_and_records_are_read_apart(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path)
+    finish(trainer)
+    run = gpt.runs(tmp_path)["a"]
+    assert [each["step"] for each in run.records("metrics")] == [6, 12, 18, 24, 30]
+    assert run.curve.steps.tolist() == [6, 12, 18, 24, 30]
+    assert run.training_curve.steps.tolist() == [*range(1, 31)]
+    assert run.load().training_curve.to_numpy().keys() >= {"steps", "loss", "speed"}
+    assert repr(run.training_curve).startswith("<TrainingCurve of a: 30 records, the last at step")
+    assert len(run.training_curve.to_pandas()) == 30
+    (run.path / "metrics.jsonl").unlink()
+    assert repr(run.training_curve) == "<TrainingCurve of a: no records>"
+
+
+def on_a_rank(number: int, size: int, folder: Path) -> Any:
+    with rank(number, size, folder / "meet") as ranks:
+        trainer = new_trainer(folder, "ranks", ranks)
+        finish(trainer)
+        return trainer.manifest.recording
+
+
+def test_only_the_first_rank_writes_and_norms_are_global(tmp_path: Path) -> None:
+    alone = new_trainer(tmp_path, "alone")
+    finish(alone)
+    assert on_ranks(2, on_a_rank, tmp_path) == [(0.0, 0.0, 0)] * 2
+    mine, its = (training_curve_of(Run(tmp_path / name)) for name in ("alone", "ranks"))
+    assert its.steps.tolist() == mine.steps.tolist()
+    assert its.loss == pytest.approx(mine.loss, rel=1e-3)
+    assert its.gradient_norm == pytest.approx(mine.gradient_norm, rel=1e-3)
+
+
+class FakeWriter:
+    """Stands in for tensorboardX.SummaryWriter; raises at the step `fails`."""
+
+    made: list[FakeWriter]
+    fails: int | None = None
+
+    def __init__(self, logdir: str, **options: Any) -> None:
+        self.logdir, self.options = logdir, options
+        self.values: list[tuple[str, float, int]] = []
+        self.closed = False
+        self.made.append(self)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        if self.fails is not None and step >= self.fails:
+            raise OSError("the disk\nis full")
+        self.values.append((name, value, step))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeWriter]]:
+    fake: Any = ModuleType("tensorboardX")
+    fake.__spec__ = sys.__spec__
+    fake.SummaryWriter = FakeWriter
+    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
+    monkeypatch.setattr(FakeWriter, "made", [], raising=False)
+    yield FakeWriter.made
+    FakeWriter.fails = None
+
+
+def test_tensorboard_gets_every_record_and_a_resumed_run_purges_repeated_steps(
+    gptx: Gptx, home: Path, writers: list[FakeWriter]
+) -> None:
+    options = ("--log", "tensorboard", "--run", "board")
+    assert gptx("train", "corpus.txt", *TINY, *options).code == 0
+    run = Run(home / "checkpoints/board")
+    (writer,) = writers
+    assert (Path(writer.logdir), writer.options) == (run.path.relative_to(home) / "tensorboard", {})
+    assert writer.closed
+    losses = [value for name, value, _ in writer.values if name == "training/train_loss"]
+    assert losses == [each["train_loss"] for each in run.records("training")]
+    named = {name for name, _, _ in writer.values}
+    assert {"training/gradient_norm", "evaluation/val_loss", "evaluation/learning_rate"} <= named
+    assert not named & {"training/step", "evaluation/since", "evaluation/best_step"}
+    resumed = ("--resume", "--run", "board", "--steps", "12", "--log", "tensorboard")
+    assert gptx("train", *resumed).code == 0
+    assert writers[1].options == {"purge_step": 9}
+    assert min(step for _, _, step in writers[1].values) == 9
+
+
+@pytest.mark.parametrize("fails", [0, 5])
+def test_a_tracker_that_fails_gives_one_warning_and_training_goes_on(
+    gptx: Gptx,
+    home: Path,
+    writers: list[FakeWriter],
+    fails: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if fails:
+        monkeypatch.setattr(FakeWriter, "fails", fails)
+    else:
+        monkeypatch.setattr(FakeWriter, "__init__", lambda *_, **__: 1 / 0)
+    name = f"failing-{fails}"
+    trained = gptx("train", "corpus.txt", *TINY, "--run", name, "--log", "tensorboard")
+    assert trained.code == 0, trained.err
+    (told,) = [each for each in caplog.messages if "tensorboard failed" in each]
+    reason = "the disk" if fails else "division by zero"
+    assert told == (
+        f"warning: tensorboard failed ({reason}); training goes on without it, and metrics.jsonl "
+        "has all records"
+    )
+    assert len(Run(home / "checkpoints" / name).records("training")) == 8
+
+
+def test_trackio_is_local_and_prints_nothing_on_stdout(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake: Any = ModuleType("trackio")
+    fake.__spec__ = sys.__spec__
+    calls: list[Any] = []
+
+    class FakeRun:
+        def log(self, values: dict[str, float], step: int) -> None:
+            calls.append((step, values))
+
+        def finish(self) -> None:
+            print("finished")
+            calls.append("finish")
+
+    def init(project: str, **options: Any) -> FakeRun:
+        print("hello")
+        calls.append((project, options))
+        return FakeRun()
+
+    fake.init = init
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    train = ("train", "corpus.txt", *TINY, "--run", "tracked", "--log", "trackio", "--json")
+    answer = gptx(*train)
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["step"] == 8  # nothing else on stdout
+    (project, options), *logged, last = calls
+    assert (project, options["name"], options["resume"]) == ("gptx", "tracked", "never")
+    assert options["config"]["n_layer"] == 2
+    assert not {"space_id", "server_url"} & options.keys()
+    assert last == "finish"
+    assert len(logged) == 10  # eight steps and two evaluations
+    assert logged[0][0] == 1
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "trackio"])
+def test_a_missing_package_is_named_before_the_training(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch, name: Any
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda package: None)
+    package = module.PACKAGES[name]
+    answer = gptx("train", "corpus.txt", *TINY, "--log", name, "--run", "none")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        f"gptx: error: --log {name}: needs {package}, which is not installed: "
+        f"pip install {package}\n"
+    )
+    assert not (home / "checkpoints/none").exists()
+    with pytest.raises(ConfigError, match=rf"^log {name}: needs {package}"):
+        gpt.train("corpus.txt", log=name)
+    check_tracker(None)
