@@ -99,7 +99,7 @@ ROOT = Path(__file__).parents[1]
         (["sample", "--wide"], 2, "--wide"),
         (["sample", "The", "cat"], 2, "put a text of several words in quotes (see gptx sample"),
         (["next", "The", "cat"], 2, "put a text of several words in quotes"),
-        (["runs", "a", "b"], 2, "(b) (see gptx runs --help)"),
+        (["runs", "a", "b"], 4, "no run 'a' in checkpoints; there are: corpus-1"),
     ],
 )
 def test_bad_input_prints_one_line_and_sets_the_exit_code(

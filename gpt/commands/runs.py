@@ -3,58 +3,140 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands.common import console
-from gpt.commands.common.options import Command
+from gpt.commands.common import console, shared
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from gpt.storage.manifest import Manifest
     from gpt.storage.run import Run
 
+Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
+FORMS: dict[str, Form] = {"": "text", ".txt": "text", ".json": "json", ".csv": "csv"}
+FORMS |= {".svg": "svg", ".png": "png", ".pdf": "pdf"}
 
-class Runs(Command):
-    """List the runs, or show one run's options, loss curve and samples."""
 
-    name: Annotated[str | None, typer.Argument(help="A run to show.", show_default=False)] = None
+class Runs(shared.Writing):
+    """List the runs, show one run's options, loss curve and samples, or compare several.
+
+    A comparison shows the options that differ, the losses and their curves. Runs that differ only
+    in --seed are one row: the mean, the standard deviation (±), and n, the number of seeds.
+    """
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A run to show; or several to compare, as names or patterns such as 'lr-*'.",
+            show_default=False,
+        ),
+    ] = None
+    each: Annotated[bool, "Compare runs without grouping seeds: a row for each run."] = False
+    output: Annotated[
+        Path | None,
+        shared.output_option(
+            "File for the comparison: .csv, .json, .txt the table; .svg, .png, .pdf the curves."
+        ),
+    ] = None
     verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
 
     def execute(self) -> None:
-        from gpt.storage.runs import all_runs, find_run, readable
-        from gpt.view.terminal import runs as view
-        from gpt.view.terminal.training_lines import result
-        from gpt.view.words import counted
+        from gpt.storage.runs import all_runs, find_run, find_runs, is_pattern
 
-        if self.name is None:
+        names = self.names or []
+        compares = len(names) > 1 or any(map(is_pattern, names)) or self.output is not None
+        shared.refuse(
+            (self.verify and (self.each or self.output is not None), "--verify: without a table"),
+            (
+                not names and (self.each or self.output is not None),
+                "--each and -o are for comparisons: name the runs, '*' for all",
+            ),
+            (self.each and not compares, "--each: name several runs"),
+        )
+        form = self.form(FORMS)
+        if not names:
             found = all_runs(self.checkpoints) or [find_run(self.checkpoints)]
         else:
-            found = [find_run(self.checkpoints, self.name)]
+            found = find_runs(self.checkpoints, names)
         if self.verify:
             self._verify(found)
-            return
-        if self.name is None:
-            rows, broken = readable(found)
-            for problem in broken:
-                console.say(f"warning: {problem}")
-            if self.as_json:
-                console.write_json(*(result(run.name, manifest, "") for run, manifest in rows))
-            else:
-                console.show(view.runs_table(rows, console.width(sys.stdout)))
-            return
-        (run,) = found
-        manifest = run.last().manifest
-        logs = {}
-        for log in ("metrics", "samples"):
-            logs[log], damaged = run.read_log(log)
-            if damaged:
-                what = counted(damaged, "damaged line")
-                console.say(f"warning: {run.path / log}.jsonl: {what} left out")
+        elif not names:
+            self._list(self._readable(found))
+        elif compares:
+            self._compare(self._readable(found), form)
+        else:
+            self._show(found[0])
+
+    def _readable(self, found: list[Run]) -> list[tuple[Run, Manifest]]:
+        """The runs with their manifests; a warning for each damaged run, which is left out."""
+        from gpt.storage.runs import readable
+
+        rows, broken = readable(found)
+        for problem in broken:
+            console.say(f"warning: {problem}")
+        return rows
+
+    def _list(self, rows: list[tuple[Run, Manifest]]) -> None:
+        """A line for each run."""
+        from gpt.storage.overview import curve_of
+        from gpt.view.files.runs import run_record
+        from gpt.view.terminal import runs as view
+
         if self.as_json:
-            console.write_json({**result(run.name, manifest, ""), **logs})
+            self.write_json(
+                *(run_record(run.name, each, curve_of(run, each)) for run, each in rows)
+            )
+        else:
+            console.show(view.runs_table(rows, console.width(sys.stdout)))
+
+    def _show(self, run: Run) -> None:
+        """One run: its facts, options, losses and samples."""
+        from gpt.storage.overview import curve_of
+        from gpt.view.files.runs import run_record
+        from gpt.view.terminal import runs as view
+
+        manifest = run.last().manifest
+        logs = {log: self._log(run, log) for log in ("metrics", "samples")}
+        if self.as_json:
+            record = run_record(run.name, manifest, curve_of(run, manifest))
+            self.write_json({**record, **logs, "training": run.records("training")})
         else:
             console.show(view.story(run, manifest, logs["metrics"], logs["samples"]))
+
+    def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
+        """A table of several runs and their curves, or one of them as a file."""
+        from gpt.storage.comparison import compared
+        from gpt.view.files.runs import comparison_csv, comparison_record
+        from gpt.view.terminal.comparison import comparison_lines
+
+        if not rows:
+            raise CheckpointError("no whole run is left to compare; see: gptx runs --verify")
+        for run, _ in rows:
+            self._log(run, "metrics")
+        found = compared(rows, single=self.each)
+        if form == "text":
+            self.write_lines(comparison_lines(found, self.page()))
+        elif form == "json":
+            self.write_json(comparison_record(found))
+        elif form == "csv":
+            self.write_text(comparison_csv(found))
+        else:
+            from gpt.view.figure.curves import to_figure
+
+            console.deliver(to_figure(found, form), self.output)
+
+    def _log(self, run: Run, log: str) -> list[dict[str, object]]:
+        """The valid lines of a log; a warning if others are damaged."""
+        from gpt.view.words import counted
+
+        records, damaged = run.read_log(log)
+        if damaged:
+            what = counted(damaged, "damaged line")
+            console.say(f"warning: {run.path / log}.jsonl: {what} left out")
+        return records
 
     def _verify(self, runs: list[Run]) -> None:
         """A line for each checkpoint. Raises CheckpointError if one is damaged."""

@@ -40,6 +40,48 @@ TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
 
+class Writing(Command):
+    """A command that writes its result as text, or in the format of a file. Commands that annotate
+    these attributes have them as options.
+    """
+
+    ascii_only: bool = False
+    color: Literal["auto", "always", "never"] = "auto"
+    output: Path | None = None  # None: stdout
+
+    def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
+        """json with --json, else the format for the ending of --output. Raises ConfigError."""
+        ending = self.output.suffix.lower() if self.output else ""
+        if self.as_json:
+            return "json"
+        if ending not in forms:
+            known = ", ".join(filter(None, forms))
+            raise ConfigError("output", f"{ending} is not one of {known}{advice}")
+        return forms[ending]
+
+    def page(self, **drawing: Any) -> Page:
+        """A page as wide as the terminal, in ASCII if the terminal needs it; neither holds for
+        files.
+        """
+        from gpt.view.terminal.lines import Page
+
+        signs = self.ascii_only or not (self.output or console.speaks_utf8())
+        width = None if self.output else console.width(sys.stdout)
+        return Page(width, signs, **drawing)
+
+    def write_lines(self, lines: Iterable[Text]) -> None:
+        """Writes rich lines. Raises StorageError."""
+        console.write_lines(lines, self.output, self.color)
+
+    def write_json(self, *records: Mapping[str, Any]) -> None:
+        """Writes a line of JSON for each record. Raises StorageError."""
+        console.write_json(*records, output=self.output)
+
+    def write_text(self, text: str) -> None:
+        """Writes a text unchanged. Raises StorageError."""
+        console.write(text, self.output)
+
+
 class CheckpointCommand(Command):
     """A command that works with a saved checkpoint."""
 
@@ -97,44 +139,11 @@ class ModelCommand(CheckpointCommand):
         return known_text(model, text, "skip") if self.unknown == "skip" else text
 
 
-class DrawingCommand(ModelCommand):
-    """A command that prints its result as text or writes it into a file."""
+class DrawingCommand(Writing, ModelCommand):
+    """A command that draws what a model does."""
 
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
     color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
-    output: Path | None = None  # None: stdout; only commands that annotate it have this option
-
-    def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
-        """json with --json, else the format for the ending of --output. Raises ConfigError."""
-        ending = self.output.suffix.lower() if self.output else ""
-        if self.as_json:
-            return "json"
-        if ending not in forms:
-            known = ", ".join(filter(None, forms))
-            raise ConfigError("output", f"{ending} is not one of {known}{advice}")
-        return forms[ending]
-
-    def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, in ASCII if the terminal needs it; neither holds for
-        files.
-        """
-        from gpt.view.terminal.lines import Page
-
-        signs = self.ascii_only or not (self.output or console.speaks_utf8())
-        width = None if self.output else console.width(sys.stdout)
-        return Page(width, signs, **drawing)
-
-    def write_lines(self, lines: Iterable[Text]) -> None:
-        """Writes rich lines. Raises StorageError."""
-        console.write_lines(lines, self.output, self.color)
-
-    def write_json(self, *records: Mapping[str, Any]) -> None:
-        """Writes a line of JSON for each record. Raises StorageError."""
-        console.write_json(*records, output=self.output)
-
-    def write_text(self, text: str) -> None:
-        """Writes a text unchanged. Raises StorageError."""
-        console.write(text, self.output)
 
 
 def validation(opened: Saved, data: Path) -> tuple[Ids, str]:

@@ -1,0 +1,120 @@
+"""Validation losses of several runs as a figure: a panel for each validation text, a colour and a
+mark for each recipe; its seeds are thin lines around their mean.
+
+The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpt.storage.comparison import Comparison, Group, mean_and_deviation
+from gpt.view.characters import cut
+from gpt.view.figure.development import STYLES
+from gpt.view.figure.fonts import files_for
+from gpt.view.figure.layout import DPI
+from gpt.view.figure.sheet import GREY, small_line
+from gpt.view.figure.style import style, to_bytes
+from gpt.view.files.exports import Figure as Form
+from gpt.view.terminal.comparison import UNSEEN, validation_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, PANEL, TOP, BOTTOM, LINE = 6.0, 2.6, 0.45, 0.45, 0.16  # inches
+MARKS = 12  # most marks on a line
+LONGEST = 60  # characters of a name in the legend
+
+
+def to_figure(found: Comparison, form: Form) -> bytes:
+    """The figure as a file. Raises ConfigError if matplotlib is not installed."""
+    with style():
+        return to_bytes(draw(found), form)
+
+
+def draw(found: Comparison) -> Figure:
+    """The figure itself: an Axes for each validation text, its legend below it."""
+    with style():
+        from matplotlib.figure import Figure
+
+        rows = [PANEL + BOTTOM + LINE * len(groups) for groups in found.sets]
+        height = TOP + sum(rows)
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+        above = TOP
+        for groups, room in zip(found.sets, rows, strict=True):
+            bottom = 1 - (above + PANEL) / height
+            axes = figure.add_axes((0.1, bottom, 0.87, PANEL / height))
+            _panel(axes, found, groups)
+            text = f"validated on {validation_text(groups[0].entries[0].manifest)}"
+            y = 1 - (above - 0.03) / height
+            small_line(figure, text, y, "bottom", round(WIDTH * DPI))
+            above += room
+        figure.suptitle(
+            "validation loss, nats per character", y=1 - 0.08 / height, va="top", size=8.5
+        )
+        return figure
+
+
+def _panel(axes: Axes, found: Comparison, groups: Sequence[Group]) -> None:
+    """The curves of one validation text; the axis of losses is that of the terminal."""
+    by_characters = found.by_characters
+    late: list[float] = []
+    every = [(group.lines(by_characters), group.mean_line(by_characters)) for group in groups]
+    last = max((float(x[-1]) for lines, _ in every for x, _ in lines), default=1.0)
+    for place, (lines, mean) in enumerate(every):
+        colour, mark = STYLES[place % len(STYLES)]
+        thick = [mean] if mean and len(lines) > 1 else lines
+        for x, y in lines:
+            axes.plot(x, y, color=colour, lw=0.5, alpha=0.45, zorder=1)
+            late += y[x >= last / UNSEEN].tolist()
+        for x, y in thick:
+            gap = math.ceil(len(x) / MARKS)
+            line: dict[str, Any] = {"color": colour, "marker": mark, "ms": 3, "mew": 0, "lw": 1.1}
+            axes.plot(x, y, markevery=gap, **line)
+    axes.set_xlim(0, last)
+    if late:
+        margin = 0.05 * (max(late) - min(late)) or 0.01
+        axes.set_ylim(min(late) - margin, max(late) + margin)
+    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
+    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("characters of training" if by_characters else "step", size=7, labelpad=1.5)
+    _legend(axes, groups)
+
+
+def _legend(axes: Axes, groups: Sequence[Group]) -> None:
+    """A line for each group below the axis: its name and its loss."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.lines import Line2D
+
+    handles, texts = [], []
+    for place, group in enumerate(groups):
+        colour, mark = STYLES[place % len(STYLES)]
+        mean, deviation = mean_and_deviation(group.losses)
+        loss = "" if mean is None else f" · {mean:.4f}"
+        loss += "" if deviation is None else f" ± {deviation:.4f} (n = {len(group.losses)})"
+        options = ", ".join(f"{name}={value}" for name, value in group.options.items())
+        name = f"{group.label} · {options}" if options else group.label
+        handles.append(Line2D([], [], color=colour, marker=mark, ms=3.5, mew=0, lw=1.1))
+        texts.append(cut(name, LONGEST) + loss)
+    fonts = files_for(frozenset(texts))
+    shown = [text if text in fonts else ascii(text)[1:-1] for text in texts]
+    below = -(BOTTOM - 0.1) / PANEL
+    legend = axes.legend(
+        handles,
+        shown,
+        loc="upper left",
+        bbox_to_anchor=(0, below),
+        frameon=False,
+        fontsize=6.5,
+        handlelength=2.6,
+        labelspacing=0.35,
+        borderaxespad=0,
+    )
+    for text, words in zip(legend.get_texts(), texts, strict=True):
+        text.set_fontproperties(FontProperties(fname=fonts.get(words, fonts[""]), size=6.5))

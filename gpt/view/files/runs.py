@@ -1,0 +1,58 @@
+"""Runs for programs: JSON of each run with its options and losses; comparisons as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from gpt.storage.comparison import Comparison
+from gpt.storage.manifest import Manifest
+from gpt.storage.overview import Curve
+from gpt.view.records import rounded
+from gpt.view.terminal.training_lines import result
+
+SCHEMA = 1
+
+
+def run_record(name: str, manifest: Manifest, curve: Curve) -> dict[str, Any]:
+    """How a run ended, its options, its corpus, and its losses at each evaluation."""
+    corpus = manifest.corpus
+    losses = {"steps": curve.steps, "train": curve.train, "val": curve.val}
+    losses |= {} if curve.gpt is None else {"gpt": curve.gpt}
+    return {
+        **result(name, manifest, ""),
+        "options": {**vars(manifest.model), **vars(manifest.train)},
+        "parameters": manifest.model.parameters(),
+        "corpus": {
+            "sources": list(corpus.sources),
+            "characters": corpus.characters,
+            "digest": corpus.digest,
+        },
+        "curve": {name: rounded(values) for name, values in losses.items()},
+    }
+
+
+def comparison_record(found: Comparison) -> dict[str, Any]:
+    """recipes: see Comparison.records; differs: the options that differ between them; runs: every
+    run alone.
+    """
+    entries = [entry for group in found.groups for entry in group.entries]
+    return {
+        "schema": SCHEMA,
+        "differs": list(found.columns),
+        "recipes": found.records(),
+        "runs": [run_record(entry.name, entry.manifest, entry.curve) for entry in entries],
+    }
+
+
+def comparison_csv(found: Comparison) -> str:
+    """A line for each group; its runs are separated by spaces, and unknown numbers are empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    records = found.records()
+    writer.writerow(records[0])
+    for record in records:
+        cells = {**record, "runs": " ".join(record["runs"])}
+        writer.writerow(["" if each is None else each for each in cells.values()])
+    return buffer.getvalue()
