@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 from gpt.commands.common import console, shared
 
 if TYPE_CHECKING:
+    from gpt.commands.against import Opponents
     from gpt.loading import Saved
     from gpt.storage.manifest import Baseline
     from gpt.trained import TrainedGPT
@@ -74,17 +75,23 @@ class Eval(shared.DrawingCommand):
         typer.Option(help="Of pairs: write targets by a beam search of this width.", min=1),
     ] = None
     against: Annotated[
-        str | None,
-        "Run, RUN:STEP or model file to compare with on this text. This compares two models; to "
+        list[str] | None,
+        "Run, RUN:STEP or model file to compare with on this text; several: repeat the option, or "
+        "give a pattern, as in 'lr-*', whose seeds are one row. Two runs are two models; to "
         "compare recipes, train several seeds of each.",
+        False,
     ] = None
     baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
     data: shared.Data = Path("data")
 
+    seen: Mapping[str, str] = {}  # opponents that may have seen the split -> why
+
     def execute(self) -> None:
-        compares = self.against is not None
+        from gpt.commands.against import exposed
+
+        compares = bool(self.against)
         shared.refuse(
             (self.chars and compares, "--chars and --against: give one of them"),
             (self.baseline and compares, "--baseline and --against: give one of them"),
@@ -100,7 +107,7 @@ class Eval(shared.DrawingCommand):
             ),
         )
         # Errors in these concern all texts, so they come before the first text.
-        opened, other, _ = self.opened, self.other, self.counted
+        opened, other, opponents, _ = self.opened, self.other, self.opponents, self.counted
         failed: list[int] = []
         for chosen in self.files or ():
             with shared.reported(chosen, failed):
@@ -108,10 +115,11 @@ class Eval(shared.DrawingCommand):
                     with shared.reported(name, failed):
                         self._score(name)
         if not self.files:
-            may_have_seen = other.exposure_to_split(opened) if other else None
-            self._score(None, may_have_seen)
-            if may_have_seen:
-                console.say(f"warning: {may_have_seen}")
+            others = [each for group in opponents for each in group.checkpoints]
+            self.seen = exposed([*others, other], opened)
+            self._score(None, next(iter(self.seen.values()), None))
+            for why in self.seen.values():
+                console.say(f"warning: {why}")
         if failed:
             raise typer.Exit(failed[0])
 
@@ -122,13 +130,18 @@ class Eval(shared.DrawingCommand):
 
     @cached_property
     def other(self) -> Saved | None:
-        """The checkpoint of --against."""
-        if self.against is None:
-            return None
-        if os.path.isfile(self.against):  # a path may contain colons
-            return self.open(self.against, "best")
-        name, _, step = self.against.partition(":")
-        return self.open(name, step or "best")
+        """The checkpoint of --against, if it names one."""
+        from gpt.commands.against import is_single, opened_one
+
+        single = self.against and is_single(self.against)
+        return opened_one(self, self.against[0]) if self.against and single else None
+
+    @cached_property
+    def opponents(self) -> list[Opponents]:
+        """The checkpoints of --against, if it names several or has a pattern."""
+        from gpt.commands.against import opponents
+
+        return opponents(self, self.against) if self.against and not self.other else []
 
     @cached_property
     def counted(self) -> Ids | None:
@@ -179,7 +192,7 @@ class Eval(shared.DrawingCommand):
         manifest = self.opened.manifest
         advice = ("; restore it, or give a FILE", "; give a FILE")
         _, ids = self.opened.splits(self.data, "the validation split", *advice)
-        label = "validation split" + (f" of {self.opened.name}" if self.other else "")
+        label = "validation split" + f" of {self.opened.name}" * bool(self.against)
         most = MOST_SHOWN if self.chars else MOST_SCORED + 1  # the first one is context only
         if len(ids) > most:
             if not self.chars:
@@ -198,9 +211,13 @@ class Eval(shared.DrawingCommand):
 
     def _show(self, text: Scored, may_have_seen: str | None = None) -> None:
         """Scores a text and writes the result. Raises TextError."""
+        from gpt.commands.against import write_compared
         from gpt.view.terminal import scores
 
         record = {"schema": SCHEMA, "scored": text.label, **text.facts, **self.opened.origin}
+        if self.opponents:
+            plain = self.opened.model.vocabulary.decode(text.ids)
+            return write_compared(self, text.label, plain, record)
         if self.other is not None:
             record["may_have_seen"] = may_have_seen and self.other.name
             line = self._compared(self.other, text, record)

@@ -115,3 +115,45 @@ def quantile(freedom: float) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + (first + (second + third / freedom) / freedom) / freedom
+
+
+@dataclass(frozen=True)
+class PairedGroup:
+    """One model against n others on the same text, for example the seeds of one recipe.
+
+    label: a name for the others. pairs: the first model with each of them.
+    """
+
+    label: str
+    pairs: tuple[Paired, ...]
+
+    @property
+    def second(self) -> float:
+        """Mean nats of the others."""
+        return float(np.mean([pair.second for pair in self.pairs]))
+
+    @property
+    def difference(self) -> float:
+        """second − first: below 0 if the others predict better."""
+        return float(np.mean([pair.difference for pair in self.pairs]))
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation of the others' nats; None for one."""
+        several = len(self.pairs) > 1
+        return float(np.std([pair.second for pair in self.pairs], ddof=1)) if several else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the difference. Of several: of their mean over further seeds, with this
+        first model on this text (Student's t); of one: see Paired.
+        """
+        if self.deviation is None:
+            return self.pairs[0].interval
+        reach = quantile(len(self.pairs) - 1) * self.deviation / math.sqrt(len(self.pairs))
+        return self.difference - reach, self.difference + reach
+
+    @property
+    def sure(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]

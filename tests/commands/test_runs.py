@@ -1,11 +1,18 @@
-"""`gptx runs`: the table, the details of one run, --verify."""
+"""`gptx runs`: the table, the details of one run, --verify, comparisons; `eval` against several."""
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
+import statistics
 from pathlib import Path
 
-from program import TINY, Gptx
+import pytest
+from program import TINY, Gptx, answer_of, at_home
+from rich.cells import cell_len
+
+import gpt
 
 
 def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
@@ -47,3 +54,204 @@ def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> 
     finally:
         for path, data in zip(logs, whole, strict=True):
             path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def sweep(home: Path) -> Path:
+    """Two recipes of two seeds each, one of them on a text with a Japanese name, and another."""
+    (home / "日本語.txt").write_bytes((home / "corpus.txt").read_bytes()[:-9])
+    with pytest.MonkeyPatch.context() as patch:
+        at_home(home, patch)
+        for rate in ("1e-3", "1e-2"):
+            for seed in ("1", "2"):
+                options = ("--learning-rate", rate, "--seed", seed, "--run", f"lr-{rate}-{seed}")
+                answer = answer_of(patch, ("train", "corpus.txt", *TINY, *options, *SWEEP))
+                assert answer.code == 0, answer.err
+        other = ("train", "日本語.txt", *TINY, "--run", "other", *SWEEP)
+        assert answer_of(patch, other).code == 0
+    return home / "sweep"
+
+
+SWEEP = ("--checkpoints", "sweep")
+
+
+def test_runs_are_compared_by_recipe(gptx: Gptx, sweep: Path) -> None:
+    answer = gptx("runs", "lr-*", *SWEEP)
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("4 runs of 2 recipes · validated on the last 10 % of corpus.txt, ")
+    assert lines[2].split()[:4] == ["learning_rate", "val", "nats", "±"]
+    assert [line.split()[:3] for line in lines[3:5]] == [
+        ["a", "lr-1e-2-*", "0.01"],
+        ["b", "lr-1e-3-*", "0.001"],
+    ]
+    losses = [
+        json.loads(gptx("runs", f"lr-1e-2-{seed}", "--json", *SWEEP).out)["val_nats"]
+        for seed in (1, 2)
+    ]
+    mean, spread = statistics.mean(losses), statistics.stdev(losses)
+    assert lines[3].split()[3:6] == [f"{mean:.4f}", f"{spread:.4f}", "2"]
+    assert gptx("runs", "lr-1e-2-1", "lr-*", "lr-1e-2-1", *SWEEP).out == answer.out
+    single = gptx("runs", "lr-*", "--each", *SWEEP).out.splitlines()
+    assert single[0].startswith("4 runs · ")
+    assert single[2].split()[:3] == ["learning_rate", "seed", "val"]
+
+
+def test_runs_on_other_texts_are_apart(gptx: Gptx, sweep: Path) -> None:
+    lines = gptx("runs", "*", *SWEEP).out.splitlines()
+    assert lines[0] == "2 validation texts: losses compare only within each table"
+    assert sum("validated on" in line for line in lines) == 2
+    assert any("日本語.txt" in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_comparison_fits_the_terminal(
+    gptx: Gptx, sweep: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    out = gptx("runs", "*", *SWEEP).out
+    assert max(map(cell_len, out.splitlines())) <= int(columns)
+
+
+def test_comparison_is_written_as_a_table_or_as_curves(gptx: Gptx, sweep: Path) -> None:
+    shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
+    assert gptx("runs", "lr-*", "-o", "table.json", *SWEEP).out == ""
+    assert json.loads(Path("table.json").read_text("utf-8")) == shown
+    assert shown["differs"] == ["learning_rate"]
+    assert [recipe["n"] for recipe in shown["recipes"]] == [2, 2]
+    assert len(shown["runs"]) == 4
+    gptx("runs", "lr-*", "-o", "table.csv", *SWEEP)
+    with open("table.csv", encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    for row, recipe in zip(rows, shown["recipes"], strict=True):
+        assert row["runs"].split() == recipe["runs"]
+        assert float(row["val_nats_sd"]) == recipe["val_nats_sd"]
+        assert row["gpt_nats"] == ""
+    gptx("runs", "lr-*", "-o", "table.txt", *SWEEP)
+    assert "a lr-1e-2-*" in Path("table.txt").read_text("utf-8")
+    for ending, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
+        assert gptx("runs", "*", "-o", f"curves{ending}", *SWEEP).code == 0
+        assert Path(f"curves{ending}").read_bytes().startswith(start)
+    assert gptx("runs", "other", "-o", "one.svg", *SWEEP).code == 0
+
+
+def test_json_of_runs_has_options_and_curves(gptx: Gptx, sweep: Path) -> None:
+    records = [json.loads(line) for line in gptx("runs", "--json", *SWEEP).out.splitlines()]
+    assert len(records) == 5
+    for record in records:
+        assert record["options"]["steps"] == 8
+        assert record["curve"]["steps"] == [4, 8]
+        assert min(record["curve"]["val"]) == pytest.approx(record["val_nats"])
+    one = json.loads(gptx("runs", "other", "--json", *SWEEP).out)
+    assert one["corpus"]["sources"] == ["日本語.txt"]
+    assert [each["step"] for each in one["metrics"]] == [4, 8]
+    assert [each["step"] for each in one["training"]] == [*range(1, 9)]
+    assert {"step", "text"} <= one["samples"][0].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["lr-*", "nobody"], 4, "no run 'nobody' in sweep; there are: "),
+        (["x-*"], 4, "no run matches 'x-*' in sweep; there are: "),
+        (["a/*"], 4, "no run matches 'a/*'"),
+        (["--each"], 2, "--each and -o are for comparisons: name the runs, '*' for all"),
+        (["-o", "t.csv"], 2, "--each and -o are for comparisons"),
+        (["other", "--each"], 2, "--each: name several runs"),
+        (["lr-*", "-o", "t.gif"], 2, "--output: .gif is not one of .txt, .json, .csv, .svg"),
+        (["lr-*", "--verify", "-o", "t.csv"], 2, "--verify: without a table"),
+    ],
+)
+def test_bad_comparisons_print_one_line(
+    gptx: Gptx, sweep: Path, arguments: list[str], code: int, says: str
+) -> None:
+    answer = gptx("runs", *arguments, *SWEEP)
+    assert (answer.code, answer.out) == (code, "")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
+    assert not Path("t.csv").exists()
+
+
+def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, sweep: Path) -> None:
+    where = ("--checkpoints", "some-damaged")
+    shutil.copytree(sweep, "some-damaged")
+    log = Path("some-damaged/lr-1e-3-2/metrics.jsonl")
+    log.write_bytes(b"null\n" + log.read_bytes())
+    Path("some-damaged/lr-1e-3-1/step-00000008/manifest.json").write_text("{")
+    answer = gptx("runs", "lr-1e-3-*", *where)
+    assert answer.code == 0
+    damaged, line = answer.err.splitlines()
+    assert damaged.startswith("warning: damaged: some-damaged/lr-1e-3-1/step-00000008")
+    assert line == "warning: some-damaged/lr-1e-3-2/metrics.jsonl: 1 damaged line left out"
+    assert answer.out.startswith("1 run · ")
+    nothing = gptx("runs", "lr-1e-3-1", "lr-1e-3-1", *where)
+    assert (nothing.code, nothing.out) == (4, "")
+    assert nothing.err.splitlines()[-1].endswith(
+        "no whole run is left to compare; see: gptx runs --verify"
+    )
+
+
+def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
+    found = gpt.runs(sweep).compare("lr-*")
+    shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
+    assert found.records() == shown["recipes"]
+    assert len(gpt.runs(sweep).compare(each=True).groups) == 5
+    html = found._repr_html_()
+    assert html is not None
+    assert "lr-1e-2-*" in html
+    with pytest.raises(KeyError, match="no run matches"):
+        gpt.runs(sweep).compare("x-*")
+    with pytest.raises(KeyError, match="no run 'x'"):
+        gpt.runs(sweep).compare("x")
+
+
+def test_eval_compares_with_several_runs_and_groups_of_seeds(gptx: Gptx, sweep: Path) -> None:
+    where = ("eval", "--run", "lr-1e-3-1", *SWEEP)
+    single = [
+        json.loads(gptx(*where, "--against", f"lr-1e-2-{seed}", "--json").out) for seed in (1, 2)
+    ]
+    found = json.loads(gptx(*where, "--against", "lr-1e-2-*", "--json").out)
+    (group,) = found["against"]
+    assert (found["scored"], group["label"], group["n"]) == (
+        *("validation split of lr-1e-3-1", "lr-1e-2-*", 2),
+    )
+    for run, alone in zip(group["runs"], single, strict=True):
+        assert run["run"] == alone["against"]["run"]
+        for name in ("first", "second", "difference", "interval", "characters"):
+            assert run[name] == alone[name]
+    differences = [alone["difference"] for alone in single]
+    assert group["difference"] == pytest.approx(statistics.mean(differences))
+    assert group["nats_sd"] == pytest.approx(statistics.stdev(differences))
+    reach = 12.706 * group["nats_sd"] / 2**0.5
+    assert group["interval"] == pytest.approx(
+        [group["difference"] - reach, group["difference"] + reach]
+    )
+    table = gptx(*where, "--against", "lr-*", "--against", "other", "--against", "lr-1e-2-1:4")
+    assert table.code == 0
+    assert "warning: other was trained on another corpus" in table.err
+    lines = table.out.splitlines()
+    assert lines[0] == "validation split of lr-1e-3-1:"
+    assert {line.split()[0] for line in lines[2:7]} == {
+        *("lr-1e-3-1", "lr-1e-3-2", "lr-1e-2-*", "other", "lr-1e-2-1:4"),
+    }
+    file = gptx(*where, "corpus.txt", "--against", "lr-1e-2-*")
+    assert file.out.startswith("corpus.txt:\n")
+
+
+@pytest.mark.parametrize(
+    ("against", "code", "says"),
+    [
+        (["x-*"], 4, "no run matches 'x-*' in sweep"),
+        (["lr-1e-3-1*"], 2, "--against: 'lr-1e-3-1*' matches only lr-1e-3-1 itself"),
+        (["lr-1e-2-1", "nobody"], 4, "no run 'nobody'"),
+        (["lr-1e-2-*:77"], 4, "has no step 77"),
+    ],
+)
+def test_eval_against_unknown_runs_prints_one_line(
+    gptx: Gptx, sweep: Path, against: list[str], code: int, says: str
+) -> None:
+    options = [part for each in against for part in ("--against", each)]
+    answer = gptx("eval", "--run", "lr-1e-3-1", *options, *SWEEP)
+    assert (answer.code, answer.out) == (code, "")
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
