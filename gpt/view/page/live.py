@@ -49,24 +49,25 @@ MODEL = (
     "model/weights.js",
     "model/proof.js",
     "model/models.js",
-    "model/analysis.js",
-    "model/worker.js",
+    "model/computation.js",
 )
 OWN = (
+    *BOTH,
+    *(name for name in SHARED if name not in BOTH),
     "live/client.js",
     "live/changes.js",
     "live/write.js",
     "live/session.js",
     "live/ask.js",
-    "live/editor.js",
-    "live/live.js",
+    "live/start.js",
 )
+FRAGMENTS = (("notice", "live/notice.html"), ("cards", "live/ask.html"))
 LIVE = Kind(
     "live",
-    (*BOTH, *(name for name in SHARED if name not in BOTH), *OWN),
+    (*OWN, "live/editor.js", "live/live.js"),
     ("page.css", "live/live.css"),
-    (("notice", "live/notice.html"), ("editor", "live/editor.html"), ("cards", "live/cards.html")),
-    (*BOTH, *MODEL),
+    (("editor", "live/editor.html"), ("cards", "live/write.html"), *FRAGMENTS),
+    (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
     hidden=True,
 )
 #: Options of `gptx sample` that the page has.

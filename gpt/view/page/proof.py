@@ -1,4 +1,5 @@
-"""What a page proves when it opens: that it computes numpy's logits with the weights in its file.
+"""What a page proves when it opens: that it computes numpy's logits with the weights in its file,
+and with an encoder also numpy's attention.
 
 The logits are those of the weights as the file stores them. If it stores float16, the record also
 says how far the logits may be from those of the unrounded model.
@@ -6,15 +7,19 @@ says how far the logits may be from those of the unrounded model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config.show import AttentionKind
+from gpt.heads.attention_map import stages_of
 from gpt.heads.proof import promised
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
+from gpt.reading.stages import Stages
 from gpt.storage.model_file import StoredModel, pick
 from gpt.view.page.packing import Bits, in_base64
 from gpt.view.page.shipping import fitting, rounded
@@ -38,23 +43,30 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
 
     Position p has the logits of K characters from p·K on, where the first follows the last. The
     texts are the model's probe and random ones; together they have every character, unless the
-    vocabulary is very large.
+    vocabulary is very large. With an encoder, each has a source, the same ids in reverse order, and
+    one weight of each row of attention (`_picked`), which may differ by weight_tolerance.
     """
     bits = fitting(stored.tensors, bits)
     weights = rounded(stored.tensors, bits)
     reader = Reader(stored.config, weights)
     exact = Reader(stored.config, {name: each.astype(np.float64) for name, each in weights.items()})
     kept = min(LOGITS, stored.config.vocab_size)
-    texts, tolerance = [], 0.0
+    texts, tolerance, apart = list[dict[str, Any]](), 0.0, 0.0
     for ids in (stored.probe.ids, _random_texts(stored)):
-        logits = exact.logits(exact.forward(ids))
-        error = float(np.abs(reader.logits(reader.forward(ids)) - logits).max())
-        bound = promised(reader, ids, logits, PAGE * error)
+        logits = _logits(exact, ids)
+        error = float(np.abs(_logits(reader, ids) - logits).max())
+        bound = promised(reader, ids, logits, PAGE * error, source=_source(reader, ids))
         tolerance = max(tolerance, bound if PAGE * error > ORDINARY else min(bound, ORDINARY))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick(expected[None], kept).astype("<f4")
             texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
+            if reader.encoder is not None:
+                more, moved = _of_pair(reader, exact, row)
+                texts[-1] |= more
+                apart = max(apart, moved)
+    of_pairs = {"weight_tolerance": max(ORDINARY, PAGE * apart)} if reader.encoder else {}
     return {
+        **of_pairs,
         "texts": texts,
         "kept": kept,
         "tolerance": tolerance,
@@ -71,9 +83,44 @@ def rounding(stored: StoredModel, reader: Reader) -> float:
     length, random = min(stored.config.block_size, WINDOW), np.random.default_rng(7)
     sampled = random.integers(stored.config.vocab_size, size=(SAMPLED, length))
     for ids in (stored.probe.ids, *_batches(stored, sampled)):
-        moved = reader.logits(reader.forward(ids)) - exact.logits(exact.forward(ids))
+        moved = _logits(reader, ids) - _logits(exact, ids)
         largest = max(largest, float(np.abs(moved).max()))
     return SAFETY * largest
+
+
+def _source(reader: Reader, ids: Ids) -> Ids | None:
+    """(N, T) ids -> what the encoder reads with them, if there is one."""
+    return ids[:, ::-1] if reader.encoder else None
+
+
+def _logits(reader: Reader, ids: Ids) -> Array:
+    """(N, T) ids -> (N, T, vocab_size)"""
+    source = _source(reader, ids)
+    return reader.logits(reader.forward(ids, None if source is None else reader.encode(source)))
+
+
+def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:
+    """(T,) ids -> their source and weights, for the record, and the reader's largest error of a
+    weight.
+    """
+    source = ids[::-1]
+    found, expected = stages_of(reader, ids, source), stages_of(exact, ids, source)
+    pairs = [pair for kind in found for pair in zip(found[kind], expected[kind], strict=True)]
+    error = max(float(np.abs(ours.weights - true.weights).max()) for ours, true in pairs)
+    weights = {kind: in_base64(_picked(kind, layers)) for kind, layers in expected.items()}
+    return {"source": source.tolist(), "weights": weights}, error
+
+
+def _picked(kind: AttentionKind, layers: Sequence[Stages]) -> Array:
+    """One weight of each row, layer after layer, head after head: row n, counted over all of them,
+    has the weight of key n, where the first key that the query may read follows the last.
+    """
+    rows = np.stack([layer.weights for layer in layers])  # (L, H, T, S)
+    _, _, T, S = rows.shape
+    number = np.arange(rows[..., 0].size).reshape(rows.shape[:3])
+    keys = np.arange(T) + 1 if kind == "decoder" else S
+    found: Array = np.take_along_axis(rows, (number % keys)[..., None], axis=-1)
+    return found.astype("<f4")
 
 
 def _batches(stored: StoredModel, ids: Ids) -> Iterator[Ids]:

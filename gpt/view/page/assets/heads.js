@@ -18,11 +18,9 @@ const MOST = 64; // pixels a side
 export function makeHeads(app) {
   const grid = part("heads");
   const order = /** @type {HTMLSelectElement} */ (part("order"));
-  const { measures } = app.subjects[0];
-  const options = measures.map((measure, n) => make("option", { value: String(n) }, measure.title));
-  order.replaceChildren(make("option", { value: "" }, "layer and head"), ...options);
   order.addEventListener("change", () => render());
   let drawn = "";
+  let named = ""; // the measures to choose from
   let shape = ""; // what the buttons are
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
@@ -36,6 +34,7 @@ export function makeHeads(app) {
 
   function render() {
     const { of, scale, layer, head, view } = app.state;
+    choices();
     const now = [app.changes, of, scale, app.dark, order.value].join();
     if (now !== drawn) build();
     drawn = now;
@@ -48,6 +47,15 @@ export function makeHeads(app) {
         ? 0
         : -1;
     }
+  }
+
+  /** Offers the measures, which depend on the kind of attention. */
+  function choices() {
+    const titles = app.subjects[0].measures.map(({ title }) => title);
+    if (titles.join() === named) return;
+    named = titles.join();
+    const options = titles.map((title, n) => make("option", { value: String(n) }, title));
+    order.replaceChildren(make("option", { value: "" }, "layer and head"), ...options);
   }
 
   function build() {

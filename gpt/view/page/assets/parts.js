@@ -11,7 +11,8 @@ import { short } from "./numbers.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./colours.js").Scale} Scale */
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
-/** Something that the page shows, in one of its cards. @typedef {{host: Element, render: () => void}} Part */
+/** Something that the page shows, in one of its cards; follows: whether it depends on the mouse.
+ * @typedef {{host: Element, render: () => void, follows?: boolean}} Part */
 /**
  * @typedef {object} App
  * @property {Payload} data

@@ -38,7 +38,19 @@
  *   output is replaced at every position: by `value`, or by 0 (null)
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
  *   log-probabilities of the vocabulary after the text, on a page that computes
- * @property {Packed} surprises of each character after the first: −ln of its probability, in nats
+ * @property {Packed} surprises of each character after the first: −ln of its probability, in nats; on
+ *   a page that computes, of a model with an encoder, of the target's characters and its end
+ * @property {Pair} [pair] on a page that computes, of a model with an encoder
+ */
+/**
+ * A source, what the decoder reads, and what it is expected to write after each of these characters:
+ * the target and its end; logits: of the vocabulary, there. kind: whose attention the subject has.
+ * @typedef {object} Pair
+ * @property {import("./model/pair.js").AttentionKind} kind
+ * @property {Text} source
+ * @property {Text} read
+ * @property {string[]} expected
+ * @property {Float32Array} logits
  */
 /**
  * @typedef {object} Payload

@@ -74,7 +74,8 @@ export function fromHash(hash, start, subjects) {
 }
 
 /**
- * The state without contradictions: pins lie within the text, a pinned cell within the stage;
+ * The state without contradictions: pins lie within the text, a pinned cell within the stage, the
+ * layer within the model;
  * rollout needs weights, a difference needs texts of one length.
  * @param {State} state
  * @param {Subject[]} subjects
@@ -84,7 +85,7 @@ export function settled(state, subjects) {
   const [a, b] = subjects;
   let { of, cell } = state;
   if (!b) of = "a";
-  else if (of === "diff" && a.length !== b.length) of = "both";
+  else if (of === "diff" && (a.length !== b.length || a.keys !== b.keys)) of = "both";
   const subject = of === "a" ? a : b;
   const stage = state.view === "rollout" ? "weights" : state.stage;
   let columns = subject.keys;
@@ -94,5 +95,6 @@ export function settled(state, subjects) {
   const outside = cell && (cell[0] >= subject.length || cell[1] >= columns);
   if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
   const pins = state.pins.filter((pin) => pin < subject.length);
-  return { ...state, of, stage, cell, pins };
+  const layer = Math.min(state.layer, Math.max(...subjects.map(({ layers }) => layers)) - 1);
+  return { ...state, of, stage, cell, pins, layer };
 }

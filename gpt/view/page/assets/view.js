@@ -109,12 +109,14 @@ export function makeView(data, subjects, compared, additions) {
   for (const id of ["text", "lens"]) {
     part(id).closest(".card")?.toggleAttribute("hidden", !predicts);
   }
-  const pointable = predicts ? [text, next, lens] : []; // parts that depend on the mouse
+  const own = additions.parts(app);
+  const moving = own.filter(({ follows }) => follows);
+  const pointable = predicts ? [text, next, lens, ...moving] : moving; // depend on the mouse
   const matrices = makeMatrices(app);
   const schedule = new Schedule([
     makeTitle(app),
     ...predicts ? [text, next] : [],
-    ...additions.parts(app),
+    ...own,
     makeHeads(app),
     matrices,
     cell,

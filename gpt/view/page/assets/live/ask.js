@@ -4,7 +4,7 @@
 
 import { decimals, short, signed } from "../numbers.js";
 import { bar, make, named, part, say, segments } from "../parts.js";
-import { withWeight } from "./changes.js";
+import { nameOf, titleOf, withWeight } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../data.js").Subject} Subject */
@@ -14,8 +14,10 @@ import { withWeight } from "./changes.js";
 const MOST_NEXT = 6; // characters in the comparison
 const NOTHING_COMPARED = "Change the model or pin a text to see a comparison here.";
 
-/** @param {App} app @param {Session} session */
-export function makeAsk(app, session) {
+/** Two subjects -> rows of the comparison. @typedef {(before: Subject, after: Subject) => HTMLElement[]} Rows */
+
+/** @param {App} app @param {Session} session @param {Rows} rows */
+export function makeAsk(app, session, rows = rowsOfTexts(session)) {
   const { model } = session;
   const host = part("switches");
   const showHow = segments(part("how"), [
@@ -25,36 +27,49 @@ export function makeAsk(app, session) {
     model.how = /** @type {How} */ (how);
     session.changed();
   });
-  const [{ layers, heads }] = app.subjects;
-  host.style.setProperty("--across", String(Math.min(heads, 12)));
-  const buttons = Array.from({ length: layers * heads }, (_, n) => {
-    const [layer, head] = [Math.floor(n / heads), n % heads];
-    const button = make("button", { type: "button", role: "switch" }, `L${layer} H${head}`);
-    button.addEventListener("click", () => {
-      model.toggle(layer, head);
-      session.changed();
-    });
-    return { button, name: `${layer}.${head}` };
-  });
+  const rowsOfButtons = session.groups.map(({ kind, layers, heads }) =>
+    Array.from({ length: layers * heads }, (_, n) => {
+      const place = { kind, layer: Math.floor(n / heads), head: n % heads };
+      const label = titleOf({ ...place, kind: undefined });
+      const named = { "aria-label": titleOf(place) };
+      const button = make("button", { type: "button", role: "switch", ...named }, label);
+      button.addEventListener("click", () => {
+        model.toggle(place);
+        session.changed();
+      });
+      return { button, name: nameOf(place) };
+    })
+  );
+  const buttons = rowsOfButtons.flat();
   const all = make("button", { type: "button", id: "all-on" }, "undo all");
   all.addEventListener("click", () => {
     model.off.clear();
     model.rows = [];
     session.changed();
   });
-  host.replaceChildren(...buttons.map(({ button }) => button), all);
+  host.replaceChildren(
+    ...rowsOfButtons.flatMap((row, n) => {
+      const { kind } = session.groups[n];
+      /** @type {HTMLElement[]} */
+      const elements = row.map(({ button }) => button);
+      return kind
+        ? [make("div", null, make("span", { class: "hint" }, kind), ...elements)]
+        : elements;
+    }),
+    all,
+  );
   const byHand = makeByHand(app, session);
   const showTime = makeTime(session);
 
   function render() {
-    showHow(model.how, (how) => how === "mean" && !model.means[model.step].length);
+    showHow(model.how, (how) => how === "mean" && !model.knowsMeans);
     for (const { button, name } of buttons) {
       button.setAttribute("aria-checked", String(!model.off.has(name)));
     }
     all.disabled = !model.changed;
     byHand();
     showTime();
-    if (app.subjects.length > 1) part("effect").replaceChildren(effect(app, session.begin > 0));
+    if (app.subjects.length > 1) part("effect").replaceChildren(effect(app, rows));
     else if (!part("effect").querySelector(".hint")) {
       part("effect").replaceChildren(make("p", { class: "hint" }, NOTHING_COMPARED));
     }
@@ -75,47 +90,43 @@ function makeByHand(app, session) {
     const { layer, head, cell } = app.state;
     if (!cell) return;
     const [query, key] = cell;
-    const known = session.model.rowOf(layer, head, query);
-    const now = app.subjects[app.subjects.length - 1].weights(layer, head);
-    const first = query * (query + 1) / 2;
-    const computed = known?.computed ?? now.slice(first, first + query + 1);
+    const place = session.place(layer, head);
+    const known = session.model.rowOf(place, query);
+    const subject = app.subjects[app.subjects.length - 1];
+    const first = subject.begin(query);
+    const computed = known?.computed ??
+      subject.weights(layer, head).slice(first, first + subject.allowed(query));
     const weights = withWeight(computed, key, Number(slider.value));
-    const text = session.characters.slice(0, query + 1).join("");
-    session.model.setRow({ layer, head, query, weights, computed, text });
+    session.model.setRow({ ...place, query, weights, computed, text: session.upTo(query) });
     session.changed();
   });
   reset.addEventListener("click", () => {
     const { layer, head, cell } = app.state;
-    session.model.dropRow(layer, head, cell?.[0] ?? -1);
+    session.model.dropRow(session.place(layer, head), cell?.[0] ?? -1);
     session.changed();
   });
   return () => {
     const { layer, head, cell, view, stage } = app.state;
     const subject = app.subjects[app.subjects.length - 1];
-    const whole = session.begin === 0 && !session.pinned;
-    const possible = view === "head" && stage === "weights" && cell !== null && whole &&
+    const possible = view === "head" && stage === "weights" && cell !== null && !session.fixed &&
       cell[0] < subject.length;
     hint.hidden = tools.hidden = false;
     if (!possible) {
       tools.hidden = true;
-      say(
-        hint,
-        whole
-          ? "Click a cell of a head's weights to set its weight by hand."
-          : "Weights can be set by hand while the text fits into the context and none is pinned.",
-      );
+      say(hint, session.fixed || "Click a cell of a head's weights to set its weight by hand.");
       return;
     }
     hint.hidden = true;
     const [query, key] = cell;
-    const weight = subject.weights(layer, head)[query * (query + 1) / 2 + key];
-    name.textContent = `L${layer} H${head}: query ${named(subject, query)} → key ${
-      named(subject, key)
-    }`;
+    const weight = subject.weights(layer, head)[subject.begin(query) + key];
+    const place = session.place(layer, head);
+    const [row, column] = subject.sides;
+    name.textContent = `${titleOf(place)}: ${row} ${named(subject, query)} → ${column} ` +
+      named(subject.columns, key);
     if (document.activeElement !== slider) slider.value = String(weight);
-    slider.disabled = query === 0;
+    slider.disabled = subject.allowed(query) === 1;
     value.textContent = short(weight, 3);
-    reset.hidden = !session.model.rowOf(layer, head, query);
+    reset.hidden = !session.model.rowOf(place, query);
   };
 }
 
@@ -138,19 +149,9 @@ function makeTime(session) {
   };
 }
 
-/**
- * What the two subjects predict, side by side.
- * @param {App} app
- * @param {boolean} cut whether the text is longer than the context
- */
-function effect(app, cut) {
+/** What the two subjects predict, side by side. @param {App} app @param {Rows} rows */
+function effect(app, rows) {
   const [before, after] = app.subjects;
-  const [first, second] = [before, after].map(meanOf);
-  const change = first === null || second === null || before.labels.join() !== after.labels.join()
-    ? ""
-    : `${signed(second - first, 3)} nats/char`;
-  const cell = (/** @type {number | null} */ nats) =>
-    make("td", null, nats === null ? "–" : decimals(nats, 3));
   return make(
     "table",
     { class: "effect" },
@@ -166,23 +167,42 @@ function effect(app, cut) {
         make("th", { scope: "col" }, "B − A"),
       ),
     ),
-    make(
-      "tbody",
-      null,
-      make(
-        "tr",
-        { id: "loss" },
-        make(
-          "th",
-          { scope: "row" },
-          cut ? `loss of the last ${after.length} characters` : "loss of the text",
-        ),
-        cell(first),
-        cell(second),
-        make("td", null, change),
-      ),
-      ...nextRows(before, after),
-    ),
+    make("tbody", null, ...rows(before, after)),
+  );
+}
+
+/** The loss of the text, and the next characters. @param {Session} session @returns {Rows} */
+function rowsOfTexts(session) {
+  return (before, after) => {
+    const name = session.begin > 0
+      ? `loss of the last ${after.length} characters`
+      : "loss of the text";
+    const same = before.labels.join() === after.labels.join();
+    return [lossRow(name, before, after, same), ...nextRows(before, after)];
+  };
+}
+
+/**
+ * The mean surprises of both, and their difference if the text is the same.
+ * @param {string} name
+ * @param {Subject} before
+ * @param {Subject} after
+ * @param {boolean} same
+ */
+export function lossRow(name, before, after, same) {
+  const [first, second] = [before, after].map(meanOf);
+  const change = first === null || second === null || !same
+    ? ""
+    : `${signed(second - first, 3)} nats/char`;
+  const cell = (/** @type {number | null} */ nats) =>
+    make("td", null, nats === null ? "–" : decimals(nats, 3));
+  return make(
+    "tr",
+    { id: "loss" },
+    make("th", { scope: "row" }, name),
+    cell(first),
+    cell(second),
+    make("td", null, change),
   );
 }
 

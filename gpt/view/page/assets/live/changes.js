@@ -2,18 +2,19 @@
 // What the user has changed of the model: heads that are switched off, weights set by hand, the step
 // of training. Knows no elements of the page.
 
-/** @typedef {import("../model/attention.js").Changes} Changes */
+/** kind: of attention, in a model with an encoder. @typedef {{kind?: string, layer: number, head: number}} Head */
 /** A row of weights that the user has set: of a query of a head, from key 0 on; `computed` is the row
  * before that, `text` the text up to the query.
- * @typedef {{layer: number, head: number, query: number, weights: Float32Array,
- *   computed: Float32Array, text: string}} HandSet */
+ * @typedef {Head & {query: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
+/** As Changes of model/attention.js, with the kinds of attention.
+ * @typedef {{heads: (Head & {value: Float32Array | null})[], rows: HandSet[]}} AllChanges */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */
 
 export class Model {
-  /** @param {Float32Array[][][]} means the mean output of each head, by step, layer and head */
+  /** @param {Record<string, Float32Array>[]} means the mean output of each head, by step and name */
   constructor(means) {
     this.means = means;
-    /** @type {Set<string>} "layer.head" */
+    /** @type {Set<string>} Names of heads. */
     this.off = new Set();
     /** @type {How} */
     this.how = "zero";
@@ -27,11 +28,17 @@ export class Model {
     return this.off.size > 0 || this.rows.length > 0;
   }
 
-  /** @param {number} layer @param {number} head */
-  toggle(layer, head) {
-    const name = `${layer}.${head}`;
+  /** Whether the mean outputs of heads are known. */
+  get knowsMeans() {
+    return Object.keys(this.means[this.step]).length > 0;
+  }
+
+  /** @param {Head} head */
+  toggle(head) {
+    const name = nameOf(head);
     if (!this.off.delete(name)) this.off.add(name);
-    this.rows = this.rows.filter((row) => row.layer <= layer); // later ones share out other weights
+    // Later rows share out other weights.
+    this.rows = this.rows.filter(({ kind, layer }) => kind === head.kind && layer <= head.layer);
   }
 
   /** A copy that later changes do not affect. */
@@ -51,47 +58,40 @@ export class Model {
     return other;
   }
 
-  /** Forgets rows that belong to another text. @param {string[]} characters */
-  keepRowsOf(characters) {
-    this.rows = this.rows.filter(({ query, text }) =>
-      characters.slice(0, query + 1).join("") === text
-    );
+  /** Forgets rows that belong to another text. @param {(row: HandSet) => boolean} belongs */
+  keepRows(belongs) {
+    this.rows = this.rows.filter(belongs);
   }
 
-  /** @param {number} layer @param {number} head @param {number} query */
-  rowOf(layer, head, query) {
-    return this.rows.find((row) => row.layer === layer && row.head === head && row.query === query);
+  /** @param {Head} head @param {number} query */
+  rowOf(head, query) {
+    const name = nameOf(head);
+    return this.rows.find((row) => nameOf(row) === name && row.query === query);
   }
 
-  /** @param {number} layer @param {number} head @param {number} query */
-  dropRow(layer, head, query) {
-    const row = this.rowOf(layer, head, query);
+  /** @param {Head} head @param {number} query */
+  dropRow(head, query) {
+    const row = this.rowOf(head, query);
     this.rows = this.rows.filter((other) => other !== row);
   }
 
   /** @param {HandSet} row */
   setRow(row) {
-    this.dropRow(row.layer, row.head, row.query);
+    this.dropRow(row, row.query);
     this.rows = [...this.rows, row];
   }
 
-  /** What the worker needs. @returns {Changes | null} */
+  /** What the worker needs. @returns {AllChanges | null} */
   changes() {
     if (!this.changed) return null;
-    const heads = [...this.off].map((name) => {
-      const [layer, head] = name.split(".").map(Number);
-      return {
-        layer,
-        head,
-        value: this.how === "mean" ? this.means[this.step][layer][head] : null,
-      };
-    });
+    const mean = this.how === "mean" ? this.means[this.step] : {};
+    const heads = [...this.off].map((name) => ({ ...headOf(name), value: mean[name] ?? null }));
     return { heads, rows: this.rows };
   }
 
   /** The changes in words. */
   get title() {
-    const heads = [...this.off].map((name) => `L${name.replace(".", " H")}`);
+    const heads = [...this.off].map((name) => titleOf(headOf(name)));
     const few = heads.length > 4 ? [`${heads.length} heads`] : heads;
     const parts = few.length ? [`${few.join(", ")} ${this.how === "mean" ? "= mean" : "off"}`] : [];
     if (this.rows.length) parts.push("weights set by hand");
@@ -113,4 +113,21 @@ export function withWeight(row, key, weight) {
     if (n === key) return row.length === 1 ? 1 : weight;
     return others > 0 ? value * rest / others : rest / (row.length - 1);
   });
+}
+
+/** "0.1", "cross.0.1" @param {Head} head */
+export function nameOf({ kind, layer, head }) {
+  return [...kind ? [kind] : [], layer, head].join(".");
+}
+
+/** "L0 H1", "cross L0 H1" @param {Head} head */
+export function titleOf({ kind, layer, head }) {
+  return `${kind ? `${kind} ` : ""}L${layer} H${head}`;
+}
+
+/** The head of a name. @param {string} name @returns {Head} */
+export function headOf(name) {
+  const parts = name.split(".");
+  const [layer, head] = parts.slice(-2).map(Number);
+  return parts.length > 2 ? { kind: parts[0], layer, head } : { layer, head };
 }

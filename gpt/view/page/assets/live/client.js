@@ -2,10 +2,9 @@
 // The page's side of the worker that computes (model/worker.js): questions and their answers. Of
 // several readings that wait, only the last is computed, so that typing never waits.
 
-/** @typedef {import("../model/worker.js").Answer} Answer */
-/** @typedef {import("../model/worker.js").Ask} Ask */
-/** @typedef {import("../model/worker.js").Opened} Opened */
-/** @typedef {import("../model/worker.js").Request} Request */
+/** Of a text or a pair, see model/worker.js and model/pair_worker.js. @typedef {any} Ask */
+/** @typedef {any} Answer */
+/** @typedef {import("../model/computation.js").Request} Request */
 /** @typedef {import("../model/worker.js").WriteRequest} WriteRequest */
 
 export class Client {
@@ -22,7 +21,7 @@ export class Client {
       fail(`The computation failed: ${event.message || "the browser refused to start it"}.`);
     });
     this.fail = fail;
-    /** @type {(opened: Opened) => void} */
+    /** @type {(opened: object) => void} */
     this.opened = () => {};
     /** @type {{asks: Ask[], done: (answers: Answer[]) => void} | null} */
     this.now = null;
@@ -32,7 +31,7 @@ export class Client {
     this.writing = null;
   }
 
-  /** Sends the model and waits for its proof. @param {any} model @returns {Promise<Opened>} */
+  /** Sends the model and waits for its proof. @param {any} model @returns {Promise<object>} */
   open(model) {
     return new Promise((resolve) => {
       this.opened = resolve;
@@ -78,7 +77,7 @@ export class Client {
     this.worker.postMessage(request);
   }
 
-  /** @param {import("../model/worker.js").Reply} reply */
+  /** @param {import("../model/computation.js").Reply} reply */
   #receive(reply) {
     if (reply.kind === "failed") this.fail(reply.reason);
     else if (reply.kind === "opened") this.opened(reply);

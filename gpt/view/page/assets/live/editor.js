@@ -2,6 +2,7 @@
 // The text that the user types, and the model's continuation of it.
 
 import { count, make, part } from "../parts.js";
+import { codeOf } from "./session.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
@@ -35,6 +36,11 @@ export class Editor {
     part("step").addEventListener("click", () => this.write(1));
     part("unwrite").addEventListener("click", () => this.set(this.before.pop() ?? ""));
     part("pin").addEventListener("click", () => session.pin());
+  }
+
+  /** Shows the text that the session has read. */
+  fill() {
+    this.input.value = this.session.text;
   }
 
   /** Shows another text. @param {string} text */
@@ -145,10 +151,4 @@ function markedText({ unknown, all: known, text }) {
   const said = `The model knows ${known.length} characters, but not ${few.join(", ")}. ` +
     "It reads the text without them: ";
   return [make("span", null, said), make("span", { class: "history" }, ...marked)];
-}
-
-/** "'é' (U+00E9)" @param {string} character */
-function codeOf(character) {
-  const code = character.codePointAt(0) ?? 0;
-  return `'${character}' (U+${code.toString(16).toUpperCase().padStart(4, "0")})`;
 }

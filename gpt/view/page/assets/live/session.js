@@ -4,7 +4,8 @@
 
 import { Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
-import { Model } from "./changes.js";
+import { unpack } from "../numbers.js";
+import { Model, nameOf } from "./changes.js";
 import { Options } from "./write.js";
 
 /** @typedef {import("../model/worker.js").Answer} Answer */
@@ -12,7 +13,7 @@ import { Options } from "./write.js";
 /** @typedef {import("./client.js").Client} Client */
 /** One of the models in the file. loss: nats of the validation split, if known.
  * @typedef {{step: number, loss: number | null, origin: Record<string, string>,
- *   means: {base64: string, bits: number} | null}} ModelRecord */
+ *   means: any}} ModelRecord */
 /**
  * The data of a page that computes, beside the Payload of every page.
  * @typedef {object} Own
@@ -31,24 +32,26 @@ import { Options } from "./write.js";
  * @property {string[]} left_out what does not fit into the file
  * @property {boolean} counts
  */
+/** Heads that can be switched off; kind: of attention, in a model with an encoder.
+ * @typedef {{kind?: string, layers: number, heads: number}} Group */
 /** A text, and the model that reads it. @typedef {{characters: string[], model: Model}} Case */
 
 export class Session {
   /**
    * @param {import("../payload.js").Payload & Own} data
    * @param {Client} client
-   * @param {Float32Array[][][]} means by step, layer and head; [] of a step without
    * @param {(subjects: Subject[]) => void} show
    */
-  constructor(data, client, means, show) {
+  constructor(data, client, show) {
     this.data = data;
     this.client = client;
     this.show = show;
     this.all = data.vocabulary.map((code) => String.fromCodePoint(code));
     this.ids = new Map(this.all.map((character, id) => [character, id]));
-    this.model = new Model(means);
+    this.groups = this.groupsOf(data);
+    this.model = new Model(data.models.map(({ means }) => means ? this.meansOf(means) : {}));
     this.model.step = data.models.length - 1;
-    this.options = new Options(data.options, () => this.drawn());
+    this.options = new Options(data.options, () => this.optionsChanged());
     /** @type {Case | null} */
     this.pinned = null;
     this.text = "";
@@ -63,6 +66,44 @@ export class Session {
     this.changed = () => this.ask();
   }
 
+  /** The settings in the address, beside the options. */
+  get settings() {
+    return ["off", "how", "step", "only", "text"];
+  }
+
+  /** @param {Own} data @returns {Group[]} */
+  groupsOf({ layers, heads }) {
+    return [{ layers, heads }];
+  }
+
+  /** The mean output of each head, by its name. @param {any} means (L, H, D), packed */
+  meansOf(means) {
+    const [group] = this.groups;
+    return byHead(unpack(means), group, this.data.head_size);
+  }
+
+  /** What the next character is drawn with has changed. */
+  optionsChanged() {
+    this.drawn();
+  }
+
+  /** A head of those that are shown. @param {number} layer @param {number} head @returns {import("./changes.js").Head} */
+  place(layer, head) {
+    return { layer, head };
+  }
+
+  /** Why weights cannot be set by hand now; nothing if they can. @returns {string} */
+  get fixed() {
+    return this.begin === 0 && !this.pinned
+      ? ""
+      : "Weights can be set by hand while the text fits into the context and none is pinned.";
+  }
+
+  /** The text up to a query. @param {number} query */
+  upTo(query) {
+    return this.characters.slice(0, query + 1).join("");
+  }
+
   /** @param {string} text */
   read(text) {
     this.text = text;
@@ -71,7 +112,7 @@ export class Session {
     this.unknown = [...all.entries()].filter(([, character]) => !this.ids.has(character));
     const begin = windowStart(this.characters.length, this.data.block_size);
     this.begin = begin;
-    this.model.keepRowsOf(begin ? [] : this.characters);
+    this.model.keepRows(({ query, text }) => begin === 0 && this.upTo(query) === text);
   }
 
   /** The text as ids; an empty one begins as that of `gptx sample`. @param {string[]} characters */
@@ -109,6 +150,60 @@ export class Session {
     });
   }
 
+  /** Begins with a text from the address, or with that of the file. @param {string} text */
+  open(text) {
+    this.read(text || this.data.text);
+  }
+
+  /** Explanations of the symbols that the texts need. @param {Subject[]} subjects */
+  legendOf(subjects) {
+    const { vocabulary, vocabulary_legend } = this.data;
+    const used = new Set(subjects.flatMap(({ codes, columns }) => [...codes, ...columns.codes]));
+    const found = vocabulary_legend.filter((text, id) => text && used.has(vocabulary[id]));
+    return [...new Set(found)];
+  }
+
+  /** The settings for the address. @param {boolean} share whether the text is one */
+  toSettings(share) {
+    const { model, options, data } = this;
+    /** @type {Record<string, string>} */
+    const more = {
+      off: [...model.off].join(),
+      how: model.how === "zero" ? "" : model.how,
+      step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
+      only: options.only ?? "",
+      text: share ? this.text : "",
+    };
+    for (const { name } of data.options) {
+      const value = options.values[name];
+      more[name] = value === options.defaults[name] ? "" : String(value ?? "none");
+    }
+    return more;
+  }
+
+  /** Takes all settings but the text. @param {Record<string, string>} more */
+  fromSettings(more) {
+    const { model, options, data } = this;
+    const every = this.groups.flatMap(({ kind, layers, heads }) =>
+      Array.from(
+        { length: layers * heads },
+        (_, n) => nameOf({ kind, layer: Math.floor(n / heads), head: n % heads }),
+      )
+    );
+    model.off = new Set(more.off.split(",").filter((name) => every.includes(name)));
+    const step = data.models.findIndex(({ step }) => String(step) === more.step);
+    model.step = step < 0 ? data.models.length - 1 : step;
+    model.how = more.how === "mean" && model.knowsMeans ? "mean" : "zero";
+    options.only = data.counts && (more.only === "gpt" || more.only === "counting")
+      ? more.only
+      : null;
+    for (const { name } of data.options) {
+      const text = more[name] === "none" ? "" : more[name];
+      if (more[name] === "" || !options.take(name, text)) options.set(name, options.defaults[name]);
+      else options.set(name, options.values[name]);
+    }
+  }
+
   /** @param {Answer} answer @param {Ask} asked @param {string} name */
   #subject(answer, { ids, step, changes }, name) {
     const { data } = this;
@@ -124,17 +219,34 @@ export class Session {
       headSize: data.head_size,
       measures: data.measures,
       kinds: data.kinds,
-      checks: [...answer.proof.checks, {
-        name: "rows sum to 1",
-        error: answer.sums,
-        bound: 1e-6,
-        passed: answer.sums <= 1e-6,
-      }],
+      checks: checksOfAnswer(answer),
       lens: { ...answer.lens, ...vocabulary },
       experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
     }, { codes: window.map((id) => codes[id]), labels: window.map((id) => labels[id]) });
   }
+}
+
+/** The checks of an answer. @param {{proof: import("../model/models.js").Proof, sums: number}} answer */
+export function checksOfAnswer({ proof, sums }) {
+  const passed = sums <= 1e-6;
+  return [...proof.checks, { name: "rows sum to 1", error: sums, bound: 1e-6, passed }];
+}
+
+/**
+ * The parts of (L, H, D) values, by the names of heads.
+ * @param {Float32Array} values
+ * @param {Group} group
+ * @param {number} size D
+ */
+export function byHead(values, { kind, layers, heads }, size) {
+  /** @type {Record<string, Float32Array>} */
+  const found = {};
+  for (let n = 0; n < layers * heads; n++) {
+    const name = nameOf({ kind, layer: Math.floor(n / heads), head: n % heads });
+    found[name] = values.slice(n * size, (n + 1) * size);
+  }
+  return found;
 }
 
 /**
@@ -143,7 +255,7 @@ export class Session {
  * @param {boolean} pinned
  * @param {Own & {title: string}} data
  */
-function namesOf(cases, pinned, { title, models }) {
+export function namesOf(cases, pinned, { title, models }) {
   if (cases.length < 2) return [title];
   const [before, after] = cases;
   const steps = before.model.step !== after.model.step;
@@ -159,4 +271,10 @@ function namesOf(cases, pinned, { title, models }) {
     else if (!pinned) parts.push("as trained");
     return parts.join(", ");
   });
+}
+
+/** "'é' (U+00E9)" @param {string} character */
+export function codeOf(character) {
+  const code = character.codePointAt(0) ?? 0;
+  return `'${character}' (U+${code.toString(16).toUpperCase().padStart(4, "0")})`;
 }

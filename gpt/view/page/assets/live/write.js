@@ -125,17 +125,27 @@ export function makeWrite(app, session) {
     showOnly(options.only ?? "");
     const subject = app.subjects[app.subjects.length - 1];
     const chances = subject.nextOf(options.only);
-    if (chances) showList(subject.payload.lens?.labels ?? [], chances, options.drawing);
+    if (!chances) return;
+    const labels = subject.payload.lens?.labels ?? [];
+    const { first, chance, left, taken } = showList(labels, chances, options.drawing);
+    part("draw-said").textContent =
+      `At temperature ${options.values.temperature} the likeliest next character is ` +
+      `'${labels[first]}': ${decimals(chance, 3)}. ` +
+      `Of ${labels.length} characters ${left} can be drawn` +
+      (taken > 0
+        ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
+        : ".");
   }
   return { host: part("draw"), render };
 }
 
 /**
  * A list of what sampling makes of the distribution of the next character. The function shows another
- * one: labels of the vocabulary, log-probabilities, options. It keeps the list's elements, as new
- * ones would take the browser longer.
+ * one: labels of the vocabulary, log-probabilities, options. It returns the likeliest id and its
+ * probability at this temperature, how many characters can be drawn, and the share that the filters
+ * removed. It keeps the list's elements, as new ones would take the browser longer.
  */
-function drawList() {
+export function drawList() {
   const items = Array.from({ length: MOST_DRAWN }, () => {
     const [term, number] = ["term", "number"].map((name) => make("span", { class: name }));
     const share = bar(0);
@@ -155,13 +165,6 @@ function drawList() {
     const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
     const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
     const [first] = order;
-    part("draw-said").textContent =
-      `At temperature ${options.temperature} the likeliest next character is '${labels[first]}': ` +
-      `${decimals(before[first], 3)}. ` +
-      `Of ${labels.length} characters ${left} can be drawn` +
-      (taken > 0
-        ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
-        : ".");
     items.forEach(({ item, term, share, number }, n) => {
       const id = order[n];
       item.hidden = id === undefined;
@@ -173,5 +176,6 @@ function drawList() {
       lengthen(share, out ? before[id] : chances[id]);
       say(number, out ? names[removed[id]] : decimals(chances[id], 3));
     });
+    return { first, chance: before[first], left, taken };
   };
 }

@@ -3,7 +3,7 @@
 // while the text changes at its end. T positions, V vocab_size, K characters of a list.
 
 import { largest, logSoftmax } from "./gate.js";
-import { Reading } from "./reading.js";
+import { common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
 /** @typedef {import("./attention.js").Changes} Changes */
@@ -73,7 +73,7 @@ export class Analysis {
     this.#count(ids, begin, known);
     return {
       begin,
-      sums: this.#sums(),
+      sums: Math.max(...reading.attention.map((each) => each.excess(reading.length))),
       bias: reading.bias(),
       ...this.#stages(),
       lens: this.#lens(window.length),
@@ -154,22 +154,6 @@ export class Analysis {
     return { weights, details };
   }
 
-  /** The largest difference of a row's sum from 1. */
-  #sums() {
-    let most = 0;
-    for (const { weights, gpt: { config } } of this.reading.attention) {
-      let at = 0;
-      for (let query = 0; query < this.reading.length; query++) {
-        for (let head = 0; head < config.n_head; head++) {
-          let sum = 0;
-          for (const end = at + query + 1; at < end; at++) sum += weights[at];
-          most = Math.max(most, Math.abs(sum - 1));
-        }
-      }
-    }
-    return most;
-  }
-
   /** (depths, T, K) @param {number} length */
   #lens(length) {
     const most = Math.min(MOST_SHOWN, this.gpt.config.vocab_size);
@@ -181,13 +165,6 @@ export class Analysis {
     });
     return { most, ids, probabilities };
   }
-}
-
-/** How many first numbers two lists share. @param {number[]} a @param {number[]} b */
-function common(a, b) {
-  let n = 0;
-  while (n < a.length && n < b.length && a[n] === b[n]) n++;
-  return n;
 }
 
 /** The likeliest characters of (V,) logits. @param {ArrayLike<number>} logits @returns {Likeliest} */

@@ -6,11 +6,13 @@ import { rmsNorm } from "./layers.js";
 import { multiplyOne } from "./linear.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
+/** @typedef {import("./linear.js").Linear} Linear */
+/** @typedef {ReturnType<Gpt["norm"]>} Norm */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
 /**
  * Replacements while the model computes, as patches of gpt/heads/patching.py. heads: their output
- * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, from
- * key 0 to itself.
+ * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, of
+ * the keys that it may read.
  * @typedef {object} Changes
  * @property {{layer: number, head: number, value: Float32Array | null}[]} heads
  * @property {{layer: number, head: number, query: number, weights: Float32Array}[]} rows
@@ -23,16 +25,20 @@ export class Attention {
    * @param {Gpt} gpt
    * @param {number} layer
    * @param {Changes | null} changes
+   * @param {number | null} keys how many each query may read; null: those up to itself
+   * @param {{norm1: Norm, proj: Linear}} sublayer its norm and its output
    */
-  constructor(gpt, layer, changes) {
+  constructor(gpt, layer, changes, keys = null, sublayer = gpt.layers[layer]) {
     this.gpt = gpt;
-    this.layer = gpt.layers[layer];
+    this.number = layer;
+    this.keys = keys;
+    this.sublayer = sublayer;
     // (T, C) each: all heads of a position side by side.
     this.q = new Float32Array(0);
     this.k = new Float32Array(0);
     this.v = new Float32Array(0);
     this.proj = new Float32Array(0);
-    this.weights = new Float32Array(0); // of each query: (H, query + 1)
+    this.weights = new Float32Array(0); // of each query: (H, keys)
     this.scores = new Float32Array(0);
     this.sums = new Float64Array(gpt.config.head_size);
     /** @type {Map<number, Float32Array>} What replaces the outputs of heads. */
@@ -47,9 +53,19 @@ export class Attention {
     }
     for (const { head, query, weights, ...at } of changes?.rows ?? []) {
       if (at.layer !== layer) continue;
-      check(head < n_head && weights.length === query + 1, layer, head);
+      check(head < n_head && weights.length === this.allowed(query), layer, head);
       this.rows.set(`${head} ${query}`, weights);
     }
+  }
+
+  /** The number of keys that a query may read: the first ones. @param {number} query */
+  allowed(query) {
+    return this.keys ?? query + 1;
+  }
+
+  /** Where the rows of a query begin in `weights`. @param {number} query */
+  begin(query) {
+    return this.gpt.config.n_head * (this.keys === null ? triangle(query) : query * this.keys);
   }
 
   /**
@@ -66,7 +82,7 @@ export class Attention {
     this.k = withRoom(this.k, end * n_embd);
     this.v = withRoom(this.v, end * n_embd);
     this.proj = withRoom(this.proj, end * n_embd);
-    this.weights = withRoom(this.weights, n_head * triangle(end));
+    this.weights = withRoom(this.weights, this.begin(end));
     const context = new Float32Array(count * n_embd);
     this.project(stream, first, count);
     for (let n = 0; n < count; n++) {
@@ -75,7 +91,7 @@ export class Attention {
         this.mix(head, first + n, row, context, n * n_embd);
       }
     }
-    this.layer.proj.apply(context, 0, count, this.proj, first * n_embd);
+    this.sublayer.proj.apply(context, 0, count, this.proj, first * n_embd);
   }
 
   /**
@@ -85,12 +101,15 @@ export class Attention {
    * @param {number} count
    */
   project(stream, first, count) {
-    const { gpt, layer } = this;
-    const { n_embd, n_head, head_size, qk_norm } = gpt.config;
+    const { gpt, sublayer } = this;
+    const { n_embd } = gpt.config;
+    const { qkv } = gpt.layers[this.number];
     const normed = new Float32Array(count * n_embd);
     const packed = new Float32Array(count * 3 * n_embd);
-    for (let n = 0; n < count; n++) layer.norm1(stream, (first + n) * n_embd, normed, n * n_embd);
-    layer.qkv.apply(normed, 0, count, packed, 0);
+    for (let n = 0; n < count; n++) {
+      sublayer.norm1(stream, (first + n) * n_embd, normed, n * n_embd);
+    }
+    qkv.apply(normed, 0, count, packed, 0);
     for (let n = 0; n < count; n++) {
       const to = (first + n) * n_embd;
       const part = (/** @type {number} */ number) =>
@@ -99,12 +118,21 @@ export class Attention {
       this.k.set(part(1), to);
       this.v.set(part(2), to);
       for (const heads of [this.q, this.k]) {
-        for (let head = 0; qk_norm && head < n_head; head++) {
-          const at = to + head * head_size;
-          rmsNorm(heads, at, heads, at, head_size);
-        }
+        this.normalise(heads, to);
         gpt.position.rotate(heads, to, first + n);
       }
+    }
+  }
+
+  /**
+   * Normalises the queries or keys of a position, if the model does.
+   * @param {Float32Array} heads
+   * @param {number} from
+   */
+  normalise(heads, from) {
+    const { n_embd, head_size, qk_norm } = this.gpt.config;
+    for (let at = from; qk_norm && at < from + n_embd; at += head_size) {
+      rmsNorm(heads, at, heads, at, head_size);
     }
   }
 
@@ -115,10 +143,10 @@ export class Attention {
    * @param {Float32Array | null} bias
    */
   attend(head, query, bias) {
-    const { n_embd, n_head, head_size } = this.gpt.config;
+    const { n_embd, head_size } = this.gpt.config;
     const { q, k, weights } = this;
-    const keys = query + 1;
-    const row = n_head * triangle(query) + head * keys;
+    const keys = this.allowed(query);
+    const row = this.begin(query) + head * keys;
     const given = this.rows.get(`${head} ${query}`);
     if (given) {
       weights.set(given, row);
@@ -158,7 +186,7 @@ export class Attention {
     const output = this.outputs.get(head);
     if (output) return context.set(output, from + at);
     const sums = this.sums.fill(0);
-    const last = row + query;
+    const last = row + this.allowed(query) - 1;
     let value = at;
     for (; row < last; row += 2, value += 2 * n_embd) { // two keys at once
       const [weight, next] = [weights[row], weights[row + 1]];
@@ -172,25 +200,39 @@ export class Attention {
     context.set(sums, from + at);
   }
 
+  /** The largest difference of a row's sum from 1. @param {number} length how many queries */
+  excess(length) {
+    let [most, at] = [0, 0];
+    for (let query = 0; query < length; query++) {
+      for (let head = 0; head < this.gpt.config.n_head; head++) {
+        let sum = 0;
+        for (const end = at + this.allowed(query); at < end; at++) sum += this.weights[at];
+        most = Math.max(most, Math.abs(sum - 1));
+      }
+    }
+    return most;
+  }
+
   /** Copies of the stages of T positions, head after head: see `Stages`. @param {number} length */
   stages(length) {
     const { n_embd, n_head, head_size } = this.gpt.config;
-    const byHead = (/** @type {Float32Array} */ rows) => {
-      const result = new Float32Array(length * n_embd);
+    const keys = this.keys ?? length;
+    const byHead = (/** @type {Float32Array} */ rows, /** @type {number} */ count) => {
+      const result = new Float32Array(count * n_embd);
       for (let head = 0, to = 0; head < n_head; head++) {
-        for (let position = 0; position < length; position++) {
+        for (let position = 0; position < count; position++) {
           const from = position * n_embd + head * head_size;
           for (let d = 0; d < head_size; d++) result[to++] = rows[from + d];
         }
       }
       return result;
     };
-    const row = (/** @type {number} */ query) => this.weights.subarray(n_head * triangle(query));
+    const row = (/** @type {number} */ query) => this.weights.subarray(this.begin(query));
     return {
-      q: byHead(this.q),
-      k: byHead(this.k),
-      v: byHead(this.v),
-      weights: triangles(n_head, length, row),
+      q: byHead(this.q, length),
+      k: byHead(this.k, keys),
+      v: byHead(this.v, keys),
+      weights: headAfterHead(n_head, length, this.keys, row),
       proj: this.proj.slice(0, length * n_embd),
     };
   }
@@ -207,19 +249,22 @@ function triangle(query) {
 }
 
 /**
- * Rows of queries, (H, query + 1) each -> (H, T(T + 1)/2).
+ * Rows of queries, (H, keys) each -> head after head, (H, T·keys), or (H, T(T + 1)/2) where a query
+ * reads the keys up to itself (keys: null).
  * @param {number} heads
  * @param {number} length
+ * @param {number | null} keys
  * @param {(query: number) => Float32Array} rowsOfQuery
  */
-export function triangles(heads, length, rowsOfQuery) {
-  const size = triangle(length);
+export function headAfterHead(heads, length, keys, rowsOfQuery) {
+  const begin = (/** @type {number} */ query) => keys === null ? triangle(query) : query * keys;
+  const size = begin(length);
   const result = new Float32Array(heads * size);
   for (let query = 0; query < length; query++) {
     const rows = rowsOfQuery(query);
     for (let head = 0, from = 0; head < heads; head++) {
-      const to = head * size + triangle(query);
-      for (let key = 0; key <= query; key++) result[to + key] = rows[from++];
+      const to = head * size + begin(query);
+      for (let key = 0; key < (keys ?? query + 1); key++) result[to + key] = rows[from++];
     }
   }
   return result;

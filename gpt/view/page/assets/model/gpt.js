@@ -40,24 +40,21 @@ export class Gpt {
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = new (known(POSITIONS, config.position, "kind of position"))(config, tensors);
-    const { n_embd, hidden, post_norm, scaled_embedding } = config;
+    const { n_embd, hidden, scaled_embedding } = config;
     const rows = this.tensor("token_embedding.weight");
     const factor = Math.fround(Math.sqrt(n_embd));
     this.embedding = scaled_embedding ? rows.map((each) => each * factor) : rows;
-    // With post_norm, the stream enters a sublayer as it is, and the sum with the result is normalised.
-    const before = (/** @type {string} */ name) => post_norm ? this.#copy() : this.norm(name);
-    const after = (/** @type {string} */ name) => post_norm ? this.norm(name) : null;
     this.layers = Array.from({ length: config.n_layer }, (_, number) => ({
-      norm1: before(`blocks.${number}.norm1`),
-      after1: after(`blocks.${number}.norm1`),
+      norm1: this.before(`blocks.${number}.norm1`),
+      after1: this.after(`blocks.${number}.norm1`),
       qkv: this.linear(`blocks.${number}.attention.qkv`, n_embd),
       proj: this.linear(`blocks.${number}.attention.proj`, n_embd),
-      norm2: before(`blocks.${number}.norm2`),
-      after2: after(`blocks.${number}.norm2`),
+      norm2: this.before(`blocks.${number}.norm2`),
+      after2: this.after(`blocks.${number}.norm2`),
       up: this.linear(`blocks.${number}.feed_forward.up`, n_embd),
       down: this.linear(`blocks.${number}.feed_forward.down`, hidden),
     }));
-    this.finalNorm = before("norm");
+    this.finalNorm = this.before("norm");
     this.output = this.linear(config.tied ? "token_embedding" : "lm_head", n_embd);
   }
 
@@ -84,6 +81,17 @@ export class Gpt {
      * @param {number} to
      */
     return (x, from, out, to) => this.normalise(x, from, out, to, n_embd, gain, shift);
+  }
+
+  /** What a sublayer does first: with post_norm, the stream enters as it is. @param {string} name */
+  before(name) {
+    return this.config.post_norm ? this.#copy() : this.norm(name);
+  }
+
+  /** What normalises the sum of the stream and a sublayer's result; null: nothing does.
+   * @param {string} name */
+  after(name) {
+    return this.config.post_norm ? this.norm(name) : null;
   }
 
   /** A function like a norm's that changes nothing. @returns {ReturnType<Gpt["norm"]>} */

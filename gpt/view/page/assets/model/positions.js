@@ -31,11 +31,12 @@ class Position {
   rotate(_heads, _from, _position) {}
 
   /**
-   * What is added to the scaled scores of a query, (H, query + 1); null: nothing.
+   * What is added to the scaled scores of a query and `keys` keys, (H, keys); null: nothing.
    * @param {number} _query
+   * @param {number} [_keys]
    * @returns {Float32Array | null}
    */
-  bias(_query) {
+  bias(_query, _keys) {
     return null;
   }
 }
@@ -88,12 +89,13 @@ class Rotary extends Position {
 
 /** Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022). */
 class Alibi extends Position {
-  /** @override @param {number} query */
-  bias(query) {
-    const keys = query + 1;
+  /** @override @param {number} query @param {number} [keys] */
+  bias(query, keys = query + 1) {
     const bias = new Float32Array(this.config.n_head * keys);
     this.slopes().forEach((slope, head) => {
-      for (let key = 0; key < keys; key++) bias[head * keys + key] = -slope * (query - key);
+      for (let key = 0; key < keys; key++) {
+        bias[head * keys + key] = -slope * Math.abs(query - key);
+      }
     });
     return bias;
   }

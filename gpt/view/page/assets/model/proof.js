@@ -8,12 +8,19 @@ import { Reading } from "./reading.js";
  * Texts with `kept` logits of each position p: of the characters p·kept, p·kept + 1 …, where the
  * first character follows the last. tolerance: by how much they may differ. rounding: how far the
  * logits of weights in float16 may be from those of the trained model; null for float32.
+ * Of a model with an encoder, `source` are the ids that the encoder reads, and `weights` those of each
+ * kind of attention: a layer, head and query number n, counted over all of them, has the weight of
+ * key n, where the first key follows the last; they may differ by weight_tolerance.
  * @typedef {object} ProofRecord
- * @property {{ids: number[], logits: string}[]} texts
+ * @property {{ids: number[], logits: string, source?: number[],
+ *   weights?: Record<string, string>}[]} texts
  * @property {number} kept
  * @property {number} tolerance
  * @property {number | null} rounding
+ * @property {number} [weight_tolerance]
  */
+
+export const LOGITS_PROVEN = "logits = numpy's, on the texts in this file";
 
 /**
  * The largest difference from numpy's logits; NaN if one is not a number.
@@ -23,13 +30,34 @@ import { Reading } from "./reading.js";
 export function largestError(gpt, { texts, kept }) {
   let largest = 0;
   for (const { ids, logits } of texts) {
-    const expected = unpack({ bits: 32, base64: logits });
     const reading = new Reading(gpt);
     reading.append(ids);
-    for (let i = 0; i < expected.length; i++) {
-      const found = reading.logits(Math.floor(i / kept))[i % gpt.config.vocab_size];
-      largest = Math.max(largest, Math.abs(found - expected[i])); // NaN stays NaN
-    }
+    largest = Math.max(largest, logitError(reading, logits, kept));
   }
+  return largest;
+}
+
+/**
+ * The largest difference of a reading's logits from those that the file keeps.
+ * @param {Reading} reading
+ * @param {string} logits
+ * @param {number} kept
+ */
+export function logitError(reading, logits, kept) {
+  const size = reading.gpt.config.vocab_size;
+  return apart(logits, (i) => reading.logits(Math.floor(i / kept))[i % size]);
+}
+
+/**
+ * The largest difference from packed float32 numbers; NaN if one is not a number.
+ * @param {string} base64
+ * @param {(n: number) => number} found
+ */
+export function apart(base64, found) {
+  const expected = unpack({ bits: 32, base64 });
+  let largest = 0;
+  expected.forEach((value, n) => {
+    largest = Math.max(largest, Math.abs(found(n) - value)); // NaN stays NaN
+  });
   return largest;
 }

@@ -3,13 +3,13 @@
 // the arrays. Numbers are kept as float32; sums are in double precision.
 // T positions, C n_embd, H heads, D head_size, V vocab_size.
 
-import { Attention, triangles, withRoom } from "./attention.js";
+import { Attention, headAfterHead, withRoom } from "./attention.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("./attention.js").Changes} Changes */
 /**
- * The stages of one layer, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of query i
- * begins at i(i + 1)/2. stream, what enters the layer, and proj: (T, C). A head whose output
+ * The stages of one attention, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of query
+ * i begins at i(i + 1)/2; (H, T·T) where each query reads all keys. stream, what enters the layer, and proj: (T, C). A head whose output
  * `Changes` replaces keeps its q, k, v and weights here. residual: (T, C), only where it is not the
  * sum of stream and proj, in a model with post_norm.
  * @typedef {object} Stages
@@ -29,16 +29,19 @@ export class Reading {
    * Throws an Error for changes that the model cannot make.
    * @param {Gpt} gpt
    * @param {Changes | null} changes
+   * @param {number | null} keys of each query: the length of a text that an encoder reads, which is
+   *   then appended as a whole; null: each query reads the keys up to itself
    */
-  constructor(gpt, changes = null) {
+  constructor(gpt, changes = null, keys = null) {
     const { n_layer, n_embd } = gpt.config;
     this.gpt = gpt;
+    this.keys = keys;
     /** @type {number[]} The text. */
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
     this.residuals = gpt.layers.map(() => new Float32Array(0)); // (T, C) each, with post_norm
-    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes));
+    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes, keys));
     for (const { layer, head } of [...changes?.heads ?? [], ...changes?.rows ?? []]) {
       if (!this.attention[layer]) throw new Error(`The model has no head ${layer}.${head}.`);
     }
@@ -71,10 +74,11 @@ export class Reading {
     if (added.some((id) => !Number.isInteger(id) || id < 0 || id >= vocab_size)) {
       throw new RangeError("The text has a character that the model does not know.");
     }
-    for (let at = 0; at < added.length; at += AT_ONCE) this.extend(added.slice(at, at + AT_ONCE));
+    const step = this.keys ?? AT_ONCE;
+    for (let at = 0; at < added.length; at += step) this.extend(added.slice(at, at + step));
   }
 
-  /** Computes at most AT_ONCE new positions. @param {number[]} ids */
+  /** Computes new positions together. @param {number[]} ids */
   extend(ids) {
     const { gpt } = this;
     const { n_embd } = gpt.config;
@@ -86,12 +90,28 @@ export class Reading {
       embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
       gpt.position.embed(embedded, at, first + n);
     });
-    const biases = ids.map((_, n) => gpt.position.bias(first + n));
+    const biases = ids.map((_, n) => gpt.position.bias(first + n, this.keys ?? undefined));
     this.attention.forEach((attention, layer) => {
       attention.extend(this.streams[layer], first, biases);
       this.feedForward(layer, first, ids.length);
     });
     this.ids.push(...ids);
+  }
+
+  /**
+   * (count, C) what enters the feed-forward of one layer at new positions: the sum of stream and proj.
+   * @param {number} layer
+   * @param {number} first
+   * @param {number} count
+   */
+  residual(layer, first, count) {
+    const { n_embd } = this.gpt.config;
+    const { after1 } = this.gpt.layers[layer];
+    const stream = this.streams[layer].subarray(first * n_embd);
+    const { proj } = this.attention[layer];
+    const residual = summed(stream, proj.subarray(first * n_embd), count, n_embd, after1);
+    if (after1) this.residuals[layer] = extended(this.residuals[layer], residual, first * n_embd);
+    return residual;
   }
 
   /**
@@ -102,24 +122,15 @@ export class Reading {
    */
   feedForward(layer, first, count) {
     const { n_embd, widened, hidden } = this.gpt.config;
-    const { after1, norm2, up, down, after2 } = this.gpt.layers[layer];
+    const { norm2, up, down, after2 } = this.gpt.layers[layer];
     const { activation } = this.gpt;
-    const [stream, next] = [this.streams[layer], this.streams[layer + 1]];
-    const { proj } = this.attention[layer];
+    const next = this.streams[layer + 1];
     const start = first * n_embd;
-    const residual = new Float32Array(count * n_embd);
+    const residual = this.residual(layer, first, count);
     const normed = new Float32Array(count * n_embd);
     const wide = new Float32Array(count * widened);
     const active = new Float32Array(count * hidden);
-    for (let i = 0; i < residual.length; i++) residual[i] = stream[start + i] + proj[start + i];
-    for (let n = 0; n < count; n++) {
-      after1?.(residual, n * n_embd, residual, n * n_embd);
-      norm2(residual, n * n_embd, normed, n * n_embd);
-    }
-    if (after1) {
-      this.residuals[layer] = withRoom(this.residuals[layer], start + residual.length);
-      this.residuals[layer].set(residual, start);
-    }
+    for (let n = 0; n < count; n++) norm2(residual, n * n_embd, normed, n * n_embd);
     up.apply(normed, 0, count, wide, 0);
     const half = widened - hidden; // where a gated activation's second half begins, else 0
     for (let n = 0; n < count; n++) {
@@ -164,11 +175,47 @@ export class Reading {
     return { ...this.attention[layer].stages(this.length), stream, ...normed };
   }
 
-  /** What positions add to scaled scores, (H, T(T + 1)/2) as `weights`; null: nothing. */
+  /** What positions add to scaled scores, as `weights`; null: nothing. */
   bias() {
-    const { position, config } = this.gpt;
+    const { keys, gpt: { position, config } } = this;
     if (!position.bias(0)) return null;
-    const row = (/** @type {number} */ query) => /** @type {Float32Array} */ (position.bias(query));
-    return triangles(config.n_head, this.length, row);
+    const row = (
+      /** @type {number} */ query,
+    ) => /** @type {Float32Array} */ (position.bias(query, keys ?? undefined));
+    return headAfterHead(config.n_head, this.length, keys, row);
   }
+}
+
+/**
+ * (count, C) the sums of two arrays that begin with these positions, normalised by `after`.
+ * @param {Float32Array} a
+ * @param {Float32Array} b
+ * @param {number} count
+ * @param {number} width C
+ * @param {ReturnType<Gpt["after"]>} after
+ */
+export function summed(a, b, count, width, after) {
+  const result = new Float32Array(count * width);
+  for (let i = 0; i < result.length; i++) result[i] = a[i] + b[i];
+  for (let at = 0; after && at < result.length; at += width) after(result, at, result, at);
+  return result;
+}
+
+/**
+ * The array with others from a place on.
+ * @param {Float32Array<ArrayBuffer>} array
+ * @param {Float32Array} added
+ * @param {number} from
+ */
+export function extended(array, added, from) {
+  const result = withRoom(array, from + added.length);
+  result.set(added, from);
+  return result;
+}
+
+/** How many first numbers two lists share. @param {number[]} a @param {number[]} b */
+export function common(a, b) {
+  let n = 0;
+  while (n < a.length && n < b.length && a[n] === b[n]) n++;
+  return n;
 }

@@ -1,30 +1,26 @@
 // @ts-check
-// The thread that computes: it opens and proves the models of the file, reads texts, and writes. It
-// answers one message after the other; while it writes, it reads between two pieces.
+// The thread that computes with a model without an encoder: it reads texts, and writes. While it writes,
+// it reads between two pieces.
 
 import { Analysis } from "./analysis.js";
-import { Models } from "./models.js";
+import { Computation, keyOf, reply } from "./computation.js";
+import { Gpt } from "./gpt.js";
+import { largestError, LOGITS_PROVEN } from "./proof.js";
 import { Reading } from "./reading.js";
 import { Writer } from "./sampler.js";
 
 /** @typedef {import("./analysis.js").Findings} Findings */
 /** @typedef {import("./attention.js").Changes} Changes */
 /** @typedef {import("./models.js").Proof} Proof */
-/** @typedef {import("./models.js").ModelsPayload} ModelsPayload */
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
 /** A text for one of the file's models. @typedef {{ids: number[], step: number, changes: Changes | null}} Ask */
 /** @typedef {Findings & {proof: Proof}} Answer */
 /** `more`: continues the writing before, if the text, the model and the options are still the same.
  * @typedef {{kind: "write", ids: number[], step: number, changes: Changes | null,
  *   options: SampleOptions, length: number}} WriteRequest */
-/** @typedef {{kind: "open", model: ModelsPayload} | {kind: "read", asks: Ask[]} | WriteRequest |
- *   {kind: "stop"}} Request */
-/** @typedef {{kind: "opened", proof: Proof}} Opened */
-/** @typedef {Opened | {kind: "read", answers: Answer[]} | {kind: "wrote", ids: number[]} |
- *   {kind: "stopped"} | {kind: "failed", reason: string}} Reply */
+/** @typedef {WriteRequest | {kind: "stop"}} Writing */
 
 const PIECE = 12; // milliseconds of writing between two messages
-const KEPT = 4; // analyses of texts, of different changes or steps
 
 /** A decoder of sampler.js: a reading that starts again where the window moves. */
 class ReadingDecoder {
@@ -53,42 +49,31 @@ class ReadingDecoder {
   }
 }
 
-class Computation {
+class TextComputation extends Computation {
   constructor() {
-    /** @type {Models | null} */
-    this.models = null;
-    /** @type {Map<string, Analysis>} */
-    this.analyses = new Map();
+    super({
+      make: (config, tensors) => new Gpt(config, tensors),
+      prove: (gpt, proof) => [{
+        name: LOGITS_PROVEN,
+        error: largestError(gpt, proof),
+        bound: proof.tolerance,
+      }],
+    });
     /** @type {{key: string, ids: number[], writer: Writer} | null} */
     this.written = null;
     this.stopped = false;
   }
 
-  /** @param {Request} request */
-  async answer(request) {
-    if (request.kind === "open") {
-      this.models = new Models(request.model);
-      const { proof } = await this.models.open(this.models.last);
-      reply({ kind: "opened", proof });
-    } else if (request.kind === "read") {
-      const answers = [];
-      for (const ask of request.asks) answers.push(await this.read(ask));
-      reply({ kind: "read", answers }, buffersOf(answers));
-    } else if (request.kind === "stop") this.stopped = true;
-    else await this.write(request);
+  /** @override @param {import("./models.js").Opened} opened @param {Ask} ask */
+  analysisOf({ gpt, mixture }, { changes }) {
+    const analysis = new Analysis(gpt, mixture, changes);
+    return { read: (/** @type {Ask} */ { ids }) => analysis.read(ids) };
   }
 
-  /** @param {Ask} ask @returns {Promise<Answer>} */
-  async read({ ids, step, changes }) {
-    const { gpt, mixture, proof } = await this.opened(step);
-    const key = keyOf(step, changes);
-    const analysis = this.analyses.get(key) ?? new Analysis(gpt, mixture, changes);
-    this.analyses.delete(key); // last used, last in the map
-    this.analyses.set(key, analysis);
-    if (this.analyses.size > KEPT) {
-      this.analyses.delete(/** @type {string} */ (this.analyses.keys().next().value));
-    }
-    return { ...analysis.read(ids), proof };
+  /** @override @param {Writing} request */
+  async more(request) {
+    if (request.kind === "stop") this.stopped = true;
+    else await this.write(request);
   }
 
   /** @param {WriteRequest} request */
@@ -115,36 +100,6 @@ class Computation {
     }
     reply({ kind: "stopped" });
   }
-
-  /** @param {number} step */
-  opened(step) {
-    if (!this.models) throw new Error("There is no model yet.");
-    return this.models.open(step);
-  }
-}
-
-/** @param {number} step @param {Changes | null} changes */
-function keyOf(step, changes) {
-  const heads = changes?.heads.map(({ layer, head, value }) => [layer, head, ...value ?? []]);
-  const rows = changes?.rows.map((
-    { layer, head, query, weights },
-  ) => [layer, head, query, ...weights]);
-  return JSON.stringify([step, heads, rows]);
-}
-
-/** @param {Reply} message @param {Transferable[]} moved what the worker does not need any more */
-function reply(message, moved = []) {
-  /** @type {any} */ (self).postMessage(message, moved);
-}
-
-/** The buffers of the large arrays. @param {Answer[]} answers */
-function buffersOf(answers) {
-  return answers.flatMap(({ weights, details, lens }) => {
-    const arrays = [...weights, ...Object.values(details).flatMap((layer) => Object.values(layer))];
-    return [...arrays, lens.ids, lens.probabilities].map((
-      { buffer },
-    ) => /** @type {ArrayBuffer} */ (buffer));
-  });
 }
 
 /** Lets messages arrive. setTimeout would wait longer. @returns {Promise<void>} */
@@ -159,7 +114,4 @@ function pause() {
   });
 }
 
-const computation = new Computation();
-self.addEventListener("message", ({ data }) => {
-  computation.answer(data).catch((error) => reply({ kind: "failed", reason: error.message }));
-});
+new TextComputation().serve();

@@ -1,0 +1,132 @@
+// @ts-check
+// A page that computes: opens its model, proves it, and draws what it computes. Shows nothing but the
+// reason if the file is damaged or this browser computes other numbers.
+
+import { drawable, make, part } from "../parts.js";
+import { makeView } from "../view.js";
+import { Client } from "./client.js";
+
+/** @typedef {import("../payload.js").Payload} Payload */
+/** @typedef {import("./session.js").Own} Own */
+/** @typedef {import("./session.js").Session} Session */
+/**
+ * What a page of a kind has. editor: of the text, which calls the function when it is another one.
+ * @template {Session} S
+ * @typedef {object} Pieces
+ * @property {(data: Payload & Own, client: Client,
+ *   show: (subjects: import("../data.js").Subject[]) => void) => S} session
+ * @property {(session: S, typed: () => void) => {render: () => void, fill: () => void}} editor
+ * @property {(app: import("../parts.js").App, session: S) => import("../parts.js").Part[]} parts
+ */
+
+/** Shows nothing but a reason. @param {string} reason */
+function refuse(reason) {
+  document.querySelector("main")?.setAttribute("hidden", "");
+  document.querySelector("footer")?.setAttribute("hidden", "");
+  part("precision").textContent = "";
+  const notice = part("notice");
+  notice.hidden = false;
+  notice.className = "failed";
+  notice.replaceChildren(
+    make("strong", null, "This page shows no numbers. "),
+    reason,
+    " Make the page again with gptx live.",
+  );
+}
+
+/**
+ * Starts the page with the data in it.
+ * @template {Session} S
+ * @param {Pieces<S>} pieces
+ */
+export function start(pieces) {
+  addEventListener("error", ({ error, message }) => {
+    if (error) refuse(`The program of the page failed: ${message}.`); // none: a ResizeObserver's note
+  });
+  addEventListener(
+    "unhandledrejection",
+    ({ reason }) => refuse(`The program of the page failed: ${reason}.`),
+  );
+  openPage(JSON.parse(part("data").textContent ?? ""), pieces);
+}
+
+/**
+ * @template {Session} S
+ * @param {Payload & Own & {model: object}} data
+ * @param {Pieces<S>} pieces
+ */
+function openPage(data, pieces) {
+  if (!drawable("␠")) {
+    data.vocabulary_labels = data.vocabulary_labels.map((label) => label === "␠" ? "␣" : label);
+    data.vocabulary_legend = data.vocabulary_legend.map((text) => text.replace("␠", "␣"));
+  }
+  if (!getComputedStyle(document.documentElement).getPropertyValue("--card")) {
+    throw new Error("Its style is damaged.");
+  }
+  data.stored = [data.stored, ...data.left_out].join(". ");
+  /** @type {ReturnType<typeof makeView> | null} */
+  let view = null;
+  const client = new Client(/** @type {any} */ (globalThis).WORKER, refuse);
+  const session = pieces.session(data, client, (subjects) => {
+    data.legend = session.legendOf(subjects);
+    if (view) view.show(subjects);
+    else {
+      part("notice").hidden = true;
+      document.querySelector("main")?.removeAttribute("hidden");
+      document.querySelector("footer")?.removeAttribute("hidden");
+      view = makeView(data, subjects, "b", additions);
+      addEventListener("hashchange", restore); // after the view, which reads the address
+    }
+    editor.render();
+  });
+  const editor = pieces.editor(session, () => session.changed());
+  const additions = {
+    settings: [...session.settings, ...data.options.map(({ name }) => name)],
+    parts: (/** @type {import("../parts.js").App} */ app) => pieces.parts(app, session),
+    keys: [{
+      key: "x",
+      name: "x",
+      does: "switch the shown head off or on",
+      act() {
+        const state = view?.app.state;
+        if (state?.view !== "head") return;
+        session.model.toggle(session.place(state.layer, state.head));
+        session.changed();
+      },
+    }],
+  };
+  const share = /** @type {HTMLInputElement} */ (part("share"));
+  const write = () => {
+    const app = view?.app;
+    const more = session.toSettings(share.checked);
+    if (app && JSON.stringify(app.state.more) !== JSON.stringify(more)) app.change({ more });
+  };
+  session.changed = () => {
+    write();
+    session.ask();
+  };
+  session.drawn = () => {
+    write();
+    editor.render();
+  };
+  share.addEventListener("change", write);
+  /** Takes the settings of another address; its text only when the page opens. */
+  function restore() {
+    const more = view?.app.state.more;
+    if (!more || JSON.stringify(more) === JSON.stringify(session.toSettings(share.checked))) {
+      return;
+    }
+    client.stop();
+    session.fromSettings(more);
+    session.ask();
+  }
+  client.open(data.model).then(() => {
+    const said = new URLSearchParams(location.hash.slice(1));
+    const more = Object.fromEntries(additions.settings.map((name) => [name, said.get(name) ?? ""]));
+    session.fromSettings(more);
+    share.checked = more.text !== "";
+    session.open(more.text);
+    editor.fill();
+    session.ask();
+  });
+}

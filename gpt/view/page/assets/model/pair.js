@@ -1,0 +1,157 @@
+// @ts-check
+// A trained GPT with an encoder, as gpt/reading/gpt.py: the encoder reads a source, all of it at once;
+// the decoder reads a target that grows, and its cross-attention reads the encoder's output.
+// S characters of the source, T of the target, C n_embd.
+
+import { Attention } from "./attention.js";
+import { Gpt } from "./gpt.js";
+import { Linear } from "./linear.js";
+import { extended, Reading, summed } from "./reading.js";
+
+/** @typedef {import("./attention.js").Changes} Changes */
+/** @typedef {import("./gpt.js").Config} Config */
+/** @typedef {import("./reading.js").Stages} Stages */
+/** @typedef {"encoder" | "decoder" | "cross"} AttentionKind */
+/** Changes of each kind of attention. @typedef {Record<AttentionKind, Changes | null>} PairChanges */
+/** @typedef {Config & {encoder_layers: number}} PairConfig */
+
+const OF_ENCODER = "encoder.";
+const SHARED_TABLE = "token_embedding.weight";
+
+export class PairGpt extends Gpt {
+  /**
+   * Throws an Error as Gpt.
+   * @param {PairConfig} config
+   * @param {Map<string, Float32Array>} tensors
+   */
+  constructor(config, tensors) {
+    super(config, tensors);
+    const own = [...tensors].filter(([name]) => name.startsWith(OF_ENCODER));
+    this.encoder = new Gpt(
+      { ...config, n_layer: config.encoder_layers, tied: true },
+      new Map([
+        [SHARED_TABLE, this.tensor(SHARED_TABLE)],
+        ...own.map((
+          [name, numbers],
+        ) => /** @type {[string, Float32Array]} */ ([name.slice(OF_ENCODER.length), numbers])),
+      ]),
+    );
+    const { n_embd } = config;
+    this.cross = this.layers.map((_, layer) => ({
+      norm1: this.before(`blocks.${layer}.cross_norm`),
+      after1: this.after(`blocks.${layer}.cross_norm`),
+      q: this.#rows(`blocks.${layer}.cross.qkv`, 0, n_embd),
+      kv: this.#rows(`blocks.${layer}.cross.qkv`, n_embd, 3 * n_embd),
+      proj: this.linear(`blocks.${layer}.cross.proj`, n_embd),
+    }));
+  }
+
+  /** Some rows of a linear layer. @param {string} name @param {number} first @param {number} end */
+  #rows(name, first, end) {
+    const { weight, bias, columns } = this.linear(name, this.config.n_embd);
+    const part = weight.subarray(first * columns, end * columns);
+    return new Linear(part, bias?.subarray(first, end), columns);
+  }
+}
+
+/** A source that the encoder has read. */
+export class Source {
+  /**
+   * Throws an Error as Reading.
+   * @param {PairGpt} gpt
+   * @param {number[]} ids one or more
+   * @param {Changes | null} changes
+   */
+  constructor(gpt, ids, changes = null) {
+    const { n_embd } = gpt.config;
+    this.reading = new Reading(gpt.encoder, changes, ids.length);
+    this.reading.append(ids);
+    this.length = ids.length;
+    /** (S, C) what cross-attention reads. */
+    this.states = new Float32Array(ids.length * n_embd);
+    const last = this.reading.streams[gpt.encoder.config.n_layer];
+    for (let at = 0; at < this.states.length; at += n_embd) {
+      gpt.encoder.finalNorm(last, at, this.states, at);
+    }
+  }
+}
+
+/** Cross-attention of one layer: keys and values come from a source, and are computed once. */
+class CrossAttention extends Attention {
+  /**
+   * @param {PairGpt} gpt
+   * @param {number} layer
+   * @param {Changes | null} changes
+   * @param {Source} source
+   */
+  constructor(gpt, layer, changes, source) {
+    super(gpt, layer, changes, source.length, gpt.cross[layer]);
+    const { n_embd } = gpt.config;
+    const packed = new Float32Array(2 * source.states.length);
+    this.k = new Float32Array(source.states.length);
+    this.v = new Float32Array(source.states.length);
+    this.query = gpt.cross[layer].q;
+    gpt.cross[layer].kv.apply(source.states, 0, source.length, packed, 0);
+    for (let to = 0; to < source.states.length; to += n_embd) {
+      this.k.set(packed.subarray(2 * to, 2 * to + n_embd), to);
+      this.v.set(packed.subarray(2 * to + n_embd, 2 * (to + n_embd)), to);
+      this.normalise(this.k, to);
+    }
+  }
+
+  /** @override @param {Float32Array} stream @param {number} first @param {number} count */
+  project(stream, first, count) {
+    const { n_embd } = this.gpt.config;
+    const normed = new Float32Array(count * n_embd);
+    for (let at = 0; at < normed.length; at += n_embd) {
+      this.sublayer.norm1(stream, first * n_embd + at, normed, at);
+    }
+    this.query.apply(normed, 0, count, this.q, first * n_embd);
+    for (let n = first; n < first + count; n++) this.normalise(this.q, n * n_embd);
+  }
+}
+
+/** What the decoder reads, a TAB and a target, beside a source. */
+export class PairReading extends Reading {
+  /**
+   * Throws an Error as Reading.
+   * @param {PairGpt} gpt
+   * @param {Source} source
+   * @param {PairChanges | null} changes
+   */
+  constructor(gpt, source, changes = null) {
+    super(gpt, changes?.decoder ?? null);
+    this.pair = gpt;
+    this.cross = gpt.layers.map((_, layer) =>
+      new CrossAttention(gpt, layer, changes?.cross ?? null, source)
+    );
+    /** What enters cross-attention, and with post_norm what leaves it; (T, C) each. */
+    this.between = gpt.layers.map(() => new Float32Array(0));
+    this.crossed = gpt.layers.map(() => new Float32Array(0));
+  }
+
+  /** @override @param {number} layer @param {number} first @param {number} count */
+  residual(layer, first, count) {
+    const { n_embd } = this.gpt.config;
+    const [{ after1 }, cross] = [this.pair.cross[layer], this.cross[layer]];
+    const start = first * n_embd;
+    const own = super.residual(layer, first, count);
+    this.between[layer] = extended(this.between[layer], own, start);
+    cross.extend(this.between[layer], first, new Array(count).fill(null));
+    const residual = summed(own, cross.proj.subarray(start), count, n_embd, after1);
+    if (after1) this.crossed[layer] = extended(this.crossed[layer], residual, start);
+    return residual;
+  }
+
+  /** The stages of one layer's cross-attention: k and v are (H, S, D). @param {number} layer @returns {Stages} */
+  crossStage(layer) {
+    const { n_embd, post_norm } = this.gpt.config;
+    const rows = (/** @type {Float32Array} */ all) => all.slice(0, this.length * n_embd);
+    const normed = post_norm ? { residual: rows(this.crossed[layer]) } : {};
+    return {
+      ...this.cross[layer].stages(this.length),
+      stream: rows(this.between[layer]),
+      ...normed,
+    };
+  }
+}

@@ -1,0 +1,139 @@
+// @ts-check
+// A pair under one model: the target that the model writes for a source, or one of the user's, and
+// everything that the page shows of it. What a source gave is kept while the target changes.
+// S characters of the source, T of what the decoder reads (a TAB and the target), V vocab_size.
+
+import { logSoftmax } from "./gate.js";
+import { PairReading, Source } from "./pair.js";
+import { Uniforms } from "./random.js";
+import { common } from "./reading.js";
+import { draw, probabilities } from "./sampler.js";
+
+/** @typedef {import("./pair.js").AttentionKind} AttentionKind */
+/** @typedef {import("./pair.js").PairChanges} PairChanges */
+/** @typedef {import("./pair.js").PairGpt} PairGpt */
+/** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
+/** first, last: the ids of the characters before a target and after it. @typedef {{first: number, last: number}} Marks */
+/**
+ * target: null if the model is to write it. kind: whose stages are wanted.
+ * @typedef {object} PairAsk
+ * @property {number[]} source
+ * @property {number[] | null} target
+ * @property {AttentionKind} kind
+ * @property {SampleOptions} options
+ * @property {Marks} marks
+ * @property {number} step
+ * @property {PairChanges | null} changes
+ */
+/**
+ * The arrays of a subject, see SubjectPayload. target: (T − 1,) its ids. ended: whether the model
+ * ended it, or the user, or if not, it has the largest length. nats: −ln of the probability of each of
+ * its characters, and of its end if it has ended. logits: (T, V) after each position.
+ * @typedef {object} PairFindings
+ * @property {number[]} target
+ * @property {boolean} ended
+ * @property {Float32Array} nats
+ * @property {Float32Array} logits
+ * @property {number} sums
+ * @property {Float32Array | null} bias
+ * @property {Float32Array[]} weights
+ * @property {Record<string, any>} details
+ */
+
+export class PairAnalysis {
+  /** @param {PairGpt} gpt @param {PairChanges | null} changes */
+  constructor(gpt, changes) {
+    this.gpt = gpt;
+    this.changes = changes;
+    /** @type {number[]} */
+    this.ids = []; // of the source
+    /** @type {Source | null} */
+    this.source = null;
+    /** @type {PairReading | null} */
+    this.reading = null;
+  }
+
+  /** @param {PairAsk} ask @returns {PairFindings} */
+  read({ source, target, kind, options, marks }) {
+    const { gpt, changes } = this;
+    if (!this.source || !this.reading || source.join() !== this.ids.join()) {
+      this.source = new Source(gpt, source, changes?.encoder ?? null);
+      this.reading = new PairReading(gpt, this.source, changes);
+      this.ids = source;
+    }
+    const { reading } = this;
+    const found = target
+      ? { target, ended: true }
+      : write(reading, options, marks, gpt.config.block_size);
+    follow(reading, [marks.first, ...found.target]);
+    const expected = found.ended ? [...found.target, marks.last] : found.target;
+    const { vocab_size } = gpt.config;
+    const logits = new Float32Array(reading.length * vocab_size);
+    for (let at = 0; at < reading.length; at++) logits.set(reading.logits(at), at * vocab_size);
+    return {
+      ...found,
+      nats: Float32Array.from(expected, (id, at) => -logSoftmax(reading.logits(at))[id]),
+      logits,
+      ...this.#stages(this.source, reading, kind),
+    };
+  }
+
+  /**
+   * The stages of one kind of attention; sums: the largest difference of a row's sum from 1, of all
+   * kinds.
+   * @param {Source} source
+   * @param {PairReading} reading
+   * @param {AttentionKind} kind
+   */
+  #stages(source, reading, kind) {
+    const own = kind === "encoder" ? source.reading : reading;
+    const stages = own.attention.map((_, layer) =>
+      kind === "cross" ? reading.crossStage(layer) : own.stage(layer)
+    );
+    const rows = [
+      ...source.reading.attention.map((each) => each.excess(source.length)),
+      ...[...reading.attention, ...reading.cross].map((each) => each.excess(reading.length)),
+    ];
+    return {
+      sums: Math.max(...rows),
+      bias: kind === "cross" ? null : own.bias(),
+      weights: stages.map(({ weights }) => weights),
+      details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
+    };
+  }
+}
+
+/**
+ * Draws a target as `gptx sample` does: at temperature 0 the likeliest characters. It never has the
+ * character that begins a target, and has at most block_size − 1 characters.
+ * @param {PairReading} reading
+ * @param {SampleOptions} options
+ * @param {Marks} marks
+ * @param {number} blockSize
+ */
+export function write(reading, options, { first, last }, blockSize) {
+  const uniforms = new Uniforms(options.seed, options.sample ?? 0);
+  /** @type {number[]} */
+  const target = [];
+  for (;;) {
+    follow(reading, [first, ...target], true);
+    const scores = Float64Array.from(reading.logits(target.length));
+    scores[first] = -Infinity;
+    const id = draw(probabilities(scores, options).chances, uniforms.next());
+    if (id === last) return { target, ended: true };
+    if (target.length === blockSize - 1) return { target, ended: false };
+    target.push(id);
+  }
+}
+
+/**
+ * Makes these the ids that the decoder has read. beginning: it may have read more of the same.
+ * @param {PairReading} reading
+ * @param {number[]} ids
+ * @param {boolean} beginning
+ */
+function follow(reading, ids, beginning = false) {
+  const known = common(reading.ids, ids);
+  if (!beginning || known < ids.length) reading.truncate(known);
+  reading.append(ids.slice(known));
+}
