@@ -24,7 +24,10 @@ class Live(shared.ModelCommand):
 
     text: Annotated[
         str | None,
-        typer.Argument(help="Text to begin with; - reads stdin.", show_default="from validation"),
+        typer.Argument(
+            help="Text to begin with; of pairs a source, or source TAB target; - reads stdin.",
+            show_default="from validation",
+        ),
     ] = None
     file: shared.TextFile = None
     step: Annotated[
@@ -36,7 +39,7 @@ class Live(shared.ModelCommand):
         ),
     ] = "best"
     windows: Annotated[
-        int, typer.Option(help="Validation windows that measure the heads.", min=1)
+        int, typer.Option(help="Validation windows, or pairs, that measure the heads.", min=1)
     ] = 32
     precision: Annotated[
         Literal["auto", "float32", "float16"],
@@ -49,8 +52,7 @@ class Live(shared.ModelCommand):
 
     def execute(self) -> None:
         from gpt.commands.common.progress import working
-        from gpt.trained.pairs import require_decoder_only
-        from gpt.view.page.live import build_live
+        from gpt.view.page.live import beginning, build_live, surveys_of
 
         refuse(
             (self.as_json, "--json: the output is a page, not JSON"),
@@ -58,17 +60,18 @@ class Live(shared.ModelCommand):
         )
         if self.output == Path(NAME):
             shared.own_file(NAME, OURS, "--output")
-        require_decoder_only(self.opened.model.config, "the live page")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         opened, models = self.opened, self.models
-        text = None if given is None else shared.known_text(models[-1], given, self.unknown)
+        last = models[-1]
+        text = None if given is None else shared.known_text(last, given, self.unknown)
+        text = None if text is None else beginning(last, text)
         if text == "":
             console.say("note: the text is empty; the page shows what follows a line break")
-        ids, source = shared.validation(opened, self.data)
+        ids, source = (None, "") if last.has_encoder else shared.validation(opened, self.data)
         with working() as done:
-            survey = models[-1].heads(ids, windows=self.windows, name=source, done=done)
+            surveys = surveys_of(last, ids, self.windows, source, done)
             limit = int(self.limit * 1e6)
-            page = build_live(models, survey, text, ids, self.precision, limit)
+            page = build_live(models, surveys, text, ids, self.precision, limit)
         for sentence in page.left_out:
             console.say(f"note: {sentence}")
         console.write(page.html, self.output)

@@ -81,11 +81,10 @@ def ablate_pairs(
     """
     if how == "resample":
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    size = windows_at_once(reader.config)
-    parts = [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
+    parts = _pair_parts(reader, pairs, last)
     of = reader.encoder if kind == "encoder" and reader.encoder else reader
     layers, heads = of.config.n_layer, of.config.n_head
-    means = sum(part.sums(kind) for part in parts) / sum(part.rows(kind).sum() for part in parts)
+    means = _mean_of(parts, kind)
     rises = np.zeros((len(pairs), layers, heads))
     losses = np.concatenate([part.losses() for part in parts])
     for layer in range(layers):
@@ -95,6 +94,13 @@ def ablate_pairs(
             rises[:, layer, head] = without - losses
             done(layer * heads + head + 1)
     return _measure(rises, how)
+
+
+def mean_of_pairs(reader: Reader, pairs: Sequence[tuple[Ids, Ids]], kind: AttentionKind) -> Array:
+    """(L, H, D) mean output of each head of this kind over all characters of the pairs, by which
+    "mean" replaces its output.
+    """
+    return _mean_of(_pair_parts(reader, pairs), kind)
 
 
 def _measure(rises: Array, how: Ablation) -> Measure:
@@ -192,6 +198,18 @@ def _replacing(kind: AttentionKind, layer: int, head: int, output: Any) -> Hook:
         return stage
 
     return hook
+
+
+def _pair_parts(reader: Reader, pairs: Sequence[tuple[Ids, Ids]], last: int = 0) -> list[_Pairs]:
+    """All pairs, as many at once as memory allows."""
+    size = windows_at_once(reader.config)
+    return [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
+
+
+def _mean_of(parts: Sequence[_Pairs], kind: AttentionKind) -> Array:
+    total = sum(part.sums(kind) for part in parts)
+    mean: Array = total / sum(part.rows(kind).sum() for part in parts)
+    return mean
 
 
 class _Pairs:

@@ -22,7 +22,6 @@ DECODER_ONLY = {
     "logits of texts": "next shows the next character's probabilities, following(text) in Python",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
-    "the live page": "attn -o page.html shows its attention to one pair",
 }
 
 

@@ -75,15 +75,15 @@ def save_live(
     windows: int,
 ) -> Path:
     """See TrainedGPT.live."""
-    from gpt.view.page.live import build_live
+    from gpt.view.page.live import beginning, build_live, surveys_of
 
     if text is not None:
-        model.vocabulary.encode(text)
+        text = beginning(model, text)
     models = [model]
     if steps is not None:
         models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
-    survey = models[-1].heads(windows=windows)
-    page = build_live(models, survey, text, None, precision, int(limit * 1e6))
+    surveys = surveys_of(models[-1], windows=windows)
+    page = build_live(models, surveys, text, None, precision, int(limit * 1e6))
     return _write(Path(path), page.html.encode())
 
 

@@ -1,22 +1,25 @@
 """The page that contains the model itself: what it needs to compute, and what it shows besides.
 
-The page proves each model when it opens it (assets/model/models.js). weights, proof and counting
-have modules of their own: shipping.py, proof.py, counted.py.
+A model with an encoder has a page of another kind, with a source and a target. The page proves each
+model when it opens it (assets/model/models.js). weights, proof and counting have modules of their
+own: shipping.py, proof.py, counted.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpt.config import SampleConfig
 from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
+from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError
-from gpt.heads.kinds import RULE, kinds
+from gpt.heads.kinds import kinds
 from gpt.heads.survey import Survey
+from gpt.reading.pairs.answers import FIRST
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
@@ -70,8 +73,29 @@ LIVE = Kind(
     (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
     hidden=True,
 )
-#: Options of `gptx sample` that the page has.
+#: Of a model with an encoder.
+LIVE_PAIRS = Kind(
+    "live",
+    (
+        *OWN,
+        *(
+            f"live/{name}.js"
+            for name in ("pair_session", "pair_write", "pair_text", "pair_editor", "pairs")
+        ),
+    ),
+    ("page.css", "live/live.css", "live/pairs.css"),
+    (("cards", "live/pairs.html"), *FRAGMENTS),
+    (
+        *BOTH,
+        *MODEL,
+        *(f"model/{name}.js" for name in ("pair", "pair_analysis", "pair_proof", "pair_worker")),
+    ),
+    hidden=True,
+)
+#: Options of `gptx sample` that the pages have.
 OPTIONS = ("length", *SHAPING, "seed")
+PAIR_OPTIONS = (*SHAPING, "seed")
+KINDS: tuple[AttentionKind, ...] = ("cross", "encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -86,9 +110,40 @@ class LivePage:
     left_out: tuple[str, ...]
 
 
+def beginning(model: TrainedGPT, text: str) -> str:
+    """The text, if a page of the model can begin with it: with an encoder, a source, or "source TAB
+    target". Raises TextError.
+    """
+    if not model.has_encoder:
+        model.vocabulary.encode(text)
+        return text
+    source, target = model.sides(text)
+    return f"{source}{FIRST}{target}" if FIRST in text else source
+
+
+def surveys_of(
+    model: TrainedGPT,
+    ids: Ids | None = None,
+    windows: int = 32,
+    name: str = "",
+    done: Callable[[float], object] = lambda share: None,
+) -> list[Survey]:
+    """The measures of a model's heads; of a model with an encoder, of each kind of attention.
+
+    ids: of the text, whose name is `name`; None: the start of the validation split, which is also
+    taken with an encoder.
+    """
+    if not model.has_encoder:
+        return [model.heads(ids, windows=windows, name=name, done=done)]
+    return [
+        model.heads(kind=kind, windows=windows, done=lambda share, n=n: done((n + share) / 3))
+        for n, kind in enumerate(KINDS)
+    ]
+
+
 def build_live(
     models: Sequence[TrainedGPT],
-    survey: Survey,
+    surveys: Sequence[Survey],
     text: str | None = None,
     ids: Ids | None = None,
     precision: Precision = "auto",
@@ -96,18 +151,21 @@ def build_live(
 ) -> LivePage:
     """The page of a run's models, oldest first; it opens with the last one.
 
-    survey: the measures of its heads. text: to begin with; None: the first line of the validation
-    split. ids: the text that gives the mean outputs of heads; None: what the model file contains of
-    the validation split. limit: bytes. float32 weights are written if all fits, else float16; if
-    that does not fit either, only some models, evenly spread, and always the last; if one with
-    counting does not fit, counting is left out. precision: writes only these weights. Raises
-    ConfigError if one model does not fit, and for a model that a page cannot compute.
+    surveys: from `surveys_of`. text: to begin with; None: the first line of the validation split,
+    or with an encoder its first source. ids: the text that gives the mean outputs of heads; None:
+    what the model file contains of the validation split. limit: bytes. float32 weights are written
+    if all fits, else float16; if that does not fit either, only some models, evenly spread, and
+    always the last; if one with counting does not fit, counting is left out. precision: writes only
+    these weights. Raises ConfigError if one model does not fit, and for a model that a page cannot
+    compute.
     """
     last = models[-1]
     counting = counting_record(last.stored)
-    page = template(LIVE)
+    page = template(LIVE_PAIRS if last.has_encoder else LIVE)
     title = escape(last.stored.title if len(models) == 1 else last.stored.name)
-    common = _common(last, survey, last.example() if text is None else text) | {"title": title}
+    if text is None:
+        text = last.pairs(1)[0][0] if last.has_encoder else last.example()
+    common = _common(last, surveys, text) | {"title": title}
     room = limit - len(page(title, to_json(common))) - NOTES
     sizes: dict[Bits, int] = {
         bits: len(to_json(_record(last, bits, ids)))
@@ -144,29 +202,41 @@ def build_live(
     return LivePage(page(title, to_json(payload)), bits, steps, tuple(left_out))
 
 
-def _common(model: TrainedGPT, survey: Survey, text: str) -> dict[str, Any]:
+def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str, Any]:
     """What the page shows of all models."""
     config, characters = model.config, model.vocabulary.characters
-    defaults, help = SampleConfig(), field_help(SampleConfig, flags=False)
+    defaults, names = SampleConfig(), OPTIONS
+    of_kinds: dict[str, Any] = {}
+    if model.has_encoder:
+        defaults, names = SampleConfig(temperature=0), PAIR_OPTIONS
+        of_kinds["attentions"] = {each.kind: _measured(each) for each in surveys}
+    help = field_help(SampleConfig, flags=False)
     return {
+        **_measured(surveys[0]),
+        **of_kinds,
         "schema": SCHEMA,
         "version": __version__,
-        "measured": escape(f"{survey.measured} · {RULE}"),
-        "start": vars(opening(survey.measures)),
+        "start": vars(opening(surveys[0].measures)),
         "text": text,
         "vocabulary": [ord(each) for each in characters],
         "vocabulary_labels": [label(each) for each in characters],
         "vocabulary_legend": [" · ".join(legend([each])) for each in characters],
-        "layers": config.n_layer,
         "heads": config.n_head,
         "head_size": config.head_size,
         "block_size": config.block_size,
+        "options": [
+            {"name": name, "help": help[name], "default": getattr(defaults, name)} for name in names
+        ],
+    }
+
+
+def _measured(survey: Survey) -> dict[str, Any]:
+    """What the page shows of the heads of one kind of attention."""
+    return {
+        "layers": len(survey.measures[0].values),
+        "measured": escape(f"{survey.measured} · {survey.rule}"),
         "measures": [measure_record(each) | {"title": each.title} for each in survey.measures],
         "kinds": kinds(survey.measures) if survey.windows > 1 else None,
-        "options": [
-            {"name": name, "help": help[name], "default": getattr(defaults, name)}
-            for name in OPTIONS
-        ],
     }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import mean_contexts
+from gpt.heads.pair_measures import mean_pair_contexts
 from gpt.heads.survey import SHORTEST, spread
 from gpt.reading.layers import Array
 from gpt.storage.model_file import StoredModel, Tensors
@@ -71,9 +72,15 @@ def means_record(
 ) -> dict[str, Any] | None:
     """The mean output of each head, (L, H, D), over windows of a text; None if it is too short.
 
+    With an encoder: those of each kind of attention, over pairs.
+
     ids: of the text, whose name is `text`; None: the part of the validation split that the model
-    file contains.
+    file contains, which is also taken with an encoder.
     """
+    if model.has_encoder:
+        pairs = model.pair_ids(model.excerpt_lines)
+        means = mean_pair_contexts(model.reader, pairs, windows)
+        return {kind: pack(each, 32) for kind, each in means.items()}
     if ids is None:
         ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
     if len(ids) < SHORTEST:

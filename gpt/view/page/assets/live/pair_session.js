@@ -1,0 +1,265 @@
+// @ts-check
+// What the user does with a model with an encoder: a source, a target or who writes it, whose attention
+// is shown.
+
+import { Subject } from "../data.js";
+import { unpack } from "../numbers.js";
+import { byHead, checksOfAnswer, namesOf, Session } from "./session.js";
+
+/** @typedef {import("../model/pair.js").AttentionKind} AttentionKind */
+/** @typedef {import("../model/pair_analysis.js").PairAsk} PairAsk */
+/** @typedef {import("../model/pair_analysis.js").PairFindings} PairFindings */
+/** @typedef {import("../payload.js").Text} Text */
+/** @typedef {import("./changes.js").HandSet} HandSet */
+/** @typedef {import("./changes.js").Model} Model */
+/** What the page shows of the heads of one kind of attention.
+ * @typedef {{layers: number, measured: string, measures: import("../payload.js").Measure[],
+ *   kinds: (string | null)[][] | null}} Measured */
+/** attentions: by the kind. @typedef {import("./session.js").Own & {attentions: Record<AttentionKind, Measured>}} OwnPairs */
+/**
+ * A text that the user types: the characters that it may have, and the others with their places.
+ * @typedef {{text: string, characters: string[], unknown: [number, string][]}} Side */
+/** A pair, and the model that reads it; target: null if it also writes it.
+ * @typedef {{source: string[], target: string[] | null, model: Model}} PairCase */
+
+export const BEFORE_TARGET = "\t";
+export const AFTER_TARGET = "\n";
+/** @type {Record<AttentionKind, string>} */
+export const KINDS = {
+  cross: "cross-attention",
+  encoder: "encoder self-attention",
+  decoder: "decoder self-attention",
+};
+
+export class PairSession extends Session {
+  /**
+   * @param {import("../payload.js").Payload & OwnPairs} data
+   * @param {import("./client.js").Client} client
+   * @param {(subjects: Subject[]) => void} show
+   */
+  constructor(data, client, show) {
+    super(data, client, show);
+    this.pairs = data;
+    /** @type {AttentionKind} */
+    this.kind = "cross";
+    this.source = this.#side("");
+    this.target = this.#side("");
+    this.own = false; // whether the target is the user's
+    /** The row of the decoder that the user has clicked. @type {number | null} */
+    this.row = null;
+    /** @type {PairCase | null} */
+    this.pinnedPair = null;
+  }
+
+  /** @override */
+  get settings() {
+    return ["kind", ...super.settings];
+  }
+
+  /** @override @param {any} data */
+  groupsOf({ attentions, heads }) {
+    return Object.keys(KINDS).map((kind) => ({ kind, layers: attentions[kind].layers, heads }));
+  }
+
+  /** @override @param {any} means by the kind */
+  meansOf(means) {
+    const all = this.groups.map((group) =>
+      byHead(unpack(means[group.kind ?? ""]), group, this.data.head_size)
+    );
+    return Object.assign({}, ...all);
+  }
+
+  /** @override The model writes another target. */
+  optionsChanged() {
+    this.changed();
+  }
+
+  /** @override @param {number} layer @param {number} head */
+  place(layer, head) {
+    return { kind: this.kind, layer, head };
+  }
+
+  /** @override @returns {string} */
+  get fixed() {
+    return this.pinned ? "Weights can be set by hand while no pair is pinned." : "";
+  }
+
+  /** @override @param {number} query */
+  upTo(query) {
+    return this.#before(this.kind, query);
+  }
+
+  /** What a row of weights belongs to. @param {string | undefined} kind @param {number} query */
+  #before(kind, query) {
+    const read = kind === "encoder" ? [] : this.target.characters.slice(0, query);
+    return this.source.characters.join("") + BEFORE_TARGET + read.join("");
+  }
+
+  /** @override @param {string} text "source TAB target", or a source whose target the model writes */
+  read(text) {
+    const [source, ...target] = text.split(BEFORE_TARGET);
+    this.take(source, target.length ? target.join("") : null);
+  }
+
+  /** @override @param {string} text */
+  open(text) {
+    this.read(text || this.data.text);
+    if (this.problem) this.read(this.data.text);
+  }
+
+  /** @param {string} source @param {string | null} target null: the model writes it */
+  take(source, target) {
+    this.source = this.#side(source);
+    this.own = target !== null;
+    if (target !== null) this.target = this.#side(target);
+    this.text = this.own ? `${source}${BEFORE_TARGET}${target}` : source;
+    this.characters = Array.from(this.text.replace(BEFORE_TARGET, " → "));
+    const begin = this.source.characters.join("") + BEFORE_TARGET;
+    this.model.keepRows(({ kind, query, text }) =>
+      this.own ? text === this.#before(kind, query) : text.startsWith(begin)
+    );
+  }
+
+  /** @param {string} text @returns {Side} */
+  #side(text) {
+    const all = Array.from(text);
+    const may = (/** @type {string} */ each) =>
+      this.ids.has(each) && each !== BEFORE_TARGET && each !== AFTER_TARGET;
+    return {
+      text,
+      characters: all.filter(may),
+      unknown: [...all.entries()].filter(([, each]) => !may(each)),
+    };
+  }
+
+  /** Why the model cannot read the pair; nothing if it can. */
+  get problem() {
+    const [source, target] = [this.source, this.target].map(({ characters }) => characters.length);
+    const { block_size: most } = this.data;
+    const said = (
+      /** @type {string} */ name,
+      /** @type {number} */ count,
+      /** @type {number} */ limit,
+    ) => `the ${name} has ${count} characters, the model takes ${limit}: shorten it`;
+    if (!source) return "the source is empty: type what the model is to read";
+    if (source > most) return said("source", source, most);
+    return this.own && target > most - 1 ? said("target", target, most - 1) : "";
+  }
+
+  /** @override */
+  pin() {
+    this.pinnedPair = this.pinnedPair ? null : { ...this.#now(), model: this.model.copy() };
+    this.pinned = this.pinnedPair && { characters: this.characters, model: this.pinnedPair.model };
+    this.ask();
+  }
+
+  /** @returns {PairCase} */
+  #now() {
+    const { source, target, own, model } = this;
+    return { source: source.characters, target: own ? target.characters : null, model };
+  }
+
+  /** @override Asks the worker, and shows the answers. */
+  ask() {
+    this.drawn();
+    if (this.problem) return;
+    const { model, pinnedPair, characters } = this;
+    const now = { ...this.#now(), model: model.copy() };
+    const original = model.changed ? { ...now, model: model.original() } : null;
+    const before = pinnedPair ?? original;
+    const cases = before ? [before, now] : [now];
+    const asks = cases.map((each) => this.#asked(each));
+    const named = cases.map(({ model }, n) => ({
+      characters: n < cases.length - 1 ? this.pinned?.characters ?? characters : characters,
+      model,
+    }));
+    const names = namesOf(named, pinnedPair !== null, this.data);
+    this.client.read(asks, (answers) => {
+      if (!this.own) {
+        const { target } = answers[answers.length - 1];
+        this.target = this.#side(target.map((/** @type {number} */ id) => this.all[id]).join(""));
+      }
+      this.show(answers.map((answer, n) => this.#shown(answer, asks[n], names[n])));
+    });
+  }
+
+  /** @param {PairCase} each @returns {PairAsk} */
+  #asked({ source, target, model }) {
+    const all = model.changes();
+    const of = (/** @type {string} */ kind) =>
+      all && {
+        heads: all.heads.filter((each) => each.kind === kind),
+        rows: all.rows.filter((each) => each.kind === kind),
+      };
+    const id = (/** @type {string} */ each) => /** @type {number} */ (this.ids.get(each));
+    return {
+      source: source.map(id),
+      target: target && target.map(id),
+      kind: this.kind,
+      options: this.options.drawing,
+      marks: { first: id(BEFORE_TARGET), last: id(AFTER_TARGET) },
+      step: model.step,
+      changes: all && { encoder: of("encoder"), decoder: of("decoder"), cross: of("cross") },
+    };
+  }
+
+  /** @param {PairFindings & {proof: any}} answer @param {PairAsk} asked @param {string} name */
+  #shown(answer, { source: sourceIds, kind, marks, step, changes }, name) {
+    const { data, pairs } = this;
+    const { vocabulary: codes, vocabulary_labels: labels } = data;
+    const textOf = (/** @type {number[]} */ ids) => ({
+      codes: ids.map((id) => codes[id]),
+      labels: ids.map((id) => labels[id]),
+    });
+    const [source, read] = [textOf(sourceIds), textOf([marks.first, ...answer.target])];
+    const end = answer.ended ? textOf([marks.last]).labels : [];
+    const { layers, measures, kinds, measured } = pairs.attentions[kind];
+    data.measured = measured;
+    return new Subject({
+      name,
+      origin: data.models[step].origin,
+      layers,
+      heads: data.heads,
+      headSize: data.head_size,
+      measures,
+      kinds,
+      checks: checksOfAnswer(answer),
+      lens: null,
+      experts: null,
+      bias: answer.bias,
+      weights: answer.weights,
+      details: answer.details,
+      surprises: answer.nats,
+      full: kind !== "decoder",
+      columns: kind === "cross" ? source : null,
+      replaced: changes?.[kind]?.heads,
+      pair: {
+        kind,
+        source,
+        read,
+        expected: [...read.labels.slice(1), ...end],
+        logits: answer.logits,
+      },
+    }, kind === "encoder" ? source : read);
+  }
+
+  /** @override @param {Subject[]} subjects */
+  legendOf(subjects) {
+    const texts = subjects.flatMap(({ payload: { pair } }) => pair ? [pair.source, pair.read] : []);
+    const used = new Set(texts.flatMap(({ codes }) => codes).concat(AFTER_TARGET.charCodeAt(0)));
+    const { vocabulary, vocabulary_legend } = this.data;
+    return vocabulary_legend.filter((text, id) => text && used.has(vocabulary[id]));
+  }
+
+  /** @override @param {boolean} share */
+  toSettings(share) {
+    return { kind: this.kind === "cross" ? "" : this.kind, ...super.toSettings(share) };
+  }
+
+  /** @override @param {Record<string, string>} more */
+  fromSettings(more) {
+    super.fromSettings(more);
+    const { kind } = more;
+    this.kind = kind === "encoder" || kind === "decoder" ? kind : "cross";
+  }
+}

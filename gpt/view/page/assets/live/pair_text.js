@@ -1,0 +1,257 @@
+// @ts-check
+// The source and the target, character by character: how probable each character of the target is, and
+// what it reads.
+
+import { css, ink, Scale } from "../colours.js";
+import { short, signed } from "../numbers.js";
+import { lead, make, part, say, segments, showLegend } from "../parts.js";
+import { KINDS } from "./pair_session.js";
+import { makeDrawn } from "./pair_write.js";
+
+/** @typedef {import("../parts.js").App} App */
+/** @typedef {import("../data.js").Matrix} Matrix */
+/** @typedef {import("../data.js").Subject} Subject */
+/** @typedef {import("../payload.js").Pair} Pair */
+/** @typedef {import("./pair_session.js").PairSession} PairSession */
+/** "source" or "target", and a place in it; in the target 0 is the TAB. @typedef {{side: string, place: number}} Place */
+
+const MOST_SURPRISE = Math.LN10; // nats, of the scale
+const MOST_READ = 4; // keys that are named
+
+/** Each line of characters, its elements kept while they are the same. */
+class Line {
+  /** @param {HTMLElement} host @param {string} side */
+  constructor(host, side) {
+    this.host = host;
+    this.side = side;
+    /** @type {HTMLElement[]} */
+    this.tiles = [];
+  }
+
+  /** @param {readonly string[]} labels @param {(place: number) => number | null} chance */
+  write(labels, chance) {
+    labels.forEach((label, place) => {
+      const tile = this.tiles[place] ??= this.#add(place);
+      const [glyph, number] = /** @type {HTMLElement[]} */ ([...tile.children]);
+      const share = chance(place);
+      say(glyph, label);
+      say(number, share === null ? "" : short(share, 2));
+    });
+    for (const tile of this.tiles.splice(labels.length)) tile.remove();
+    if (this.tiles.every(({ tabIndex }) => tabIndex < 0)) this.tiles[0].tabIndex = 0;
+  }
+
+  /** @param {number} place */
+  #add(place) {
+    const tile = make(
+      "span",
+      { class: "character", role: "option", tabindex: place ? -1 : 0, "data-place": place },
+      make("span", null),
+      make("small", null),
+    );
+    this.host.append(tile);
+    return tile;
+  }
+
+  /**
+   * @param {(place: number) => import("../colours.js").Colour | null} colour of a character
+   * @param {(place: number) => string} below the colour of the number below it
+   * @param {number} here the character that is described
+   */
+  shade(colour, below, here) {
+    this.tiles.forEach((tile, place) => {
+      const [glyph, number] = /** @type {HTMLElement[]} */ ([...tile.children]);
+      const found = colour(place);
+      glyph.style.background = found ? css(found) : "";
+      glyph.style.color = found ? ink(found) : "";
+      number.style.borderColor = below(place);
+      tile.classList.toggle("here", place === here);
+      tile.ariaSelected = String(place === here);
+    });
+  }
+}
+
+/** @param {App} app @param {PairSession} session */
+export function makePair(app, session) {
+  const host = part("pair");
+  const lines = ["source", "target"].map((side) => new Line(part(`pair-${side}`), side));
+  /** @type {Place | null} */
+  let pointed = null;
+  const showKind = segments(part("kind"), [
+    ["cross", "target → source", "Cross-attention: what the target reads of the source"],
+    ["encoder", "source → source", "Self-attention of the encoder"],
+    ["decoder", "target → target", "Self-attention of the decoder"],
+  ], (kind) => {
+    session.kind = /** @type {PairSession["kind"]} */ (kind);
+    pointed = null;
+    app.change({ cell: null });
+    session.changed();
+  });
+
+  for (const { host, side, tiles } of lines) {
+    const at = (/** @type {Event} */ event) => {
+      const tile = /** @type {Element} */ (event.target).closest?.(".character");
+      return tile ? { side, place: Number(/** @type {HTMLElement} */ (tile).dataset.place) } : null;
+    };
+    const point = (/** @type {Place | null} */ place) => {
+      if (place?.side === pointed?.side && place?.place === pointed?.place) return;
+      pointed = place;
+      render();
+      renderDraw();
+    };
+    host.addEventListener("pointerover", (event) => point(at(event)));
+    host.addEventListener("pointerleave", () => point(null));
+    host.addEventListener("focusin", (event) => {
+      if (host.querySelector(":focus-visible")) point(at(event));
+    });
+    host.addEventListener("focusout", () => point(null));
+    host.addEventListener("click", (event) => keep(at(event)));
+    host.addEventListener("keydown", (event) => {
+      const place = at(event);
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!place || event.ctrlKey || event.altKey || event.metaKey) return;
+      if (event.key === "Enter" || event.key === " ") keep(place);
+      else if (step) {
+        const next = tiles[place.place + step];
+        if (!next) return;
+        tiles[place.place].tabIndex = -1;
+        next.tabIndex = 0;
+        next.focus();
+      } else return;
+      event.preventDefault();
+    });
+  }
+
+  /** Keeps the row of a character of the target. @param {Place | null} place */
+  function keep(place) {
+    if (place?.side !== "target" || !place.place) return;
+    session.row = session.row === place.place - 1 ? null : place.place - 1;
+    render();
+    renderDraw();
+  }
+
+  /** The row of the decoder whose character is described. @param {Pair} pair */
+  function rowOf({ kind, expected }) {
+    const { pointed: cell, state } = app;
+    let row = session.row ?? (kind === "encoder" ? 0 : state.cell?.[0] ?? 0);
+    if (cell && kind !== "encoder") [row] = cell;
+    if (pointed?.side === "target" && pointed.place) row = pointed.place - 1;
+    return Math.max(0, Math.min(row, expected.length - 1));
+  }
+
+  function render() {
+    const subject = lead(app);
+    const { pair } = subject.payload;
+    if (!pair) return;
+    const { kind, source, read, expected } = pair;
+    const [first, second] = lines;
+    showKind(session.kind);
+    say(part("heads-title"), `Heads: ${KINDS[kind]}`);
+    part("heads-why").hidden = kind !== "cross"; // it is about the page as it opens
+    first.write(source.labels, () => null);
+    second.write(
+      [read.labels[0], ...expected],
+      (place) => place ? Math.exp(-subject.surprises[place - 1]) : null,
+    );
+    const row = rowOf(pair);
+    const found = shadesOf(app, subject, pair, row, pointed);
+    const surprise = new Scale(surpriseMatrix(subject), "root", app.dark, MOST_SURPRISE);
+    const below = (/** @type {number} */ place) =>
+      place ? css(surprise.rgb(Math.max(0, surprise.step(0, place - 1)))) : "transparent";
+    first.shade(
+      found.source,
+      () => "transparent",
+      found.here.side === "source" ? found.here.place : -1,
+    );
+    second.shade(found.target, below, row + 1);
+    if (found.scale) showLegend(part("pair-legend"), found.scale, app.digits);
+    say(part("pair-said"), sentence(app, subject, pair, row, found));
+  }
+
+  const draw = makeDrawn(session);
+  const renderDraw = () => draw(lead(app), rowOf);
+  return [
+    { host, render, follows: true },
+    { host: part("draw"), render: renderDraw, follows: true },
+  ];
+}
+
+/** @param {Subject} subject @returns {Matrix} */
+function surpriseMatrix({ surprises }) {
+  const values = Float64Array.from(surprises);
+  return { rows: 1, columns: values.length, values, causal: false, keys: true, kind: "nats" };
+}
+
+/**
+ * The colours of both texts: what a row reads, or which rows read a character.
+ * @param {App} app
+ * @param {Subject} subject
+ * @param {Pair} pair
+ * @param {number} row of the decoder
+ * @param {Place | null} pointed
+ */
+function shadesOf(app, subject, { kind }, row, pointed) {
+  const { weights, state } = app;
+  const none = () => null;
+  const here = { side: "target", place: row + 1 };
+  const plain = { source: none, target: none, scale: null, here, row: -1, values: [] };
+  if (typeof weights === "string") return plain;
+  const scale = new Scale(weights, state.scale, app.dark);
+  const colour = (/** @type {number} */ query, /** @type {number} */ key) => {
+    const inside = query >= 0 && query < weights.rows && key >= 0 && key < weights.columns;
+    const step = inside ? scale.step(query, key) : -1;
+    return step < 0 ? null : scale.rgb(step);
+  };
+  const valuesOf = (/** @type {number} */ query) =>
+    Array.from(
+      { length: subject.allowed(query) },
+      (_, key) => weights.values[query * weights.columns + key],
+    );
+  const at = Math.min(pointed?.place ?? 0, subject.keys - 1); // the texts may have become shorter
+  if (kind === "encoder") {
+    const query = pointed?.side === "source" ? at : app.pointed?.[0] ?? state.cell?.[0] ?? 0;
+    const source = (/** @type {number} */ key) => colour(query, key);
+    const place = { side: "source", place: query };
+    return { ...plain, source, scale, here: place, row: query, values: valuesOf(query) };
+  }
+  if (kind === "cross" && pointed?.side === "source") {
+    const target = (/** @type {number} */ place) => colour(place - 1, at);
+    return { ...plain, target, scale, here: { side: "source", place: at } };
+  }
+  const read = (/** @type {number} */ key) => colour(row, key);
+  const shaded = kind === "cross" ? { source: read } : { target: read };
+  return { ...plain, ...shaded, scale, row, values: valuesOf(row) };
+}
+
+/**
+ * The line that describes the character.
+ * @param {App} app
+ * @param {Subject} subject
+ * @param {Pair} pair
+ * @param {number} row
+ * @param {ReturnType<typeof shadesOf>} found
+ */
+function sentence({ digits, weights }, subject, { kind, source, expected }, row, found) {
+  const nats = subject.surprises[row];
+  const chance = expected.length
+    ? `'${expected[row]}' is written with probability ${short(Math.exp(-nats), digits)}, ` +
+      `surprise ${short(nats, digits)} nats`
+    : "the model ends the target at once";
+  const columns = subject.columns.labels;
+  if (found.row < 0 && found.here.side === "source") {
+    return `shaded: how much each character of the target reads source ${found.here.place} ` +
+      `'${source.labels[found.here.place]}'`;
+  }
+  const order = [...found.values.keys()].sort((a, b) =>
+    Math.abs(found.values[b]) - Math.abs(found.values[a]) || a - b
+  );
+  const write = typeof weights !== "string" && weights.kind === "difference" ? signed : short;
+  const most = order.slice(0, MOST_READ).map((key) =>
+    `${key} '${columns[key]}' ${write(found.values[key], digits)}`
+  );
+  const side = kind === "decoder" ? "target" : "source";
+  if (kind === "encoder") {
+    return `source ${found.row} '${source.labels[found.row]}' reads source ${most.join(" · ")}`;
+  }
+  return most.length ? `${chance}; it reads ${side} ${most.join(" · ")}` : chance;
+}

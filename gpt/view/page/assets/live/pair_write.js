@@ -1,0 +1,59 @@
+// @ts-check
+// What the next character of a target is drawn from, and what two models write.
+
+import { SHAPING } from "../model/sampler.js";
+import { decimals } from "../numbers.js";
+import { make, part, say } from "../parts.js";
+import { lossRow } from "./ask.js";
+import { drawList } from "./write.js";
+
+/** @typedef {import("../data.js").Subject} Subject */
+/** @typedef {import("../payload.js").Pair} Pair */
+/** @typedef {import("./pair_session.js").PairSession} PairSession */
+
+/** The card "How it writes". @param {PairSession} session */
+export function makeDrawn(session) {
+  const showList = drawList();
+  /** @param {Subject} subject @param {(pair: Pair) => number} rowOf */
+  return (subject, rowOf) => {
+    const { pair } = subject.payload;
+    if (!pair) return;
+    const row = rowOf(pair);
+    const size = session.data.vocabulary.length;
+    const scores = Float64Array.from(pair.logits.subarray(row * size, (row + 1) * size));
+    const { options } = session;
+    const drawing = { ...options.drawing };
+    const greedy = drawing.temperature === 0;
+    if (greedy) { // the model's own probabilities, of which the largest is taken
+      for (const name of SHAPING) Object.assign(drawing, { [name]: null });
+      drawing.temperature = 1;
+    }
+    const labels = session.data.vocabulary_labels;
+    const { first, left, taken } = showList(labels, scores, drawing);
+    const before = pair.read.labels.slice(Math.max(0, row - 9), row + 1).join("");
+    const shaping = options.values.temperature === 0
+      ? "temperature 0 takes the likeliest; filters have no effect."
+      : `at temperature ${options.values.temperature}, ${left} of ${labels.length} characters can be ` +
+        `drawn${taken > 0 ? `; the filters removed ${decimals(100 * taken, 1) || "0"} %` : ""}.`;
+    say(part("draw-said"), `After ${before} the likeliest is '${labels[first]}'; ${shaping}`);
+  };
+}
+
+/** The comparison of two subjects. @param {PairSession} session @returns {import("./ask.js").Rows} */
+export function rowsOfPairs(session) {
+  return (before, after) => {
+    const written = [before, after].map(({ payload: { pair } }) => pair?.expected.join("") ?? "");
+    const sources = [before, after].map(({ payload: { pair } }) => pair?.source.labels.join(""));
+    const same = written[0] === written[1] && sources[0] === sources[1];
+    return [
+      make(
+        "tr",
+        { id: "written" },
+        make("th", { scope: "row" }, session.own ? "target" : "writes"),
+        ...written.map((text) => make("td", null, text)),
+        make("td", null, written[0] === written[1] ? "the same" : "differs"),
+      ),
+      lossRow("loss of the target", before, after, same),
+    ];
+  };
+}

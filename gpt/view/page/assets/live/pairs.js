@@ -1,0 +1,20 @@
+// @ts-check
+// The page of a model with an encoder.
+
+import { makeAsk } from "./ask.js";
+import { PairEditor } from "./pair_editor.js";
+import { PairSession } from "./pair_session.js";
+import { makePair } from "./pair_text.js";
+import { rowsOfPairs } from "./pair_write.js";
+import { start } from "./start.js";
+
+/** @type {import("./start.js").Pieces<PairSession>} */
+const pieces = {
+  session: (data, client, show) => new PairSession(/** @type {any} */ (data), client, show),
+  editor: (session, typed) => new PairEditor(session, typed),
+  parts: (app, session) => [
+    ...makePair(app, session),
+    makeAsk(app, session, rowsOfPairs(session)),
+  ],
+};
+start(pieces);

@@ -1,0 +1,266 @@
+"""The live page of a model with an encoder in a browser: it computes what Python computes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import pytest
+from encoded import encoded_file
+from pages import payload_of
+
+import gpt
+from gpt.config.show import AttentionKind
+from gpt.heads.pair_measures import mean_pair_contexts
+from gpt.reading.layers import Array
+from gpt.reading.stages import CROSS, Memory
+from gpt.trained import TrainedGPT
+from gpt.view.files.exports import to_csv
+from gpt.view.selection import select
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenFile = Any  # see browsing.OpenFile
+SOURCE, TARGET = "24 abc", "2-1"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
+    folder = tmp_path_factory.mktemp("live-pairs")
+    return gpt.load(encoded_file(folder / "p.safetensors", position="alibi"))
+
+
+@pytest.fixture(scope="module")
+def file(run: TrainedGPT) -> Path:
+    return run.live(run.stored.source.with_name("live.html"), text=SOURCE)
+
+
+def shown(text: str) -> list[str]:
+    return [{" ": "␠", "\t": "⇥", "\n": "⏎"}.get(each, each) for each in text]
+
+
+def ready(page: Page, source: str, read: str) -> Page:
+    """Waits until the page shows a source, and a target with its end."""
+    page.locator("main:not([hidden])").wait_for()
+    for side, text in (("source", source), ("target", read)):
+        tiles = page.locator(f"#pair-{side} .character > span:first-child")
+        page.wait_for_timeout(50)
+        for _ in range(60):
+            labels = [each.replace("␣", "␠") for each in tiles.all_inner_texts()]
+            if labels == shown(text):
+                break
+            page.wait_for_timeout(100)
+        assert labels == shown(text)
+    return page
+
+
+def written(run: TrainedGPT, source: str, **options: Any) -> str:
+    """What the page's target line shows: TAB, the target and its end, if the model ended it."""
+    settings = run.target_settings(**options)
+    ((found,),) = run.written([source], settings)
+    return f"\t{run.vocabulary.decode(found.ids)}" + "\n" * found.ended
+
+
+def saved(page: Page) -> list[list[str]]:
+    with page.expect_download() as waiting:
+        page.locator("#save-csv").click()
+    text = Path(waiting.value.path()).read_text("utf-8")
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def test_typed_sources_have_pythons_target_and_attention_of_every_kind(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SOURCE, written(run, SOURCE))
+    source = "4 ab 2"
+    page.locator("#source").fill(source)
+    ready(page, source, written(run, source))
+    target = written(run, source).strip("\t\n")
+    assert page.locator("#target").input_value() == target
+    nats = run.nats_of(f"{source}\t{target}\n")
+    chances = page.locator("#pair-target small").all_inner_texts()[1:]
+    expected = np.exp(-nats)[: len(chances)]
+    np.testing.assert_allclose([float(each) for each in chances], expected, atol=6e-3)
+    for n, kind in enumerate(("cross", "encoder", "decoder")):
+        page.locator("#kind button").nth(n).click()
+        page.locator("#heads-title", has_text=kind).wait_for()
+        page.locator('#heads [data-layer="1"][data-head="1"]').click()
+        found = run.attention(f"{source}\t{target}", kind=kind)  # type: ignore[arg-type]
+        for stage, key in (("weights", "4"), ("masked", "3"), ("concat", "6")):
+            page.keyboard.press(key)
+            expected_lines = to_csv([select(found, "1", "1", stage)])  # type: ignore[arg-type]
+            lines = list(csv.reader(io.StringIO(expected_lines, newline="")))
+            ours = saved(page)
+            assert [line[:-1] for line in ours] == [line[:-1] for line in lines], (kind, stage)
+            numbers = [[float(line[-1]) for line in each[1:]] for each in (ours, lines)]
+            np.testing.assert_allclose(*numbers, rtol=1e-4, atol=1e-4)
+        page.keyboard.press("4")
+    proof = page.locator("#checks li").all_inner_texts()
+    assert [each.split()[1] for each in proof[:4]] == ["logits", "encoder", "decoder", "cross"]
+
+
+def test_a_target_of_ones_own_unknown_characters_and_sources_that_cannot_be_read(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SOURCE, written(run, SOURCE))
+    page.locator("#target").fill(TARGET)
+    ready(page, SOURCE, f"\t{TARGET}\n")
+    page.locator("#pair-target .character").nth(2).hover()
+    chance = float(np.exp(-run.nats_of(f"{SOURCE}\t{TARGET}\n"))[1])
+    said = page.locator("#pair-said").inner_text()
+    assert float(said.split("probability ")[1].split(",")[0]) == pytest.approx(chance, abs=1e-4)
+    page.locator("#source").fill("24 xabcé")
+    assert page.locator("#input-unknown mark").all_inner_texts() == ["x", "é"]
+    ready(page, SOURCE, f"\t{TARGET}\n")
+    limit = run.config.block_size
+    for source, target, reason in (
+        ("", TARGET, "the source is empty"),
+        ("a" * (limit + 1), TARGET, f"the source has {limit + 1} characters"),
+        (SOURCE, "1" * limit, f"the target has {limit} characters"),
+    ):
+        page.locator("#source").fill(source)
+        page.locator("#target").fill(target)
+        page.locator("#input-said.refused", has_text=reason).wait_for()
+        assert page.locator("#matrices").is_hidden()
+        assert page.locator("#pair").is_hidden()
+    page.locator("#source").evaluate(  # as if a pair were pasted
+        "input => { input.value = '2b\\t3c'; input.dispatchEvent(new Event('input')); }"
+    )
+    ready(page, "2b", "\t3c\n")
+    assert page.locator("#matrices").is_visible()
+    page.locator("#source").press("Enter")
+    ready(page, "2b", written(run, "2b"))
+
+
+def losses(run: TrainedGPT, off: dict[tuple[str, int, int], Any]) -> float:
+    """Mean nats of the target, with the outputs of heads replaced. off: by kind, layer, head."""
+    reader = run.reader
+    assert reader.encoder is not None
+    source = run.vocabulary.encode(SOURCE)
+    read = run.vocabulary.encode(f"\t{TARGET}\n")
+
+    def hook(kind: str, stage: str) -> Any:
+        def replace(name: str, layer: int, array: Array) -> Array:
+            array = array.copy()
+            for (of, where, head), value in off.items():
+                if (of, where, stage) == (kind, layer, name):
+                    array[:, head] = value
+            return array
+
+        return replace
+
+    every = np.ones((1, 1, len(source)), np.bool_)
+    layers = range(reader.encoder.config.n_layer)
+    x = reader.encoder.embed(source[None])
+    x = reader.encoder.blocks(x, layers, hook("encoder", "context"), allowed=every)
+    memory = Memory(reader.encoder.final_norm(x))
+    own, cross = hook("decoder", "context"), hook("cross", f"{CROSS}context")
+    y = reader.blocks(
+        reader.embed(read[None, :-1]),
+        range(reader.config.n_layer),
+        lambda name, layer, array: cross(name, layer, own(name, layer, array)),
+        memory=memory,
+    )
+    logits = reader.logits(reader.final_norm(y))[0].astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return float(-logs[np.arange(len(read) - 1), read[1:]].mean())
+
+
+def loss_shown(page: Page, column: int) -> float:
+    return float(page.locator("#loss td").nth(column).inner_text())
+
+
+def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = open_file(file, hash=f"text={SOURCE}%09{TARGET}&cell=1,2&layer=0&head=0&view=head")
+    ready(page, SOURCE, f"\t{TARGET}\n")
+    chosen = [("cross", 0, 1), ("encoder", 2, 0), ("decoder", 1, 1)]
+    for kind, layer, head in chosen:
+        page.locator(f'#switches [aria-label="{kind} L{layer} H{head}"]').click()
+    means = mean_pair_contexts(run.reader, run.pair_ids(run.excerpt_lines))
+    for how in ("zero", "mean"):
+        page.locator("#how button", has_text=how).click()
+        page.wait_for_timeout(400)
+        off: dict[tuple[str, int, int], Any] = {
+            place: 0 if how == "zero" else means[place[0]][place[1:]]  # type: ignore[index]
+            for place in chosen
+        }
+        assert loss_shown(page, 0) == pytest.approx(losses(run, {}), abs=6e-4)
+        assert loss_shown(page, 1) == pytest.approx(losses(run, off), abs=6e-4)
+    page.locator("#all-on").click()
+    page.locator("#weight").evaluate(
+        "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
+    )
+    page.locator("#loss").wait_for()
+    page.wait_for_timeout(300)
+    assert page.locator("#by-hand label").inner_text().startswith("cross L0 H0: target 1 '2'")
+    line = [each for each in saved(page)[1:] if each[2:5:2] == ["1", "2"]]
+    assert float(line[0][-1]) == pytest.approx(0.75)
+    page.locator("#row-reset").click()
+    page.locator("#loss").wait_for(state="detached")
+    page.locator("#pin").click()
+    page.locator("#source").fill("2b")
+    page.locator("#written td").first.wait_for()
+    page.locator("#of button", has_text="A | B").click()
+    assert page.locator(".matrix-box").count() == 2
+
+
+def test_a_seed_writes_the_target_of_sample_and_the_address_restores_the_view(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = ready(open_file(file), SOURCE, written(run, SOURCE))
+    options: dict[str, Any] = {"temperature": 1.5, "top_k": 9, "seed": 7}
+    for name, value in options.items():
+        page.locator(f"#option-{name}").fill(str(value))
+    expected = written(run, SOURCE, **options)
+    assert expected != written(run, SOURCE)
+    ready(page, SOURCE, expected)
+    page.locator("#kind button").nth(1).click()
+    page.locator("#heads-title", has_text="encoder").wait_for()
+    page.locator("#share").check()
+    page.wait_for_timeout(200)
+    again = open_file(file, hash=page.url.split("#")[1], width=360, scheme="dark")
+    ready(again, SOURCE, expected)
+    assert again.locator("#kind [aria-pressed='true']").inner_text() == "source → source"
+    assert again.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+DAMAGE = {
+    "the proof of attention": ('"weight_tolerance":', "1e-30, ", "other numbers"),
+    "the proof of logits": ('"tolerance":', "1e-30, ", "other numbers"),
+    "an option": ('"position":', '"other", ', "cannot compute"),
+    "a weight": ('"bits":32,"base64":"H4sI', "AAAA", "do not match their checksum"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_file_shows_the_reason_and_no_number(
+    open_file: OpenFile, file: Path, tmp_path: Path, what: str
+) -> None:
+    name, value, reason = DAMAGE[what]
+    html = file.read_text("utf-8")
+    at = html.index(name) + len(name)
+    if value.endswith(", "):
+        html = html[:at] + value[:-2] + html[html.index(",", at) :]
+    else:
+        html = html[: at + 40] + value + html[at + 40 + len(value) :]
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(html, "utf-8")
+    page = open_file(damaged)
+    page.locator("#notice.failed", has_text=reason).wait_for()
+    assert page.locator("main").is_hidden()
+
+
+def test_the_file_has_both_stacks_and_all_kinds(run: TrainedGPT, file: Path) -> None:
+    data = payload_of(file.read_text("utf-8"))
+    assert set(data["attentions"]) == set(get_args(AttentionKind))
+    assert [data["attentions"][kind]["layers"] for kind in ("encoder", "decoder")] == [3, 2]
+    (model,) = data["model"]["models"]
+    assert {each["name"] for each in model["manifest"]} == set(run.config.shapes())
+    assert data["text"] == SOURCE
+    assert "length" not in {each["name"] for each in data["options"]}
