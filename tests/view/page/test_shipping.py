@@ -149,6 +149,14 @@ def test_a_changed_weight_fails_the_proof(script: JavaScript) -> None:
         assert script("prove", model_record(other, 32), proof) > 10 * proof["tolerance"], name
 
 
+def test_a_proof_without_texts_or_numbers_fails(script: JavaScript) -> None:
+    stored = stored_of()
+    record, proof = model_record(stored, 32), proof_record(stored, 32)
+    silent = [each | {"logits": ""} for each in proof["texts"]]
+    for texts in ([], silent):
+        assert script("prove", record, proof | {"texts": texts}) is None  # NaN in JSON
+
+
 @pytest.mark.parametrize("kind", ["tiny", *KINDS])
 def test_rounding_moves_the_logits_of_other_texts_less_than_stated(
     tiny: Checkpoint, kind: str

@@ -56,7 +56,7 @@ export class PairEditor {
     this.showWho(own ? "own" : "model");
     const written = problem ? "" : session.target.text;
     if (!own && target.value !== written) target.value = written;
-    document.querySelector("main")?.classList.toggle("unread", problem !== "");
+    document.documentElement.classList.toggle("unread", problem !== "");
     const button = /** @type {HTMLButtonElement} */ (part("pin"));
     button.disabled = problem !== "" && !pinned;
     button.textContent = pinned ? "unpin" : "pin, to compare";

@@ -14,8 +14,9 @@ import { apart, logitError, LOGITS_PROVEN } from "./proof.js";
  * @returns {Proven[]}
  */
 export function provePairs(gpt, { texts, kept, tolerance, weight_tolerance = NaN }) {
-  let logitsApart = 0;
-  const weightsApart = { encoder: 0, decoder: 0, cross: 0 };
+  const none = texts.length ? 0 : NaN;
+  let logitsApart = none;
+  const weightsApart = { encoder: none, decoder: none, cross: none };
   for (const { ids, source: read = [], logits, weights } of texts) {
     const source = new Source(gpt, read);
     const reading = new PairReading(gpt, source);
@@ -29,7 +30,7 @@ export function provePairs(gpt, { texts, kept, tolerance, weight_tolerance = NaN
     for (const kind of /** @type {import("./pair.js").AttentionKind[]} */ (Object.keys(layers))) {
       const length = kind === "encoder" ? source.length : reading.length;
       const found = apart(weights?.[kind] ?? "", (n) => weightAt(layers[kind], length, n));
-      weightsApart[kind] = Math.max(weightsApart[kind], weights?.[kind] ? found : NaN);
+      weightsApart[kind] = Math.max(weightsApart[kind], found);
     }
   }
   return [

@@ -23,12 +23,12 @@ import { Reading } from "./reading.js";
 export const LOGITS_PROVEN = "logits = numpy's, on the texts in this file";
 
 /**
- * The largest difference from numpy's logits; NaN if one is not a number.
+ * The largest difference from numpy's logits; NaN if one is not a number, or if there are none.
  * @param {import("./gpt.js").Gpt} gpt
  * @param {ProofRecord} record
  */
 export function largestError(gpt, { texts, kept }) {
-  let largest = 0;
+  let largest = texts.length ? 0 : NaN;
   for (const { ids, logits } of texts) {
     const reading = new Reading(gpt);
     reading.append(ids);
@@ -49,13 +49,13 @@ export function logitError(reading, logits, kept) {
 }
 
 /**
- * The largest difference from packed float32 numbers; NaN if one is not a number.
+ * The largest difference from packed float32 numbers; NaN if one is not a number, or if there are none.
  * @param {string} base64
  * @param {(n: number) => number} found
  */
 export function apart(base64, found) {
   const expected = unpack({ bits: 32, base64 });
-  let largest = 0;
+  let largest = expected.length ? 0 : NaN;
   expected.forEach((value, n) => {
     largest = Math.max(largest, Math.abs(found(n) - value)); // NaN stays NaN
   });
