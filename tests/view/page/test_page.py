@@ -22,7 +22,7 @@ from gpt.heads.survey import survey
 from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
 from gpt.view.page.document import ASSETS, joined
-from gpt.view.page.live import LIVE
+from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
 from gpt.view.page.page import PAGE, Start, Subject, build_page, opening
 from gpt.view.page.predictions import likeliest
@@ -257,7 +257,10 @@ def test_security_policy_allows_only_the_pages_script_and_style(
     }
 
 
-BUNDLES = {"page": PAGE.scripts, "live": LIVE.scripts, "worker": LIVE.worker}
+BUNDLES = {
+    **{"page": PAGE.scripts, "live": LIVE.scripts, "worker": LIVE.worker},
+    **{"live pairs": LIVE_PAIRS.scripts, "pair worker": LIVE_PAIRS.worker},
+}
 
 
 def test_every_script_is_in_a_page() -> None:
