@@ -81,10 +81,11 @@ def ablate_pairs(
     """
     if how == "resample":
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    parts = _pair_parts(reader, pairs, last)
+    size = windows_at_once(reader.config)
+    parts = [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
     of = reader.encoder if kind == "encoder" and reader.encoder else reader
     layers, heads = of.config.n_layer, of.config.n_head
-    means = _mean_of(parts, kind)
+    means = _mean_of_pairs(parts, kind)
     rises = np.zeros((len(pairs), layers, heads))
     losses = np.concatenate([part.losses() for part in parts])
     for layer in range(layers):
@@ -94,13 +95,6 @@ def ablate_pairs(
             rises[:, layer, head] = without - losses
             done(layer * heads + head + 1)
     return _measure(rises, how)
-
-
-def mean_of_pairs(reader: Reader, pairs: Sequence[tuple[Ids, Ids]], kind: AttentionKind) -> Array:
-    """(L, H, D) mean output of each head of this kind over all characters of the pairs, by which
-    "mean" replaces its output.
-    """
-    return _mean_of(_pair_parts(reader, pairs), kind)
 
 
 def _measure(rises: Array, how: Ablation) -> Measure:
@@ -128,6 +122,15 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
     return _mean(list(_parts(reader, windows, False)))
 
 
+def mean_pair_contexts(
+    reader: Reader, pairs: Sequence[tuple[Ids, Ids]]
+) -> dict[AttentionKind, Array]:
+    """Pairs, as for `ablate_pairs` -> kind of attention -> (L, H, D) mean output of each head."""
+    size = windows_at_once(reader.config)
+    parts = [_Pairs(reader, pairs[at : at + size], 0) for at in range(0, len(pairs), size)]
+    return {kind: _mean_of_pairs(parts, kind) for kind in get_args(AttentionKind)}
+
+
 def _replacement(
     parts: list[_Part], means: Array, how: Ablation, layer: int, head: int, others: Ids | None
 ) -> Array | float:
@@ -150,6 +153,13 @@ def _parts(reader: Reader, windows: Ids, needed: bool) -> Iterator[_Part]:
 def _mean(parts: Sequence[_Part]) -> Array:
     """(L, H, D) mean output of each head over all positions of all windows."""
     mean: Array = np.average([part.means for part in parts], 0, [len(p.targets) for p in parts])
+    return mean
+
+
+def _mean_of_pairs(parts: Sequence[_Pairs], kind: AttentionKind) -> Array:
+    """(L, H, D) mean output of each head of this kind over all characters of all pairs."""
+    sums = sum(part.sums(kind) for part in parts)
+    mean: Array = sums / sum(part.rows(kind).sum() for part in parts)
     return mean
 
 
@@ -198,18 +208,6 @@ def _replacing(kind: AttentionKind, layer: int, head: int, output: Any) -> Hook:
         return stage
 
     return hook
-
-
-def _pair_parts(reader: Reader, pairs: Sequence[tuple[Ids, Ids]], last: int = 0) -> list[_Pairs]:
-    """All pairs, as many at once as memory allows."""
-    size = windows_at_once(reader.config)
-    return [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
-
-
-def _mean_of(parts: Sequence[_Pairs], kind: AttentionKind) -> Array:
-    total = sum(part.sums(kind) for part in parts)
-    mean: Array = total / sum(part.rows(kind).sum() for part in parts)
-    return mean
 
 
 class _Pairs:

@@ -8,14 +8,13 @@ those on synthetic texts. Tensor names: N heads of all layers, T rows, S columns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config.show import AttentionKind
 from gpt.errors import TextError
-from gpt.heads.ablation import Ablation, ablate_pairs, mean_of_pairs
+from gpt.heads.ablation import Ablation, ablate_pairs
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, measure
 from gpt.heads.survey import Survey
@@ -94,7 +93,8 @@ def survey_pairs(
     text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError as
     `ablate_pairs`.
     """
-    config, chosen = reader.config, _spread(pairs, most)
+    chosen = spread_pairs(pairs, most)
+    config = reader.config
     heads = config.n_head * (config.encoder_layers if kind == "encoder" else config.n_layer)
     work = len(chosen) + (len(chosen) * heads if ablation else 0)
 
@@ -118,20 +118,10 @@ def survey_pairs(
     return Survey(tuple(measures), len(chosen), longest, text, kind)
 
 
-def _spread(pairs: Sequence[Pair], most: int) -> list[Pair]:
+def spread_pairs(pairs: Sequence[Pair], most: int) -> list[Pair]:
     """At most `most` of the pairs, evenly spread."""
     places = np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int)
     return [pairs[place] for place in places]
-
-
-def mean_pair_contexts(
-    reader: Reader, pairs: Sequence[Pair], most: int = 32
-) -> dict[AttentionKind, Array]:
-    """Kind of attention -> (L, H, D) mean output of each head over all positions of at most `most`
-    pairs, spread over those given.
-    """
-    chosen = _spread(pairs, most)
-    return {kind: mean_of_pairs(reader, chosen, kind) for kind in get_args(AttentionKind)}
 
 
 def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:

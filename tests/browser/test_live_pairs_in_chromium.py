@@ -14,7 +14,8 @@ from pages import payload_of
 
 import gpt
 from gpt.config.show import AttentionKind
-from gpt.heads.pair_measures import mean_pair_contexts
+from gpt.heads.ablation import mean_pair_contexts
+from gpt.heads.pair_measures import spread_pairs
 from gpt.reading.layers import Array
 from gpt.reading.stages import CROSS, Memory
 from gpt.trained import TrainedGPT
@@ -182,7 +183,8 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     chosen = [("cross", 0, 1), ("encoder", 2, 0), ("decoder", 1, 1)]
     for kind, layer, head in chosen:
         page.locator(f'#switches [aria-label="{kind} L{layer} H{head}"]').click()
-    means = mean_pair_contexts(run.reader, run.pair_ids(run.excerpt_lines))
+    pairs = spread_pairs(run.pair_ids(run.excerpt_lines), 32)
+    means = mean_pair_contexts(run.reader, pairs)
     for how in ("zero", "mean"):
         page.locator("#how button", has_text=how).click()
         page.wait_for_timeout(400)

@@ -14,8 +14,8 @@ import numpy as np
 
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
-from gpt.heads.ablation import mean_contexts
-from gpt.heads.pair_measures import mean_pair_contexts
+from gpt.heads.ablation import mean_contexts, mean_pair_contexts
+from gpt.heads.pair_measures import spread_pairs
 from gpt.heads.survey import SHORTEST, spread
 from gpt.reading.layers import Array
 from gpt.storage.model_file import StoredModel, Tensors
@@ -78,8 +78,8 @@ def means_record(
     file contains, which is also taken with an encoder.
     """
     if model.has_encoder:
-        pairs = model.pair_ids(model.excerpt_lines)
-        means = mean_pair_contexts(model.reader, pairs, windows)
+        pairs = spread_pairs(model.pair_ids(model.excerpt_lines), windows)
+        means = mean_pair_contexts(model.reader, pairs)
         return {kind: pack(each, 32) for kind, each in means.items()}
     if ids is None:
         ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
