@@ -245,10 +245,14 @@ export class PairSession extends Session {
 
   /** @override @param {Subject[]} subjects */
   legendOf(subjects) {
+    const { vocabulary, vocabulary_labels: labels, vocabulary_legend } = this.data;
     const texts = subjects.flatMap(({ payload: { pair } }) => pair ? [pair.source, pair.read] : []);
-    const used = new Set(texts.flatMap(({ codes }) => codes).concat(AFTER_TARGET.charCodeAt(0)));
-    const { vocabulary, vocabulary_legend } = this.data;
-    return vocabulary_legend.filter((text, id) => text && used.has(vocabulary[id]));
+    const used = new Set(texts.flatMap(({ codes }) => codes));
+    const [first, last] = [BEFORE_TARGET, AFTER_TARGET].map((each) => this.ids.get(each) ?? 0);
+    const other = vocabulary_legend.filter((text, id) =>
+      text && used.has(vocabulary[id]) && id !== first && id !== last
+    );
+    return [...other, `${labels[first]} begins the target`, `${labels[last]} ends it`];
   }
 
   /** @override @param {boolean} share */

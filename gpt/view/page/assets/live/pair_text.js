@@ -165,6 +165,7 @@ export function makePair(app, session) {
     );
     second.shade(found.target, below, row + 1);
     if (found.scale) showLegend(part("pair-legend"), found.scale, app.digits);
+    say(part("pair-symbols"), app.data.legend.join(" · "));
     say(part("pair-said"), sentence(app, subject, pair, row, found));
   }
 

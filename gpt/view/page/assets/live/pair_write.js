@@ -5,6 +5,7 @@ import { SHAPING } from "../model/sampler.js";
 import { decimals } from "../numbers.js";
 import { make, part, say } from "../parts.js";
 import { lossRow } from "./ask.js";
+import { BEFORE_TARGET } from "./pair_session.js";
 import { drawList } from "./write.js";
 
 /** @typedef {import("../data.js").Subject} Subject */
@@ -27,11 +28,11 @@ export function makeDrawn(session) {
     if (greedy) { // the model's own probabilities, of which the largest is taken
       for (const name of SHAPING) Object.assign(drawing, { [name]: null });
       drawing.temperature = 1;
-    }
+    } else scores[session.ids.get(BEFORE_TARGET) ?? -1] = -Infinity; // it is never drawn
     const labels = session.data.vocabulary_labels;
     const { first, left, taken } = showList(labels, scores, drawing);
     const before = pair.read.labels.slice(Math.max(0, row - 9), row + 1).join("");
-    const shaping = options.values.temperature === 0
+    const shaping = greedy
       ? "temperature 0 takes the likeliest; filters have no effect."
       : `at temperature ${options.values.temperature}, ${left} of ${labels.length} characters can be ` +
         `drawn${taken > 0 ? `; the filters removed ${decimals(100 * taken, 1) || "0"} %` : ""}.`;

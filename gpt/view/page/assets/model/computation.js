@@ -8,7 +8,7 @@ import { Models } from "./models.js";
 /** @typedef {import("./models.js").Opened} Opened */
 /** @typedef {import("./models.js").Program} Program */
 /** @typedef {import("./models.js").Proof} Proof */
-/** What is asked about one of the file's models; `changes` is JSON, but for arrays of numbers.
+/** What is asked about one of the file's models. changes: plain data, with Float32Array for numbers.
  * @typedef {{step: number, changes: any}} AnyAsk */
 /** @typedef {{kind: "open", model: ModelsPayload} | {kind: "read", asks: any[]} |
  *   import("./worker.js").Writing} Request */
