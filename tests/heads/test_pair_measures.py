@@ -12,10 +12,18 @@ from encoded import CHARACTERS, PAIRS, encoded_file
 
 from gpt import load
 from gpt.errors import ConfigError, TextError
+from gpt.heads.ablation import mean_pair_contexts
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
-from gpt.heads.pair_measures import CROSS, ENCODER, measure_pairs, of_cross, of_encoder
+from gpt.heads.pair_measures import (
+    CROSS,
+    ENCODER,
+    measure_pairs,
+    of_cross,
+    of_encoder,
+    spread_pairs,
+)
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
@@ -173,6 +181,17 @@ def test_a_survey_is_the_mean_over_its_pairs(trained: TrainedGPT) -> None:
         error = np.std(values, axis=0, ddof=1) / math.sqrt(2)
         np.testing.assert_allclose(each.errors, error, atol=1e-12)
     assert set(survey) == set(CROSS)
+
+
+def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: TrainedGPT) -> None:
+    text = trained.excerpt_lines
+    found = mean_pair_contexts(trained.reader, spread_pairs(trained.pair_ids(text), 3))
+    pairs = trained.pairs_in(text)
+    chosen = [pairs[0], pairs[round((len(pairs) - 1) / 2)], pairs[-1]]
+    for kind in ("encoder", "decoder", "cross"):
+        maps = [trained.attention("\t".join(pair), kind=kind) for pair in chosen]
+        rows = np.concatenate([each.to_numpy()["context"] for each in maps], axis=2)
+        np.testing.assert_allclose(found[kind], rows.mean(axis=2), atol=1e-6)
 
 
 def test_the_cut_last_line_of_the_model_file_is_no_pair(tmp_path: Path) -> None:
