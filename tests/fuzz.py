@@ -69,9 +69,10 @@ JSON_VALUES: list[Any] = [
     *(None, True, False, 0, -1, 2**70, 1e300, "", "x", "\ud800", [], {}, [[]], [None], "1"),
     *(0.5, [1, 2], {"a": 1}, "a" * 5000, 2**20, 10**9, "sha256:0", ["x"] * 50),
 ]
-WAITING = {"config", "corpus", "file", "files", "output"}
+WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
+READING += ["export x", "export x.onnx"]
 USING = [*READING, "train --resume --dry-run --steps 4", "train --resume --steps 4"]
 
 Damage = Callable[[random.Random, Path], list[str]]

@@ -113,7 +113,7 @@ def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
     losses = losses_of(model)
     data = file_of(model, losses)
     with files.storage_errors(f"write {path}"):
-        files.replace(Path(os.path.realpath(path)), data)
+        files.output(path, data)
     return Exported(path, "onnx", None, {path.name: len(data)}, _counted(model, losses))
 
 

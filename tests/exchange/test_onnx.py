@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -171,6 +172,7 @@ def test_a_full_disk_leaves_no_file_and_the_old_one(
     def fails(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(os, "posix_fallocate", fails, raising=False)  # for the old file
     monkeypatch.setattr(files, "_write_all", fails)
     for name in ("old.onnx", "new.onnx"):
         with pytest.raises(StorageError, match="No space left on device"):
