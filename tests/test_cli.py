@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from program import TINY, TINY_PAIRS, Gptx, at_home
@@ -125,12 +127,32 @@ def test_bad_input_prints_one_line_and_sets_the_exit_code(
 def commands_of(document: Path) -> list[str]:
     """Every `gptx …` line in the shell blocks of a document, without its comment."""
     blocks = re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
-    lines = [re.split(r"\s+# ", line)[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("gptx ")]
+    lines = [line for block in blocks for line in unrolled(block.splitlines())]
+    commands = [re.split(r"\s+# ", line)[0].strip() for line in lines]
+    return [command for command in commands if command.startswith("gptx ")]
 
 
+def unrolled(lines: list[str]) -> list[str]:
+    """Lines of a shell block, with its loops `for NAME in WORDS; do`, … `done` written out."""
+    found: list[str] = []
+    while lines:
+        line, *lines = lines
+        if (loop := re.fullmatch(r"\s*for (\w+) in (.*); do", line)) is None:
+            found.append(line)
+            continue
+        indent = len(line) - len(line.lstrip())
+        end = lines.index(" " * indent + "done")
+        for word in loop[2].split():
+            found += unrolled([each.replace(f"${loop[1]}", word) for each in lines[:end]])
+        lines = lines[end + 1 :]
+    return found
+
+
+SWEEPS = ROOT / "docs/sweeps.md"  # its commands need the runs that its first ones train
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-COMMANDS = dict.fromkeys(command for document in DOCUMENTS for command in commands_of(document))
+COMMANDS = dict.fromkeys(
+    command for document in DOCUMENTS if document != SWEEPS for command in commands_of(document)
+)
 
 
 def test_every_document_with_commands_is_tested() -> None:
@@ -164,6 +186,25 @@ def test_commands_in_readme_and_docs_work(
         *arguments
     }
     assert answer.out or writes
+
+
+def test_sweep_of_the_docs_works_in_miniature(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", MagicMock(__spec__=sys.__spec__))
+    monkeypatch.setenv("GPTX_CHECKPOINTS", str(tmp_path / "sweep"))
+    commands = [shlex.split(command)[1:] for command in commands_of(SWEEPS)]
+    sweep = [command for command in commands if "lr-4e-3-2" in command]
+    assert len(sweep) == 1
+    for arguments in commands:
+        tiny = TINY if arguments[0] == "train" else ()
+        answer = gptx(*arguments, *tiny)
+        assert answer.code == 0, answer.err
+    table = gptx("runs", "lr-*").out
+    assert table.startswith("6 runs of 2 recipes · ")
+    assert table.count("lr-1e-3-*") == table.count("lr-4e-3-*") == 1
+    for name in ("sweep.svg", "sweep.csv"):
+        assert Path(name).stat().st_size > 0
 
 
 def small(function: Callable[..., Any]) -> Callable[..., Any]:

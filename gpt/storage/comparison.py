@@ -242,14 +242,16 @@ def _rank(group: Group) -> float:
 
 
 def label_of(names: Sequence[str], every: Sequence[str]) -> str:
-    """A name for runs among `every`: their common beginning and end around a "*", or all names."""
+    """A name for runs among `every`: their common beginning and end around a "*", or some names."""
     if len(names) == 1:
         return names[0]
     begin = _common(names)
     end = _common([name[len(begin) :][::-1] for name in names])[::-1]
     pattern = f"{begin}*{end}"
     matched = [name for name in every if fnmatchcase(name, pattern)]
-    return pattern if sorted(matched) == sorted(names) else ", ".join(names)
+    if sorted(matched) == sorted(names):
+        return pattern
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _common(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from gpt.storage.model_file import StoredModel
 
 PID_LIMIT = 100  # bytes of .owner
 
-_BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner"})
+_BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner", "tensorboard"})
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 Read = TypeVar("Read")
 

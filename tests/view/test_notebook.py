@@ -29,8 +29,9 @@ from gpt.reading.paired import paired
 from gpt.reading.sample import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.comparison import Comparison, Entry, Group
 from gpt.storage.manifest import CorpusId
-from gpt.storage.overview import Curve, RunTable
+from gpt.storage.overview import Curve, RunTable, TrainingCurve
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.view.notebook import HTML, attention
@@ -74,6 +75,11 @@ def curve(count: int = 5, name: str = "tale-1") -> Curve:
     return Curve(np.arange(count) * 10, losses, losses + 0.1, losses * np.nan, name)
 
 
+def training_curve(count: int = 5, name: str = "tale-1") -> TrainingCurve:
+    losses = np.linspace(3, 1, count)
+    return TrainingCurve(np.arange(count), losses, losses, losses, losses, name)
+
+
 def experts(length: int, text: str = "") -> Experts:
     chances = np.full((length, 4), 0.25)
     ones = np.ones(length, np.int64)
@@ -101,6 +107,8 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         Sample(text, text),
         curve(name=text),
         RunTable(rows),
+        training_curve(name=text),
+        Comparison(((Group((Entry(text, manifest(), curve(name=text)),), text),),), ()),
         experts(len(text), text),
     ]
 
