@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
     ("arguments", "code", "says"),
     [
         (["train", "corpus.txt", "--changed-corpus"], 2, "only with --resume"),
+        (["train", "corpus.txt", "--freeze", "heads"], 2, "--freeze: 'heads' is not one of"),
+        (["train", "corpus.txt", "--freeze", "layers:9"], 2, "--freeze: there is no layer 9"),
         (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --micro-batch-size"),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),

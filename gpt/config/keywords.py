@@ -98,6 +98,7 @@ class TrainOptions(ResumeOptions, total=False):
     evaluations: int
     eval_part: int
     seed: int
+    freeze: str
 
 
 def takes(

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Literal
 
 from gpt.config.fields import check_fields, require
+from gpt.config.frozen import parse_freeze
 
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -66,6 +67,9 @@ class TrainConfig:
     patience: Annotated[int, "Stop after this many evaluations without a new best; 0 = never."] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint (attn and heads --step)."] = False
     seed: Annotated[int, "Seed of initialisation, batches and dropout."] = 1
+    freeze: Annotated[
+        str, "Parts that do not train: embeddings, layers:0, layers:0-1, or several with commas."
+    ] = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,6 +99,7 @@ class TrainConfig:
         require(self.split != "-", "split", "standard input cannot validate; give a file")
         require(self.every != 1, "split", f"{self.split!a} needs N of 2 or more")
         unescaped(self.separator, "separator")
+        parse_freeze(self.freeze)
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
 
     @property

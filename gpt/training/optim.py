@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import TrainConfig
+from gpt.config.frozen import parse_freeze
 from gpt.config.schedule import learning_rate
 from gpt.model import GPT
 from gpt.training.distributed import here
@@ -20,10 +21,18 @@ ENDS = ("token_embedding.weight", "lm_head.weight")
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+def freeze(model: nn.Module, parts: str) -> None:
+    """Parameters of these parts (gpt/config/frozen.py) get no gradient from now on."""
+    frozen = parse_freeze(parts)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not frozen.holds(name))
+
+
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019): matrices decay, gains and biases do not.
 
-    The token embedding and the output may have their own learning rate.
+    The token embedding and the output may have their own learning rate. Parameters without a
+    gradient do not change.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
@@ -31,6 +40,8 @@ class Optimizer:
         self.config = config  # may change while training: a time budget changes the steps
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
             rate = config.embedding_lr if name.removeprefix("encoder.") in ENDS else 0.0
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
             groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)

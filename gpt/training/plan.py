@@ -17,6 +17,7 @@ import torch
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
+from gpt.config.frozen import trained_parameters
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
@@ -194,6 +195,7 @@ def make_plan(
         baseline=baseline,
         mean_length=recipe.mean_length,
     )
+    trained_parameters(recipe.model, recipe.train.freeze)
     plan = assess(corpus, manifest, device, speed, ranks)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 

@@ -47,7 +47,7 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
-from gpt.training.optim import Average, Optimizer
+from gpt.training.optim import Average, Optimizer, freeze
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
 
@@ -83,7 +83,7 @@ class Trainer:
             initialise(self.model, options.seed)
         else:
             self.model = load_gpt(checkpoint.model(), device)
-        self.model.to(device)
+        freeze(self.model.to(device), options.freeze)
         averages = options.average > 0  # a copy of weights that are not sharded yet
         self.average = Average(self.model, options.average, ranks.spread) if averages else None
         ranks.prepare(self.model, self.config)

@@ -35,7 +35,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uneven shares": {"batch_size": 7},
     "micro-batches": {"batch_size": 13, "micro_batch_size": 2},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
+    "frozen": {"freeze": "embeddings,layers:0", "tied": True},
     "sharded": {"shard": True},
+    "sharded, frozen": {"shard": True, "freeze": "embeddings,layers:1", "average": 0.5},
     "sharded, averaged": {"shard": True, "average": 0.5, "tied": True},
     "sharded, micro-batches": {
         "shard": True,

@@ -51,6 +51,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "averaged, by epochs": {"average": 0.9, "windows": "epochs", "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
+    "frozen": {"freeze": "embeddings,layers:1", "position": "learned", "embedding_lr": 1e-2},
+    "frozen, averaged": {"freeze": "layers:0", "average": 0.9, "tied": True, "attention": "heads"},
 }
 
 

@@ -160,7 +160,7 @@ def options_of(
                 f"{flag}/--no-{flag[2:]}" if kinds[name] is bool else flag,
                 help=helps[name],
                 rich_help_panel=config.__name__.replace("Config", " options"),
-                show_default=False if default is None else str(default),
+                show_default=False if default in (None, "") else str(default),
             )
             parameters[name] = _parameter(name, kinds[name] | None, option, None)
     return parameters

@@ -50,6 +50,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
         "training": plan_card.training_facts(
             training, step_characters, plan.train_characters, plan.is_timed, manifest.since
         ),
+        "frozen": plan_card.frozen_facts(model, training.freeze),
         "fitted": "; ".join(plan.why),
         "device": plan_card.device_facts(plan.device, plan.environment),
         "time": plan_card.time_facts(

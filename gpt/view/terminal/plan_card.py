@@ -10,6 +10,7 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import flag_of
+from gpt.config.frozen import trained_parameters
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.view.characters import quoted
 from gpt.view.words import counted, duration, millions, ordinal, some
@@ -27,6 +28,14 @@ def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -
     facts = f"{text}, {config.vocab_size:,} distinct{'' if sources else ' characters'}"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def frozen_facts(config: ModelConfig, freeze: str) -> str:
+    """The parts that do not train, and how many parameters do."""
+    if not freeze:
+        return ""
+    trained, whole = trained_parameters(config, freeze), config.parameters()
+    return f"{freeze}; {millions(trained)} of {millions(whole)} parameters train"
 
 
 def character_facts(rare: str, only_in_val: str, most: int = 12) -> str:

@@ -17,7 +17,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.view.characters import escape
 from gpt.view.terminal.lines import BOLD, card
-from gpt.view.terminal.plan_card import corpus_facts, folded_facts, model_facts
+from gpt.view.terminal.plan_card import corpus_facts, folded_facts, frozen_facts, model_facts
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts, measured_on
 from gpt.view.terminal.training_lines import time_of
 from gpt.view.words import millions
@@ -71,6 +71,7 @@ def story(
         "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
+        "frozen": frozen_facts(config, train.freeze),
         "best": best_facts(manifest) if not manifest.imported else "",
         "to beat": counting_facts(manifest) if not manifest.imported else "",
     }
