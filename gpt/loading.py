@@ -77,7 +77,7 @@ class Saved:
                 )
             model, train = self.manifest.model, self.manifest.train
             pairs = model.encoder_layers > 0
-            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, remedy="", pairs=pairs)
+            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, pairs=pairs)
             split = halves(corpus, train, pairs, model.block_size)
             return all_of(split[0]), all_of(split[1])
         except TextError as error:
@@ -87,17 +87,18 @@ class Saved:
             raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
     def is_corpus(self, path: Path, characters: int) -> bool:
-        """Whether a file of so many characters is the whole text that the run was trained and
-        validated on.
+        """Whether a file of so many characters is a whole text that the run was trained and
+        validated on, or the run whose weights it started with.
         """
         from gpt.corpus.sources import Source
         from gpt.corpus.text import algorithm_of, measured, pieces_of
 
-        if self.manifest is None or characters != self.manifest.corpus.characters:
+        texts = self.manifest.texts(self.name) if self.manifest else ()
+        digests = {text.digest for text in texts if text.characters == characters}
+        if self.manifest is None or not digests:
             return False
         pieces = pieces_of([Source(path, str(path))], self.manifest.train.between, [])
-        algorithm = algorithm_of(self.manifest.corpus.digest)
-        return measured(pieces, algorithm).digest == self.manifest.corpus.digest
+        return any(measured(pieces, algorithm_of(each)).digest == each for each in digests)
 
     def exposure_to_split(self, of: Saved) -> str | None:
         """Why this model may have seen another's validation split in training, or None."""
@@ -117,13 +118,13 @@ class Saved:
             why = f"was trained on another corpus ({sources}) and may have seen this text"
         elif any(digest != text for _, digest in its.earlier_corpora):
             why = "was first trained on another corpus and may have seen this text"
-        elif its.train.split != of.manifest.train.split:
-            why = f"was trained on another part of this corpus (--split {its.train.split})"
-        elif its.train.val_fraction < of.manifest.train.val_fraction:
-            why = f"was trained on more of this corpus (--val-fraction {its.train.val_fraction:g})"
         else:
-            return None
-        return f"{self.name} {why}"
+            *_, own = its.texts(self.name)
+            why = own.exposure(text, of.manifest.train) or ""
+            for each in its.parent.texts if its.parent and not why else ():
+                if reason := each.exposure(text, of.manifest.train):
+                    why = f"started from {each.run}, which {reason}"
+        return f"{self.name} {why}" if why else None
 
 
 def load(

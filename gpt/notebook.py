@@ -6,94 +6,41 @@ They train as `gptx train` does. Imports torch only once the corpus is read.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.config.fields import check_fields, only_fields, require
-from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
-from gpt.config.train import BY_SHARE, Tracker
-from gpt.devices import Device, share_cores
-from gpt.errors import ConfigError, TextError
+from gpt.config.fields import only_fields
+from gpt.config.keywords import ResumeOptions, Unquoted, takes
+from gpt.devices import share_cores
+from gpt.order import (
+    Corpus,
+    NewRun,
+    NewRunOptions,
+    PathLike,
+    Place,
+    PlaceOptions,
+    names_of,
+    new_order,
+)
 from gpt.signals import graceful
 from gpt.trained import TrainedGPT
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from gpt.preparing import Order, Start
+    from gpt.preparing import Start
     from gpt.training.events import Event
     from gpt.training.trainer import Trainer
 
-PathLike: TypeAlias = str | os.PathLike[str]
-#: A file, a folder, a known name, or several of these; None: the Python language reference.
-Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
-
 LAYOUT = "{percentage:3.0f}%|{bar}| {desc}ETA {remaining}"
-SHOWN = 60  # most characters of a wrong name that an error shows
 _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """Keywords of a new run."""
-
-    text: Annotated[str | None, "The text itself, in place of a corpus."] = None
-    minutes: Annotated[
-        float | None, "Time for the run, to which the model's shape and the steps are fitted."
-    ] = None
-    preset: Annotated[
-        presets.Preset | None,
-        "default (takes 2 minutes, unless minutes or steps are given), best or classic.",
-    ] = None
-    run: Annotated[str | None, "The run's name; None: the corpus's name and a number."] = None
-    checkpoints: Annotated[PathLike, "Folder of the runs."] = "checkpoints"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        is_path = isinstance(self.checkpoints, str | os.PathLike)
-        require(is_path, "checkpoints", f"{self.checkpoints!r} is not a path")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Keywords of new and resumed runs."""
-
-    device: Annotated[Device, "Where to train; auto: a GPU if there is one."] = "auto"
-    data: Annotated[PathLike, "Folder of the encoded corpora."] = "data"
-    log: Annotated[Tracker | None, "A tracker that gets the records of metrics.jsonl, too."] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        is_path = isinstance(self.data, str | os.PathLike)
-        require(is_path, "data", f"{self.data!r} is not a path")
-
-
-class PlaceOptions(ResumeOptions, total=False):
-    """The keywords of a resumed run."""
-
-    device: Device
-    data: PathLike
-    log: Tracker | None
-
-
-class NewRunOptions(TrainOptions, PlaceOptions, total=False):
-    """The keywords of a new run."""
-
-    text: str | None
-    minutes: float | None
-    preset: presets.Preset | None
-    run: str | None
-    checkpoints: PathLike
-
 
 #: What help() shows as the defaults of options that the preset, the corpus or the time sets.
 DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, Unquoted("fitted"))
@@ -115,7 +62,9 @@ def train(
     """
     from gpt.preparing import begun
 
-    return _trained(begun(replace(_new(corpus, options), working=_working(progress))), progress)
+    return _trained(
+        begun(replace(new_order(corpus, options), working=_working(progress))), progress
+    )
 
 
 @takes(NewRunOptions.__annotations__, NewRun, Place, ModelConfig, TrainConfig, defaults=DEFAULTS)
@@ -127,7 +76,7 @@ def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Ite
     """
     from gpt.preparing import begun
 
-    return _events(begun(_new(corpus, options)))
+    return _events(begun(new_order(corpus, options)))
 
 
 @takes(
@@ -140,16 +89,14 @@ def resume(
     run: TrainedGPT | PathLike,
     corpus: Corpus = None,
     *,
-    changed_corpus: bool = False,
     progress: bool = True,
     **options: Unpack[PlaceOptions],
 ) -> TrainedGPT:
     """Trains a run further from its last step on, and returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. steps: the number of steps in all,
-    from step 0 on. corpus: where the text is now, if it has moved. changed_corpus: it may be
-    another text with the same characters. Stops and errors are those of `train`; raises
-    CheckpointError if there is no such run.
+    from step 0 on. corpus: where the text is now, if it has moved. Stops and errors are those of
+    `train`; raises CheckpointError if there is no such run.
     """
     from gpt.preparing import Order, resumed
     from gpt.storage.run import Run
@@ -161,8 +108,7 @@ def resume(
     order = Order(
         checkpoints=path.parent,
         data=Path(place.data),
-        corpus=_names(corpus),
-        changed_corpus=changed_corpus,
+        corpus=names_of(corpus),
         given=only_fields(TrainConfig, options),
         device=place.device,
         log=place.log,
@@ -170,54 +116,6 @@ def resume(
     )
     found = Run(path) if Run(path).steps() else find_run(path)
     return _trained(resumed(order, found), progress)
-
-
-def _new(corpus: Corpus, options: NewRunOptions) -> Order:
-    """The order for a new run. Raises ConfigError, TextError."""
-    from gpt.preparing import Order
-    from gpt.training.launch import Launch
-
-    share_cores()
-    new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
-    given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
-    by_share = options.get("split", "last") in BY_SHARE
-    shares = by_share or "val_fraction" not in given
-    require(shares, "val_fraction", "only with `split='last'` or `split='source'`")
-    if Launch.here().size > 1:
-        raise ConfigError("gpt.train trains in one process; use torchrun with gptx train")
-    order = Order(
-        corpus=_names(corpus),
-        given=given,
-        preset=new.preset,
-        minutes=new.minutes,
-        run=new.run,
-        device=place.device,
-        checkpoints=Path(new.checkpoints),
-        data=Path(place.data),
-        log=place.log,
-    )
-    if new.text is None:
-        return order
-    pipe = BytesIO(new.text.encode("utf-8", "surrogatepass"))
-    return replace(order, corpus=("-",), pipe=pipe, stem="text")
-
-
-def _names(corpus: Corpus) -> tuple[str, ...]:
-    """The names of the texts. Raises TextError if one of them does not exist."""
-    from gpt.corpus.sources import KNOWN
-
-    several = () if corpus is None else corpus
-    several = [several] if isinstance(several, str | os.PathLike) else several
-    names = tuple(os.fspath(each) for each in several)
-    for name in names:
-        if not os.path.exists(name) and name not in KNOWN:
-            shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
-            raise TextError(
-                f"corpus: there is no file or folder {shown!r}; give an existing path, one of the "
-                f"known names {', '.join(KNOWN)}, or a text itself as text='…'"
-            )
-    return names
 
 
 def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:

@@ -35,14 +35,17 @@ from gpt.training.launch import Messages, check_resumable, shared_checkpoint, sh
 from gpt.training.records import check_tracker
 
 if TYPE_CHECKING:
+    from gpt.storage.model_file import StoredModel
     from gpt.training.distributed import Ranks
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
+    from gpt.warm_start import WarmStart
 
 READING = ("separator", "split", "min_count", "replacement")  # options for reading a text
 SPLITTING = ("split", "val_fraction")
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+ANOTHER_TEXT = "; restore it, or train a new run on another text, from this one's weights: `parent`"
 
 #: Shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
@@ -61,8 +64,8 @@ class Order:
     TrainConfig. preset: None where the user gives none: then a known corpus sets its own options;
     its split it always sets.
     minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
-    name. changed_corpus: a resumed run may get another text. shard: weights are spread over the
-    ranks. log: a tracker that gets the records, too.
+    name. parent: the run or model file whose weights a new run starts with. shard: weights are
+    spread over the ranks. log: a tracker that gets the records, too.
     """
 
     checkpoints: Path
@@ -75,7 +78,7 @@ class Order:
     run: str | None = None
     stem: str = ""
     device: str = "auto"
-    changed_corpus: bool = False
+    parent: str | None = None
     shard: bool = False
     log: Tracker | None = None
     working: Working = silently
@@ -100,17 +103,22 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
     """Plans a new run and locks its folder; the folder is removed if nothing was saved in it.
 
     messages: between ranks, if there are several. dry: makes no folder. Raises ConfigError,
-    TextError, StorageError, OutOfMemory.
+    TextError, StorageError, OutOfMemory, and CheckpointError for a parent that cannot be used.
     """
     messages = messages or Messages()
     check_tracker(order.log)
+    warm = _warm_start(order, messages)
     recipe = {**recipe_of(order.corpus)}
     if order.preset:  # instead of the corpus's options, but for its split
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if order.minutes is not None:
         recipe.pop("steps", None)
     recipe = {name: value for name, value in recipe.items() if name not in order.given}
-    given, preset = {**order.given, **recipe}, order.preset or "default"
+    given, preset = dict(order.given), order.preset or "default"
+    if warm:
+        given = warm.options(given, order.corpus)
+        recipe = {name: value for name, value in recipe.items() if name not in given}
+    given |= recipe
     layers = given.get("encoder_layers")
     pairs = layers > 0 if layers is not None else is_pairs(order.corpus)
     known = {**(presets.PAIRS[preset] if pairs else {}), **given}
@@ -125,17 +133,25 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
             messages.launch.mark(folder)
-        corpus = _read(order, messages, reading, partial(read_corpus, config=reading, pairs=pairs))
-        ahead = _counted(corpus, preset, device, given, pairs)  # meanwhile, torch is imported
+        known_characters = warm.stored.vocabulary if warm else None
+        read = partial(read_corpus, known=known_characters, grows=warm is not None)
+        corpus = _read(order, messages, reading, partial(read, config=reading, pairs=pairs))
+        ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
         from gpt.training.plan import make_plan
 
         ranks, device = _ranks(order, messages)
-        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead, pairs)
+        parent = warm.parent(corpus) if warm else None
+        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead, pairs, parent)
+        if warm and parent:
+            told = warm.warnings(parent, corpus, plan.manifest.train)
+            plan = replace(plan, warnings=(*plan.warnings, *told))
         if folder is not None:
             names = [printable(name) for name in order.corpus] or None
-            folder.write("config.toml", to_toml({"corpus": names, **plan.settings()}))
+            source = {"corpus": names, "from": order.parent and printable(order.parent)}
+            folder.write("config.toml", to_toml({**source, **plan.settings()}))
         run = folder or Run(Path())
-        trainer = partial(_trainer, run, plan, ranks, ahead=ahead, log=order.log)
+        start = warm.stored if warm else None
+        trainer = partial(_trainer, run, plan, ranks, ahead=ahead, start=start, log=order.log)
         yield Start(plan, ranks, run, trainer, recipe)
         ranks.leave()
 
@@ -161,7 +177,7 @@ def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterato
                 f"this run has {manifest.preset}; leave the option out, or train a new run",
             )
         pairs = manifest.model.encoder_layers > 0
-        find = partial(find_corpus, manifest, changed=order.changed_corpus, pairs=pairs)
+        find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
         corpus = _read(order, messages, manifest.train, find)
         from gpt.training.resume import resume_plan
 
@@ -200,8 +216,22 @@ def _read(
         return shared_corpus(messages, order.data, config, reading)
 
 
+def _warm_start(order: Order, messages: Messages) -> WarmStart | None:
+    """The model that a new run starts from, if the order names one. Raises CheckpointError."""
+    if order.parent is None:
+        return None
+    from gpt.warm_start import opened
+
+    return opened(order.parent, order.checkpoints, messages)
+
+
 def _counted(
-    corpus: Corpus, preset: str, device: str, given: Mapping[str, Any], pairs: bool
+    corpus: Corpus,
+    preset: str,
+    device: str,
+    given: Mapping[str, Any],
+    pairs: bool,
+    warm: WarmStart | None,
 ) -> CountedAhead:
     """Begins to count. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
@@ -209,6 +239,8 @@ def _counted(
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_half, val_half = halves(corpus, train, pairs)
+    if warm:
+        warm.check_context(corpus, train, train_half)
     return CountedAhead(counted_in(train_half), scored_in(val_half), size, model.counting)
 
 
@@ -229,13 +261,14 @@ def _trainer(
     ranks: Ranks,
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
+    start: StoredModel | None = None,
     log: Tracker | None = None,
 ) -> Trainer:
     from gpt.heads.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
     parts = (run, plan.corpus, plan.manifest, plan.device, ranks, prove_tensors)
-    trainer = Trainer(*parts, checkpoint, ahead)
+    trainer = Trainer(*parts, checkpoint, ahead, start)
     trainer.records.track(log, plan.manifest)
     return trainer
 

@@ -1,6 +1,7 @@
 """Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, and nothing else.
 
-Text is never normalised: decoding the ids of a text gives the same text.
+If a model starts from another's weights, its vocabulary begins with the other's. Text is never
+normalised: decoding the ids of a text gives the same text.
 """
 
 from __future__ import annotations
@@ -26,19 +27,26 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The characters that a model knows, in code point order; a character's index is its id."""
+    """The distinct characters that a model knows; a character's index is its id.
+
+    Those of a text are in code point order.
+    """
 
     characters: str
 
     def __post_init__(self) -> None:
         points = self._points
-        if not len(points) or np.any(points[1:] <= points[:-1]):
-            raise ValueError("a vocabulary is one or more distinct characters in code point order")
+        if not len(points) or len(np.unique(points)) < len(points):
+            raise ValueError("a vocabulary is one or more distinct characters")
 
     @classmethod
     def from_text(cls, *texts: str) -> Vocabulary:
         """The distinct characters of the texts together."""
         return cls("".join(sorted(set().union(*texts))))
+
+    def grown(self, text: str) -> Vocabulary:
+        """Known characters keep their ids; those of the text that are new follow, sorted."""
+        return Vocabulary(self.characters + self.unknown(text))
 
     def __len__(self) -> int:
         return len(self.characters)
@@ -52,7 +60,7 @@ class Vocabulary:
         """(largest code point + 2,) code point -> id, -1 if unknown; the last is for all larger
         ones.
         """
-        table = np.full(int(self._points[-1]) + 2, -1, dtype=np.int32)
+        table = np.full(int(self._points.max()) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
         return table
 

@@ -45,6 +45,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += "qwerty qwerty\n" * 4
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
     (folder / "held-out.txt").write_text("To be, or not to be.\n" * 9, encoding="utf-8")
+    (folder / "new.txt").write_text("Árvíztűrő tükörfúrógép 🙂\n" * 30, encoding="utf-8")
     for name in ("books", "corpus"):  # docs/scale.md uses a folder of this name
         (folder / name).mkdir()
         for number in range(10):

@@ -250,44 +250,6 @@ def test_fault_in_rewriting_log_lines_at_resume(training: Training) -> None:
     report("a log cut back", training, every_fault(trainer.run, make, check))
 
 
-def test_fault_in_the_first_save_on_a_changed_corpus(training: Training, tmp_path: Path) -> None:
-    """Checkpoints on the first text stay; the second text gives the same as without a fault."""
-    trainer = training.start("changed")
-    assert finish(trainer.events()) == 0
-    run, before = trainer.run, tree(trainer.run.path)
-    (tmp_path / "other.txt").write_text(TEXT.replace("cat", "rat"))
-    source = Source(tmp_path / "other.txt", "other.txt")
-    other = encode([source], tmp_path / "data", training.corpus.vocabulary)
-
-    def go_on() -> Trainer:
-        commit, _ = run.last_valid()
-        return resume_from(run, other, commit, steps=STEPS + INTERVAL)
-
-    def make() -> Callable[[], int]:
-        events = advance(go_on(), STEPS + INTERVAL)
-        return lambda: finish(events)
-
-    outcomes: dict[str, tuple[tuple[bytes, bytes], list[tuple[int, float]]]] = {}
-
-    def check(status: int, what: str) -> None:
-        files = tree(run.path)
-        state = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-        for name, data in before.items():
-            kept = files[name][: len(data)] if name.endswith(".jsonl") else files[name]
-            assert kept == data, (what, name)
-        if state not in outcomes:
-            assert finish(go_on().events()) == 0, what
-            assert run.last().manifest.earlier_corpora[0][0] == STEPS
-            outcomes[state] = weights(run), story(run)
-
-    counts = every_fault(run, make, check)
-    training.resumed.update(outcomes)
-    report("a changed corpus", training, counts)
-    expected = next(iter(outcomes.values()))
-    assert [step for step, _ in expected[1]] == [2, 4, 6, 8, 10]
-    assert all(outcome == expected for outcome in outcomes.values())
-
-
 def test_fault_in_the_first_save_of_a_run(training: Training) -> None:
     """A new run has no checkpoint yet, so nothing can be lost; the next try succeeds."""
     trainer = training.start("first")

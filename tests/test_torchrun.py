@@ -24,6 +24,7 @@ from gpt.corpus.corpus import reopen
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.training.trainer import Trainer
+from gpt.vocabulary import Vocabulary
 
 SHAPE = (
     "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 6 --dropout 0.1 "
@@ -94,7 +95,7 @@ def learn_undisturbed(number: int, size: int, folder: Path) -> int:
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
     )
-    corpus = reopen(trained.corpus, folder / "data", trained.train)
+    corpus = reopen(trained.corpus, folder / "data", Vocabulary(trained.characters), trained.train)
     assert corpus
     with rank(number, size, folder / "meet") as ranks:
         run = Run(folder / "checkpoints/quiet")

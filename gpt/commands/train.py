@@ -15,6 +15,7 @@ from gpt.commands.common import console, shared
 from gpt.commands.common.options import Command, options_of
 from gpt.commands.common.progress import plan_record, run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
@@ -53,7 +54,15 @@ class Train(Command):
         "2 for --preset default without --steps",
     ] = None
     resume: Annotated[bool, "Train a run further."] = False
-    changed_corpus: Annotated[bool, "With --resume: allow a changed text."] = False
+    parent: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="A run's name, or the path of a run or a model file, whose weights a new run "
+            "starts with; its vocabulary grows, its layout stays.",
+            show_default=False,
+        ),
+    ] = None
     dry_run: Annotated[bool, "Show the plan without training."] = False
     run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
     device: shared.OnDevice = "auto"
@@ -85,7 +94,10 @@ class Train(Command):
                 self.given.pop(name, None)
         stored = in_file.get("preset", self.preset)
         shared.refuse(
-            (self.changed_corpus and not self.resume, "--changed-corpus: only with --resume"),
+            (
+                "parent" in typed and self.resume,
+                "--from: a resumed run keeps its own weights; leave out --from or --resume",
+            ),
             (
                 stored != self.preset and not self.resume,
                 f"--preset: {self.preset}, but --config has {stored}; give one of them",
@@ -118,7 +130,7 @@ class Train(Command):
                 device=self.device,
                 checkpoints=self.checkpoints,
                 data=self.data,
-                changed_corpus=self.changed_corpus,
+                parent=self.parent,
                 shard=self.shard,
                 log=self.log,
                 working=working,
@@ -147,9 +159,9 @@ class Train(Command):
     def _train(self, start: Start, resumes: bool) -> None:
         """Shows the plan and trains; with --dry-run, only writes the plan if --json is given."""
         plan, first = start.plan, start.ranks.first
+        for warning in plan.warnings if first else ():
+            console.say(f"warning: {with_flags(warning)}")
         if first and resumes:
-            for warning in plan.warnings:
-                console.say(f"warning: {warning}")
             console.say(f"resuming {start.run.name} at step {plan.manifest.step:,}")
         if first:
             show_card(plan, start.recipe)

@@ -41,8 +41,9 @@ def with_flags(text: str) -> str:
     return _OPTION.sub(_as_flag, text)
 
 
-#: Stored fields whose flag has another name: `--windows` of `gptx heads` is a number.
-_RENAMED = {"windows": "window_order"}
+#: Names whose flag is another: `--windows` of `gptx heads` is a number, and Python has its own
+#: `from`.
+_RENAMED = {"windows": "window_order", "parent": "from"}
 _OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
 
 

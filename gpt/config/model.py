@@ -16,6 +16,8 @@ Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
 #: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)
 
+#: Options that may differ from those of the model whose weights another one starts with.
+FREE = ("dropout", "attention_dropout", "attention", "counting")
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
 

@@ -1,9 +1,10 @@
 """Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json, the record that verifies it.
 
-NAME consists of the text's digest and a hash of its split and replaced characters. Small files are
-read and compared with their checksum at every opening. A file of 64 MiB or more counts as unchanged
-if its size, modification time and inode are unchanged: a change that leaves the time as it was, as
-on a failing disk, is not detected. Without NAME.json a text is encoded again.
+NAME consists of the text's digest and a hash of its split, its replaced characters and, unless it
+was built from this text, its vocabulary. Small files are read and compared with their checksum at
+every opening. A file of 64 MiB or more counts as unchanged if its size, modification time and inode
+are unchanged: a change that leaves the time as it was, as on a failing disk, is not detected.
+Without NAME.json a text is encoded again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,10 +42,16 @@ LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
 Record = dict[str, Any]
 
 
-def ids_path(data: Path, identity: CorpusId, config: TrainConfig) -> Path:
-    """The file of a text's ids: it depends on the order and on the replaced characters."""
+def ids_path(
+    data: Path, identity: CorpusId, config: TrainConfig, vocabulary: Vocabulary | None = None
+) -> Path:
+    """The file of a text's ids: it depends on the order and on the replaced characters. vocabulary:
+    None if it was built from this text.
+    """
     folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
-    made = (identity.order, identity.boundary, folded)
+    made: tuple[object, ...] = (identity.order, identity.boundary, folded)
+    if vocabulary is not None:
+        made += (vocabulary.characters,)
     name = identity.digest.rpartition(":")[2][:16]
     if made != ("", None, ()):
         name += "-" + hashlib.sha256(repr(made).encode()).hexdigest()[:8]
@@ -127,11 +134,16 @@ def _checksums(path: Path, parts: list[Any]) -> list[Any]:
 
 
 def fingerprint(
-    sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
+    sources: Sequence[Source],
+    training: int,
+    config: TrainConfig,
+    algorithm: str = TODAY,
+    grown_from: str = "",
 ) -> str | None:
     """A hash that identifies large texts without reading them; None if they must be read.
 
     Texts must be read if they are small, which takes no time, or changed within the last seconds.
+    grown_from: characters of the vocabulary that gets those of the texts, too.
     """
     try:
         stamps = [stamp(source.path) for source in sources]
@@ -143,6 +155,7 @@ def fingerprint(
     paths = [os.path.realpath(source.path) for source in sources]
     how = (config.between, config.every, config.min_count, config.replacement)
     known_by = repr((paths, stamps, training, how, algorithm))
+    known_by += repr(grown_from) * bool(grown_from)
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -154,13 +167,12 @@ def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
             write_record(path, {**record, "known_by": known_by, "notes": notes})
 
 
-def recall(data: Path, known_by: str) -> Path | None:
-    """The ids' path of texts with this fingerprint, if they were encoded before."""
+def recall(data: Path, known_by: str) -> Iterator[Path]:
+    """The paths of ids of texts with this fingerprint, which were encoded before."""
     for path in sorted(data.glob("*.json")):
         with suppress(OSError, ValueError, AttributeError):
             if _record(path).get("known_by") == known_by:
-                return path.with_suffix(".ids")
-    return None
+                yield path.with_suffix(".ids")
 
 
 def sweep(data: Path) -> None:

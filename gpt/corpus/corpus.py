@@ -39,7 +39,7 @@ class Corpus:
     The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
     by the run's options. block: characters of each validation block, 0 if whole texts validate.
     counted: how often each character of the vocabulary occurs, if known. own: the vocabulary was
-    built from this text.
+    built from this text alone.
     """
 
     ids: Ids
@@ -118,44 +118,48 @@ def encode(
     validation: Sequence[Source] = (),
     progress: Progress = no_progress,
     algorithm: str = TODAY,
+    grows: bool = False,
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`, unless they are encoded there already.
 
-    The vocabulary is built from the texts, or is a known one that has all of their characters.
-    `config` sets the separator, the split and which rare characters are replaced; `validation`:
-    texts that validate; `progress` receives the share that is done; `algorithm`: of the digest.
+    The vocabulary is built from the texts, or is a known one that has all of their characters, or
+    that grows: then their new characters come after the known ones. `config` sets the separator,
+    the split and which rare characters are replaced; `validation`: texts that validate; `progress`
+    receives the share that is done; `algorithm`: of the digest.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     names = tuple(source.name for source in sources)
-    known_by = cache.fingerprint(every, len(sources), config, algorithm)
-    if known_by and (recalled := cache.recall(data, known_by)):
+    base = known.characters if known is not None and grows else ""
+    known_by = cache.fingerprint(every, len(sources), config, algorithm, base)
+    for recalled in cache.recall(data, known_by) if known_by else ():
         corpus = _open(recalled, names)
-        if corpus is not None and corpus.serves(known):
+        if corpus is not None and (base or corpus.serves(known)):
             return corpus
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
         raise TextError(f"corpus is empty: {', '.join(names)}")
     text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
-    made = build_vocabulary(text.counts, known, config.min_count, config.replacement)
+    made = build_vocabulary(text.counts, known, config.min_count, config.replacement, grows)
     division = divide(text.starts, len(sources), config.every)
     record: cache.Record = {
         "text": text.digest,
         "boundary": division.boundary,
         "order": division.order,
         "block": division.block,
-        "own": known is None,
+        "own": made.own,
         "characters": made.vocabulary.characters,
         "counts": made.counts.tolist(),
         "folded": made.folded,
     }
     identity = _identity(record, text.starts[-1], names)
-    path = cache.ids_path(data, identity, config)
+    path = cache.ids_path(data, identity, config, None if made.own else made.vocabulary)
     there, corpus = os.path.isfile(path), _open(path, names)
     damaged = there and corpus is None
-    if corpus is None or corpus.identity != identity or not corpus.serves(known):
+    known_as = identity, made.vocabulary
+    if corpus is None or (corpus.identity, corpus.vocabulary) != known_as:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
             cache.sweep(data)
@@ -169,19 +173,25 @@ def encode(
     progress(1.0)
     if len(corpus.vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm):
+    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm, base):
         cache.remember(path, known_by, notes)
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(corpus, notes=tuple(notes))
 
 
-def reopen(identity: CorpusId, data: Path, config: TrainConfig | None = None) -> Corpus | None:
-    """The encoded text of an earlier run, or None if `data` no longer has all of it."""
-    corpus = _open(cache.ids_path(data, identity, config or TrainConfig()), identity.sources)
-    if corpus is None or corpus.identity != identity:
-        return None
-    return replace(corpus, notes=())
+def reopen(
+    identity: CorpusId, data: Path, vocabulary: Vocabulary, config: TrainConfig | None = None
+) -> Corpus | None:
+    """The text of an earlier run, encoded with its vocabulary, or None if `data` no longer has all
+    of it.
+    """
+    for other in (None, vocabulary):
+        path = cache.ids_path(data, identity, config or TrainConfig(), other)
+        corpus = _open(path, identity.sources)
+        if corpus is not None and (corpus.identity, corpus.vocabulary) == (identity, vocabulary):
+            return replace(corpus, notes=())
+    return None
 
 
 def _identity(record: cache.Record, characters: int, names: tuple[str, ...]) -> CorpusId:
@@ -224,6 +234,7 @@ def read_corpus(
     progress: Progress = no_progress,
     algorithm: str = TODAY,
     pairs: bool = False,
+    grows: bool = False,
 ) -> Corpus:
     """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
 
@@ -239,7 +250,7 @@ def read_corpus(
             except TextError as error:
                 kinds = "last, every:N or a file" + ", of pairs also source" * pairs
                 raise TextError(f"`split` takes {kinds}; {error}") from None
-        corpus = encode(sources, data, known, config, validation, progress, algorithm)
+        corpus = encode(sources, data, known, config, validation, progress, algorithm, grows)
         return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
     finally:
         discard_spooled([*sources, *validation])
@@ -262,35 +273,28 @@ def find_corpus(
     names: Sequence[str],
     data: Path,
     stdin: BinaryIO,
-    changed: bool = False,
     progress: Progress = no_progress,
-    remedy: str = "; restore it, train a new run, or continue with it: `changed_corpus`",
+    remedy: str = "",
     pairs: bool = False,
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or read again from its sources.
 
-    changed: accepts another text if the run's vocabulary has all of its characters. remedy: the end
-    of the error for a changed text. pairs: for `pairs_of`. Raises TextError if it has changed or
-    cannot be found.
+    remedy: the end of the error for a changed text. pairs: for `pairs_of`. Raises TextError if it
+    has changed or cannot be found.
     """
     identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
-    if not names and not changed:
-        corpus = reopen(identity, data, config)
-        if corpus is not None and corpus.vocabulary == known:
+    if not names:
+        corpus = reopen(identity, data, known, config)
+        if corpus is not None:
             return corpus
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     algorithm = algorithm_of(identity.digest)
     names = names or identity.sources
     corpus = read_corpus(names, data, stdin, known, config, progress, algorithm, pairs)
-    if corpus.identity.digest != identity.digest and not changed:
+    if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
             f"was trained on{remedy}"
-        )
-    if unknown := known.unknown(corpus.vocabulary.characters):
-        raise TextError(
-            f"{unknown[0]!a} (U+{ord(unknown[0]):04X}) is not in this run's vocabulary, which "
-            "cannot grow; leave it out of the text, or train a new run"
         )
     return corpus

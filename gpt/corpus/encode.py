@@ -28,12 +28,14 @@ class Numbering:
     """A vocabulary, how often each of its characters occurs, and the characters it replaces.
 
     table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
+    own: whether vocabulary and replaced characters depend on this text and its options alone.
     """
 
     vocabulary: Vocabulary
     table: Ids
     counts: npt.NDArray[np.int64]
     folded: Mapping[str, int]
+    own: bool
 
 
 def build_vocabulary(
@@ -41,6 +43,7 @@ def build_vocabulary(
     known: Vocabulary | None = None,
     min_count: int = 0,
     replacement: str = "\ufffd",
+    grows: bool = False,
 ) -> Numbering:
     """The sorted characters of the text; `replacement` stands for those that occur less than
     `min_count` times.
@@ -48,7 +51,8 @@ def build_vocabulary(
     counts (2, code points): occurrences in the training text, and in the validation text. If rare
     characters are replaced, so are those that occur only in the validation text, as they cannot be
     learned. With a known vocabulary that has the replacement, the characters that it lacks are
-    replaced. The known vocabulary is used if it has every remaining character.
+    replaced. The known vocabulary is used if it has every remaining character. grows: instead, it
+    gets the new characters at its end, and only new characters are replaced.
 
     Raises TextError if a character is only in the validation text, or if the text has the
     replacement.
@@ -56,8 +60,10 @@ def build_vocabulary(
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
     characters = "".join(map(chr, points.tolist()))
-    if known is None:
-        folds = counts[0, points] == 0
+    rare = (counts[0, points] == 0) | ((times < min_count) & (min_count > 1))
+    folds = rare if known is None else ~known.known(characters)
+    if known is None or grows:
+        folds = folds & rare
         if folds.any() and min_count <= 1:
             missing = characters[int(np.argmax(folds))]
             raise TextError(
@@ -65,9 +71,8 @@ def build_vocabulary(
                 "training cannot teach it; leave it out there, or fold such characters: "
                 "`min_count=2`"
             )
-        folds |= (times < min_count) & (min_count > 1)
-    else:
-        folds = ~known.known(characters) & (min_count > 1 and not known.unknown(replacement))
+    elif min_count <= 1 or known.unknown(replacement):
+        folds = np.zeros_like(rare)
     folded = {characters[at]: int(times[at]) for at in np.flatnonzero(folds)}
     if folded and replacement in characters:
         count = int(times[characters.index(replacement)])
@@ -76,15 +81,16 @@ def build_vocabulary(
             f"text has it itself ({count:,} ×); choose another `replacement`"
         )
     shown = "".join(replacement if each in folded else each for each in characters)
-    vocabulary = Vocabulary.from_text(shown)
-    if known is not None and not known.unknown(vocabulary.characters):
-        vocabulary = known
+    vocabulary = of_text = Vocabulary.from_text(shown)
+    if known is not None and (grows or not known.unknown(shown)):
+        vocabulary = known.grown(shown)
+    own = vocabulary == of_text and np.array_equal(folds, rare)
     ids = vocabulary.encode(shown)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = ids
     of_ids = np.zeros(len(vocabulary), np.int64)
     np.add.at(of_ids, ids, times)
-    return Numbering(vocabulary, table, of_ids, folded)
+    return Numbering(vocabulary, table, of_ids, folded, own)
 
 
 def write_ids(

@@ -124,17 +124,21 @@ def pairs_of(corpus: Corpus) -> Pairs:
     return Pairs(ids, starts, tabs, ends, tab, newline, identity)
 
 
-def check_window(pairs: Pairs, lines: Integers, block_size: int) -> None:
-    """Raises TextError with the first of these lines that does not fit a window of block_size."""
+def check_window(pairs: Pairs, lines: Integers, block_size: int, remedy: str = "") -> None:
+    """Raises TextError with the first of these lines that does not fit a window of block_size.
+
+    remedy: the end of the error, if block_size cannot change.
+    """
     sources, targets = pairs.source_lengths[lines], pairs.target_lengths[lines]
     needed = np.maximum(sources, targets)
     if (long := needed > block_size).any():
         at = int(np.argmax(long))
         side, has = ("source", sources[at]) if sources[at] > block_size else ("target", targets[at])
         end = " with its NEWLINE" if side == "target" else ""
+        remedy = remedy or f"use `block_size={needed.max()}`, or delete long lines"
         raise TextError(
             f"{pairs.place(int(lines[at]))}: its {side}{end} has {has:,} characters, the context "
-            f"holds {block_size:,}; use `block_size={needed.max()}`, or delete long lines"
+            f"holds {block_size:,}; {remedy}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The weights before the first step, a pure function of config and seed.
+"""The weights before the first step: a pure function of config and seed, or another model's.
 
 Tensor names: C n_embd, H heads, D head_size.
 """
@@ -6,7 +6,10 @@ Tensor names: C n_embd, H heads, D head_size.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +20,7 @@ from gpt.model.positions import Rotary
 STD = 0.02
 COMMON = 0.5  # length of the vector that all embeddings share, relative to the random rest
 PEAK = 8.0  # score of the character that a head starts on, before the softmax
+_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # one row for each
 SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apart
 
 
@@ -44,6 +48,21 @@ def initialise(model: GPT, seed: int) -> None:
             stored[name] = torch.randn(shape, generator=generator) * std
     if model.config.previous_heads:
         _start_on_previous(model.config, stored, generator)
+    model.load_parameters(stored)
+
+
+def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Another model's weights; the vocabulary may have more characters, after those known to it.
+
+    The new ones start as the mean of the known, in the embedding and in the output (Hewitt 2021):
+    so no new character gets a larger probability than the known ones on average.
+    """
+    shapes, stored = model.config.shapes(), dict[str, Tensor]()
+    for name, array in tensors.items():
+        known = torch.tensor(array)
+        added = shapes[name][0] - len(known) if name.endswith(_BY_CHARACTER) else 0
+        mean = known.mean(dim=0, keepdim=True) if added else known[:0]
+        stored[name] = torch.cat((known, mean.expand(added, *known.shape[1:])))
     model.load_parameters(stored)
 
 

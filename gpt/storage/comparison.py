@@ -46,9 +46,13 @@ class Entry:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option of the recipe by its name, the seed included."""
+        """Every option of the recipe by its name, the seed included; from: the model that the run
+        started with, "" for random weights.
+        """
         manifest = self.manifest
         values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
+        parent = manifest.parent
+        values["from"] = f"{parent.run} step {parent.step}" if parent else ""
         if manifest.budget is not None:
             values |= {"minutes": manifest.budget.seconds / 60}
             left_out: tuple[str, ...] = (*OF_TEXT, *TIMED)

@@ -68,6 +68,54 @@ class Baseline:
             raise ValueError("baseline: empty")
 
 
+@dataclass(frozen=True)
+class TrainedText:
+    """A text that a run was trained on. digest: as in CorpusId, "" if the text is unknown;
+    characters, split and val_fraction: of the run.
+    """
+
+    run: str
+    digest: str = ""
+    characters: int = 0
+    split: str = ""
+    val_fraction: float = 0.0
+
+    def exposure(self, digest: str, train: TrainConfig) -> str | None:
+        """Why its run may have seen, in training, the validation split of the corpus with this
+        digest, or None. train: the options of the split.
+        """
+        if not self.digest:
+            return "was trained on an unknown text and may have seen this one"
+        if self.digest != digest:
+            return "was trained on another corpus and may have seen this text"
+        if self.split != train.split:
+            return f"was trained on another part of this corpus (--split {self.split})"
+        if self.val_fraction < train.val_fraction:
+            return f"was trained on more of this corpus (--val-fraction {self.val_fraction:g})"
+        return None
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The model whose weights a run starts with.
+
+    run: its name, or of a model file without its run, the file's. sha256: of the model file. added:
+    the characters that the run's text has and the parent did not know. texts: those that the
+    parent, its parent and so on were trained on, oldest first.
+    """
+
+    run: str
+    step: int
+    sha256: str
+    added: str = ""
+    texts: tuple[TrainedText, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name and step."""
+        return f"{self.run} step {self.step:,}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
@@ -78,7 +126,8 @@ class Manifest:
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
     evaluations and saves included, interruptions of the run excluded. recording: the sums of losses
     and of gradient norms, and the number of steps, since the last record of the training.
-    budget: only for a run with a time limit.
+    budget: only for a run with a time limit. earlier_corpora: texts before the present one, in runs
+    of releases that could change it.
     imported: then `train` has nothing but the number of steps, and without the text that the model
     was trained on, corpus.digest is "".
     """
@@ -107,6 +156,7 @@ class Manifest:
     baseline: Baseline | None = None  # None in runs of releases that did not store it
     mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
     imported: str = ""  # which model of another program this is, "" for one that gptx has trained
+    parent: Parent | None = None  # None: the run started from random weights
     schema: int = SCHEMA
 
     def check(self) -> None:
@@ -121,6 +171,17 @@ class Manifest:
     def since(self) -> int:
         """The step after which training on the current text began."""
         return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
+
+    def texts(self, run: str) -> tuple[TrainedText, ...]:
+        """Every text that the weights of this run, named `run`, were trained on, oldest first."""
+        lengths = {self.corpus.digest: self.corpus.characters}
+        digests = (*(digest for _, digest in self.earlier_corpora), self.corpus.digest)
+        train = self.train
+        own = (
+            TrainedText(run, each, lengths.get(each, 0), train.split, train.val_fraction)
+            for each in digests
+        )
+        return (*(self.parent.texts if self.parent else ()), *own)
 
     @property
     def step_characters(self) -> int:
@@ -171,21 +232,6 @@ class Manifest:
         if not going_on.compares_with(self):
             going_on = going_on._without_best()
         return going_on
-
-    def trained_on(self, corpus: CorpusId) -> Manifest:
-        """The manifest for further training on this text; losses on another text are dropped."""
-        if corpus.digest == self.corpus.digest:
-            return self
-        left = (self.step, self.corpus.digest)
-        return replace(
-            self._without_best(),
-            corpus=corpus,
-            earlier_corpora=(*self.earlier_corpora, left),
-            val_loss=None,
-            running=(0.0, 0),
-            recording=(0.0, 0.0, 0),
-            baseline=None,
-        )
 
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""

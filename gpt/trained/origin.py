@@ -10,7 +10,7 @@ from pathlib import Path
 from gpt.config import TrainConfig
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.manifest import Manifest
+from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel
 from gpt.storage.overview import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.run import Run
@@ -47,6 +47,11 @@ class Origin:
     def training(self) -> TrainConfig:
         """The options of the training; `config` has those of the model."""
         return self._saved.manifest.train
+
+    @property
+    def parent(self) -> Parent | None:
+        """The model whose weights the run started with; None: random weights."""
+        return self._saved.manifest.parent
 
     @property
     def steps(self) -> list[int]:

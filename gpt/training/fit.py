@@ -170,8 +170,8 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
         if allowed and characters >= worth_from:
             best = larger
-    if best == recipe:
-        return recipe
+    if best.model == recipe.model:
+        return best
     size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
     return best.changed(f"{size}, as larger models need more time or more text")
 

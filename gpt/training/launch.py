@@ -27,6 +27,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
+from gpt.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -157,7 +158,8 @@ def shared_corpus(
     """
 
     def follow(message: str) -> Corpus:
-        corpus = reopen(CorpusId(**json.loads(message)), data, config)
+        identity, characters = json.loads(message)
+        corpus = reopen(CorpusId(**identity), data, Vocabulary(characters), config)
         if corpus is None:
             raise TextError(
                 f"{data.resolve()} on this machine does not hold the encoded corpus; give all "
@@ -165,7 +167,10 @@ def shared_corpus(
             )
         return corpus
 
-    return _shared(ranks, "corpus", read, lambda it: json.dumps(asdict(it.identity)), follow)
+    def describe(corpus: Corpus) -> str:
+        return json.dumps([asdict(corpus.identity), corpus.vocabulary.characters])
+
+    return shared(ranks, "corpus", read, describe, follow)
 
 
 def shared_checkpoint(ranks: Messages, run: Run) -> tuple[Checkpoint, list[str]]:
@@ -183,10 +188,10 @@ def shared_checkpoint(ranks: Messages, run: Run) -> tuple[Checkpoint, list[str]]
             )
         return Checkpoint.open(path), []
 
-    return _shared(ranks, "checkpoint", run.last_valid, lambda it: str(it[0].path), follow)
+    return shared(ranks, "checkpoint", run.last_valid, lambda it: str(it[0].path), follow)
 
 
-def _shared(
+def shared(
     ranks: Messages,
     key: str,
     find: Callable[[], Found],

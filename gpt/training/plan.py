@@ -26,7 +26,7 @@ from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
 from gpt.devices import core_rate, usable
 from gpt.errors import ConfigError
-from gpt.storage.manifest import Baseline, Manifest
+from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.fit import (
     Recipe,
@@ -125,12 +125,14 @@ def make_plan(
     ranks: Ranks = ONE,
     ahead: CountedAhead | None = None,
     pairs: bool = False,
+    parent: Parent | None = None,
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
     fitted to the corpus. All ranks make the same plan. ahead: counts that have begun before.
-    pairs: the corpus has pairs, for a model with an encoder.
+    pairs: the corpus has pairs, for a model with an encoder. parent: the model whose weights the
+    run starts with; then `given` has all options of its layout.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -194,6 +196,7 @@ def make_plan(
         val_characters=recipe.val_characters,
         baseline=baseline,
         mean_length=recipe.mean_length,
+        parent=parent,
     )
     trained_parameters(recipe.model, recipe.train.freeze)
     plan = assess(corpus, manifest, device, speed, ranks)

@@ -54,22 +54,10 @@ def resume_plan(
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
-    another_text = corpus.identity.digest != stored.corpus.digest
-    if another_text and train.steps == stored.step:
-        raise ConfigError(
-            "steps",
-            f"this run has done all its {stored.step:,} steps; to train on the changed corpus, "
-            f"give `steps=N` above {stored.step}",
-        )
     shape = stored.model
     trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
-    manifest = stored.trained_on(corpus.identity).trained_with(train, predicted_in(val))
-    if another_text:
-        warnings.append(
-            "the corpus has changed, so losses before and after it cannot be compared; the run "
-            "keeps its checkpoints and logs up to here"
-        )
-    elif stored.best_step is not None and manifest.best_step is None:
+    manifest = stored.trained_with(train, predicted_in(val))
+    if stored.best_step is not None and manifest.best_step is None:
         warnings.append(
             "evaluations read another part of the validation split now: do not compare their "
             "losses with earlier ones"

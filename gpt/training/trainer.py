@@ -21,9 +21,10 @@ from gpt.corpus.halves import counted_in, excerpt_of, halves
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.errors import NumericsError
-from gpt.model import GPT, initialise
+from gpt.model import GPT, initialise, start_from
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
+from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
 from gpt.training.checkpoint import (
     Prove,
@@ -56,9 +57,9 @@ class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
 
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
-    checks before each save that the model will open. checkpoint: where a resumed run continues. If
-    its text is another one, later evaluations form a new series; saved files stay unchanged. ahead:
-    counts that have begun before. Raises ConfigError, CheckpointError.
+    checks before each save that the model will open. checkpoint: where a resumed run continues.
+    ahead: counts that have begun before. start: the model whose weights a new run starts with.
+    Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Trainer:
         prove: Prove | None = None,
         checkpoint: Checkpoint | None = None,
         ahead: CountedAhead | None = None,
+        start: StoredModel | None = None,
     ) -> None:
         self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
         options, shape = manifest.train, manifest.model
@@ -78,11 +80,11 @@ class Trainer:
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.first)
         self.fed = train if isinstance(train, PairLines) else kept_near(train, device)
         self.counting = Counting(counted_in(train), shape, ahead)
-        if checkpoint is None:
-            self.model = GPT(shape)
+        self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
+        if start is not None:
+            start_from(self.model, start.tensors)
+        elif checkpoint is None:
             initialise(self.model, options.seed)
-        else:
-            self.model = load_gpt(checkpoint.model(), device)
         freeze(self.model.to(device), options.freeze)
         averages = options.average > 0  # a copy of weights that are not sharded yet
         self.average = Average(self.model, options.average, ranks.spread) if averages else None
@@ -95,8 +97,7 @@ class Trainer:
             restore_state(checkpoint, self.model, self.optimizer, averages)
             stored = checkpoint.manifest
             self._saved_step = stored.step
-            missed = is_due(options, stored.step) and self.manifest.val_loss is None
-            self._unevaluated = missed and corpus.identity.digest == stored.corpus.digest
+            self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
             if ranks.first:
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
         self._stop_reason: str | None = None
@@ -222,7 +223,6 @@ class Trainer:
         self._log(
             fitting + reading,
             step=now.step,
-            since=now.since,
             train_loss=train_loss,
             val_loss=losses.nats,
             gpt_loss=losses.gpt,

@@ -230,35 +230,21 @@ def test_run_with_n_gram_embeddings_is_read_but_not_resumed(gptx: Gptx, home: Pa
     assert "n-gram embeddings up to 3" in " ".join(output.split())
 
 
-def test_resume_with_a_changed_corpus_needs_an_option_and_says_so(gptx: Gptx, home: Path) -> None:
+def saved(folder: Path) -> dict[str, bytes]:
+    """Every file in it."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+
+
+def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
+    gptx: Gptx, home: Path
+) -> None:
     where = ("--checkpoints", "changed")
     (home / "mine.txt").write_text((home / "corpus.txt").read_text(), encoding="utf-8")
     assert gptx("train", "mine.txt", *TINY, *where).code == 0
     (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
     refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
-    assert (refused.code, refused.err.count("--changed-corpus")) == (3, 1)
-    before = saved(home / "changed")
-    done = gptx("train", "mine.txt", "--resume", "--changed-corpus", *where)
-    assert (done.code, saved(home / "changed")) == (2, before)
-    assert "--steps: this run has done all its 8 steps; to train on the changed" in done.err
-    further = gptx("train", "mine.txt", "--resume", "--steps", "12", "--changed-corpus", *where)
-    assert further.code == 0, further.err
-    assert "the corpus has changed" in further.err
-    assert "train 0.0000" not in further.err
-    after = saved(home / "changed")
-    assert all(after[name].startswith(data) for name, data in before.items())
-    output = json.loads(gptx("runs", "mine-1", "--json", *where).out)
-    assert [(record["step"], record["since"]) for record in output["metrics"]] == [
-        *((4, 0), (8, 0), (12, 8))
-    ]
-    assert output["val_nats"] == output["metrics"][-1]["val_loss"]
-    assert "after step 8, where the corpus was changed: loss" in gptx("runs", "mine-1", *where).out
-    assert gptx("eval", "mine.txt", *where).code == 0
-
-
-def saved(checkpoints: Path) -> dict[str, bytes]:
-    """Every file of the runs."""
-    return {str(path): path.read_bytes() for path in checkpoints.rglob("*.*") if path.is_file()}
+    assert refused.code == 3
+    assert "train a new run on another text, from this one's weights: --from" in refused.err
 
 
 def test_train_reports_texts_given_twice(gptx: Gptx) -> None:

@@ -99,3 +99,35 @@ def test_known_vocabulary_must_contain_every_character_without_min_count() -> No
     known = Vocabulary("abc")
     assert build_vocabulary(counted("ab"), known).vocabulary == known
     assert build_vocabulary(counted("abd"), known).vocabulary == Vocabulary("abd")
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.text("abz東", min_size=1),
+    st.text("abcé東😀", min_size=1, max_size=30),
+    st.text("acé", max_size=5),
+    st.integers(0, 4),
+)
+def test_vocabulary_grows_by_characters_that_are_not_rare(
+    before: str, text: str, val: str, min_count: int
+) -> None:
+    """Known characters keep their ids, are never replaced, and may be only in the validation text;
+    the grown vocabulary alone gives the same ids again.
+    """
+    known, counts = Vocabulary.from_text(before), Counter(text + val)
+    new = {each for each in counts if each not in before}
+    untaught = {each for each in new if each not in text}
+    if untaught and min_count <= 1:
+        with pytest.raises(TextError, match="is only in the text that validates"):
+            build_vocabulary(counted(text, val), known, min_count, grows=True)
+        return
+    found = build_vocabulary(counted(text, val), known, min_count, grows=True)
+    rare = {each for each in new if min_count > 1 and counts[each] < min_count} | untaught
+    assert set(found.folded) == rare
+    added = sorted((new - rare) | {"\ufffd"} if rare else new - rare)
+    assert found.vocabulary.characters == known.characters + "".join(added)
+    expected = "".join("\ufffd" if each in rare else each for each in text)
+    assert meaning(found, text) == expected
+    again = build_vocabulary(counted(text, val), found.vocabulary, min_count)
+    assert (again.vocabulary, again.folded) == (found.vocabulary, found.folded)
+    assert meaning(again, text) == expected

@@ -60,7 +60,7 @@ def test_small_ids_are_always_checked(tmp_path: Path) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
     flip(path, keep_time=True)
-    assert reopen(corpus.identity, tmp_path / "data") is None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 def test_large_ids_are_not_checked_while_their_stamp_is_unchanged(
@@ -69,13 +69,13 @@ def test_large_ids_are_not_checked_while_their_stamp_is_unchanged(
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
     flip(path, keep_time=True)  # not detected, as documented
-    assert reopen(corpus.identity, tmp_path / "data") is not None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is not None
     flip(path, keep_time=True)
     os.utime(path, ns=(LONG_AGO, LONG_AGO))  # a new time: read, verified, trusted again
-    assert reopen(corpus.identity, tmp_path / "data") is not None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is not None
     flip(path, keep_time=False)
     os.utime(path)
-    assert reopen(corpus.identity, tmp_path / "data") is None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "data", tmp_path / "copy", copy_function=shutil.copy)
     (record,) = (tmp_path / "copy").glob("*.json")
     before = json.loads(record.read_bytes())
-    opened = reopen(corpus.identity, tmp_path / "copy")
+    opened = reopen(corpus.identity, tmp_path / "copy", corpus.vocabulary)
     assert opened is not None
     after = json.loads(record.read_bytes())
     assert after["stamp"] != before["stamp"]
@@ -164,7 +164,7 @@ def test_other_encoding_options_give_another_corpus(
     for how, corpus in ((TrainConfig(), plain), (config, other)):
         again = encode(sources, tmp_path / "data", None, how)
         assert again.ids.tolist() == corpus.ids.tolist()
-        opened = reopen(corpus.identity, tmp_path / "data", how)
+        opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary, how)
         assert opened is not None
         assert (opened.identity, opened.vocabulary) == (corpus.identity, corpus.vocabulary)
 
@@ -212,14 +212,14 @@ def test_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> Non
     }
     for _ in range(2):  # as the old release wrote it, then as updated
         path.with_suffix(".json").write_text(json.dumps(record))
-        opened = reopen(corpus.identity, tmp_path / "data")
+        opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary)
         assert opened is not None
         assert opened.ids.tolist() == corpus.ids.tolist()
         assert opened.counts.tolist() == [TEXT.count(each) for each in sorted(set(TEXT))]
         record = json.loads(path.with_suffix(".json").read_bytes())
         assert "parts" in record
     path.with_suffix(".json").write_text(json.dumps({**record, "seal": 1}))
-    assert reopen(corpus.identity, tmp_path / "data") is None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -156,7 +156,7 @@ def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     first = corpus_of(TEXT, tmp_path)
     monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
     again = corpus_of(TEXT, tmp_path)
-    opened = reopen(first.identity, tmp_path / "data")
+    opened = reopen(first.identity, tmp_path / "data", first.vocabulary)
     assert (again.identity, again.notes) == (first.identity, ())
     assert opened is not None
     assert text_of(opened) == text_of(again) == TEXT
@@ -199,7 +199,7 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
         blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
         assert val == "".join(blocks[every - 1 :: every])
         assert len(train) + len(val) == len(whole)
-    opened = reopen(corpus.identity, folder / "data", config)
+    opened = reopen(corpus.identity, folder / "data", corpus.vocabulary, config)
     assert opened is not None
     assert (opened.identity, opened.block) == (corpus.identity, corpus.block)
     assert opened.ids.tolist() == corpus.ids.tolist()
@@ -222,7 +222,7 @@ def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
     other = encode([a], tmp_path / "data", None, config, [b, c])
     assert (other.identity.digest, other.identity.boundary) == (corpus.identity.digest, len(TEXT))
     for each in (corpus, other):
-        opened = reopen(each.identity, tmp_path / "data", config)
+        opened = reopen(each.identity, tmp_path / "data", each.vocabulary, config)
         assert opened is not None
         assert opened.identity == each.identity
 
@@ -238,7 +238,7 @@ def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
     assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
     assert [each.identity.boundary for each in made] == [4, 6, 4]
     for each in made:
-        opened = reopen(each.identity, tmp_path / "data", config)
+        opened = reopen(each.identity, tmp_path / "data", each.vocabulary, config)
         assert opened is not None
         assert text_of(opened) == text_of(each)
 
@@ -266,7 +266,7 @@ def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
         "b": 51,
         "\ufffd": 2,
     }
-    opened = reopen(corpus.identity, tmp_path / "data", config)
+    opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary, config)
     assert opened is not None
     assert opened.identity == corpus.identity
     again = encode([source], tmp_path / "data", corpus.vocabulary, config)
@@ -344,7 +344,7 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
     identity = corpus_of(TEXT, tmp_path).identity
     (path,) = (tmp_path / "data").glob(f"*.{part}")
     spoil(path, how)
-    assert reopen(identity, tmp_path / "data") is None
+    assert reopen(identity, tmp_path / "data", Vocabulary.from_text(TEXT)) is None
     corpus = corpus_of(TEXT, tmp_path)
     assert (text_of(corpus), corpus.identity) == (TEXT, identity)
     lost = part == "ids" and how == "gone"  # this file did not exist, so nothing was damaged
@@ -355,7 +355,7 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
 def test_edited_text_is_a_new_corpus_and_the_old_encoding_stays(tmp_path: Path) -> None:
     first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
     assert first.identity.digest != second.identity.digest
-    opened = reopen(first.identity, tmp_path / "data")
+    opened = reopen(first.identity, tmp_path / "data", first.vocabulary)
     assert opened is not None
     assert (text_of(first), text_of(opened), text_of(second)) == (TEXT, TEXT, TEXT + "!")
 
@@ -396,7 +396,38 @@ def test_cache_with_another_vocabulary_is_replaced(tmp_path: Path) -> None:
     corpus = corpus_of("abc" * 9, tmp_path)
     record = next((tmp_path / "data").glob("*.json"))
     record.write_text(record.read_text().replace('"abc"', '"abd"'))
-    assert reopen(corpus.identity, tmp_path / "data") is None
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+
+
+def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(tmp_path / "text.txt", "text.txt")
+    source.path.write_text(TEXT)
+    data, later = tmp_path / "data", Vocabulary("zt東")
+    own = encode([source], data)
+    grown = encode([source], data, later, grows=True)
+    assert (own.vocabulary, grown.vocabulary) == (Vocabulary.from_text(TEXT), later.grown(TEXT))
+    assert text_of(own) == text_of(grown) == TEXT
+    assert grown.identity == own.identity
+    monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
+    for known, grows in ((None, False), (later, True), (grown.vocabulary, False)):
+        again = encode([source], data, known, grows=grows)
+        expected = own if known is None else grown
+        assert again.vocabulary == expected.vocabulary
+        found = reopen(expected.identity, data, expected.vocabulary)
+        assert found is not None
+        assert text_of(found) == TEXT
+    assert reopen(own.identity, data, later) is None
+
+
+def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_path: Path) -> None:
+    source = Source(tmp_path / "text.txt", "text.txt")
+    source.path.write_text("abcd" * 9)
+    corpus = encode([source], tmp_path / "data", Vocabulary("ab"), grows=True)
+    assert corpus.own
+    assert encode([source], tmp_path / "data").vocabulary == corpus.vocabulary
+    assert len(list((tmp_path / "data").glob("*.ids"))) == 1
 
 
 def test_empty_text_between_two_adds_no_separator(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TEXT, corpus_of, manifest_of, resume, train_tiny
+from conftest import TEXT, corpus_of, manifest_of, on_another_text, resume, train_tiny
 
 import gpt
 from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.corpus import encode
 from gpt.corpus.sources import Source
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.heads.proof import prove_tensors
@@ -154,66 +154,23 @@ def test_a_finished_run_resumes_with_more_steps(tmp_path: Path) -> None:
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
 
 
-def files_of(run: Run) -> dict[str, bytes]:
-    """Every file of a run."""
-    found = (path for path in run.path.rglob("*") if path.is_file())
-    return {str(path.relative_to(run.path)): path.read_bytes() for path in found}
-
-
-@pytest.mark.parametrize("evaluated", [True, False])
-def test_resuming_on_another_text_starts_a_new_series_and_changes_nothing_old(
-    tmp_path: Path, evaluated: bool
-) -> None:
-    """The first text stops at step 18, with or without that step's evaluation."""
-    first = new_trainer(tmp_path, steps=18 if evaluated else 30)
-    finish(first, stop_after=None if evaluated else 18)
-    before = files_of(first.run)
-    texts = [first.corpus, *(another(first, word) for word in ("rat", "hat"))]
-    base, evaluations = 18, [6, 12, *[18] * evaluated]
-    for number, (text, end) in enumerate(zip(texts[1:], (42, 60), strict=True), start=1):
-        later = resume(first.run, text, first.run.last(), steps=end)
-        assert files_of(first.run) == before
-        events = finish(later)
-        after = files_of(first.run)
-        for name, data in before.items():
-            grown = name.endswith(".jsonl")
-            assert (after[name][: len(data)] if grown else after[name]) == data
-        assert len(first.run.step_paths()) <= 3 + 3 * number  # each text's newest two and best
-        manifest = first.run.last().manifest
-        left = (base, texts[number - 1].identity.digest)
-        assert (manifest.corpus, manifest.earlier_corpora[-1]) == (text.identity, left)
-        records = [r for r in first.run.records("metrics") if r["since"] == base]
-        assert [record["step"] for record in records] == [*range(base + 6, end + 1, 6)]
-        told = [event.step for event in events if isinstance(event, Evaluated)]
-        assert told == [record["step"] for record in records]
-        assert all(record["train_loss"] > 0 for record in records)
-        best = first.run.best().manifest
-        assert (best.corpus, best.val_loss) == (text.identity, manifest.best_loss)
-        assert best.val_loss == min(record["val_loss"] for record in records)
-        evaluations += range(base + 6, end + 1, 6)
-        before, base = after, end
-    assert [record["step"] for record in first.run.records("metrics")] == evaluations
-
-
-def another(trainer: Trainer, word: str) -> Corpus:
-    """The trainer's text with another word in the cat's place."""
-    path = trainer.run.path.parents[1] / f"{word}.txt"
-    path.write_text(TEXT.replace("cat", word))
-    return encode([Source(path, path.name)], path.parent / "data", trainer.corpus.vocabulary)
-
-
-def test_best_step_ignores_losses_from_before_the_text_was_changed_and_restored(
+def test_run_of_a_release_that_changed_its_text_keeps_all_steps_on_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Losses before the text was changed and changed back do not count."""
-    evaluations(monkeypatch, 1.0, 3.0, 2.0)
-    trainer = first = new_trainer(tmp_path, steps=6)
-    finish(trainer)
-    for text, end in ((another(first, "rat"), 12), (first.corpus, 18)):
-        trainer = resume(trainer.run, text, trainer.run.last(), steps=end)
-        finish(trainer)
-    best = trainer.run.best().manifest
-    assert (best.step, best.val_loss, best.best_loss) == (18, 2.0, 2.0)
+    """Its best step and its curve are those of the present text, as in that release."""
+    evaluations(monkeypatch, 1.0, 1.1, 3.0, 2.0, 2.5, 2.6)
+    first = new_trainer(tmp_path, steps=12)
+    finish(first)
+    path = tmp_path / "other.txt"
+    path.write_text(TEXT.replace("cat", "rat"))
+    other = encode([Source(path, path.name)], tmp_path / "data", first.corpus.vocabulary)
+    finish(on_another_text(first.run, other, steps=24))
+    finish(resume(first.run, other, first.run.last(), steps=36))
+    assert first.run.steps() == [6, 12, 24, 30, 36]
+    best = first.run.best().manifest
+    assert (best.step, best.val_loss, best.corpus) == (24, 2.0, other.identity)
+    assert best.earlier_corpora == ((12, first.corpus.identity.digest),)
+    assert gpt.load(first.run.path).curve.steps.tolist() == [18, 24, 30, 36]
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])

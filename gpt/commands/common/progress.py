@@ -33,7 +33,10 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     model, training = manifest.model, manifest.train
     step_characters = plan.step_characters
     rows = {
-        "corpus": plan_card.corpus_facts(identity.sources, identity.characters, model),
+        "corpus": plan_card.corpus_facts(
+            identity.sources, identity.characters, model, manifest.parent
+        ),
+        "from": plan_card.parent_facts(manifest.parent),
         "characters": plan_card.character_facts(plan.rare, plan.only_in_val),
         "folded": plan_card.folded_facts(identity, training.replacement),
         "split": plan_card.split_facts(
@@ -48,7 +51,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
         "model": plan_card.model_facts(model),
         "recipe": plan_card.recipe_facts(recipe),
         "training": plan_card.training_facts(
-            training, step_characters, plan.train_characters, plan.is_timed, manifest.since
+            training, step_characters, plan.train_characters, plan.is_timed
         ),
         "frozen": plan_card.frozen_facts(model, training.freeze),
         "fitted": "; ".join(plan.why),
@@ -73,10 +76,11 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan as JSON: every option, and the counts and measurements it is based on."""
-    from gpt.view.terminal import scores
+    from gpt.view.terminal import scores, training_lines
 
     return {
         "dry_run": True,
+        "parent": training_lines.parent_record(plan.manifest.parent),
         **plan.settings(),
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,

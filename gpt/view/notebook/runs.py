@@ -15,7 +15,7 @@ from gpt.trained import TrainedGPT
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, facts, label, note, table
 from gpt.view.notebook.chart import chart
 from gpt.view.terminal.comparison import validation_text
-from gpt.view.terminal.plan_card import corpus_facts, model_facts
+from gpt.view.terminal.plan_card import corpus_facts, model_facts, parent_facts
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
 from gpt.view.words import millions, some
 
@@ -30,8 +30,12 @@ def trained(found: TrainedGPT) -> str:
             manifest = Checkpoint.open(stored.source.parent).manifest
             values["imported"] = manifest.imported or "–"
             values["corpus"] = corpus_facts(
-                manifest.corpus.sources, manifest.corpus.characters, manifest.model
+                manifest.corpus.sources,
+                manifest.corpus.characters,
+                manifest.model,
+                manifest.parent,
             )
+            values["from"] = parent_facts(manifest.parent)
             values["best"] = "–" if manifest.imported else best_facts(manifest)
             values["to beat"] = counting_facts(manifest)
     values["characters"] = some([label(each) for each in characters], 80)

@@ -11,7 +11,7 @@ from typing import Any
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import flag_of
 from gpt.config.frozen import trained_parameters
-from gpt.storage.manifest import Baseline, CorpusId
+from gpt.storage.manifest import Baseline, CorpusId, Parent
 from gpt.view.characters import quoted
 from gpt.view.words import counted, duration, millions, ordinal, some
 
@@ -22,12 +22,25 @@ NATS = (
 )
 
 
-def corpus_facts(sources: Sequence[str], characters: int, config: ModelConfig) -> str:
+def corpus_facts(
+    sources: Sequence[str], characters: int, config: ModelConfig, parent: Parent | None = None
+) -> str:
     """The text's sources and size, and the vocabulary's share of the parameters if it is large."""
     text = f"{some(sources, 3, ', ')}: {characters:,} characters" if sources else "not known"
-    facts = f"{text}, {config.vocab_size:,} distinct{'' if sources else ' characters'}"
+    kinds = "in the vocabulary" if parent else "distinct"
+    facts = f"{text}, {config.vocab_size:,} {kinds}{'' if sources else ' characters'}"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def parent_facts(parent: Parent | None, most: int = 12) -> str:
+    """The model that the run started from, and the characters that it did not know."""
+    if parent is None:
+        return ""
+    if not parent.added:
+        return f"{parent.title}, which knows all characters"
+    new = counted(len(parent.added), "new character")
+    return f"{parent.title}; {new}: {_quoted(parent.added, most)}"
 
 
 def frozen_facts(config: ModelConfig, freeze: str) -> str:
@@ -136,18 +149,15 @@ def training_facts(
     step_characters: int,
     train_characters: int,
     timed: bool = False,
-    since: int = 0,
 ) -> str:
     """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …".
 
-    timed: the number of steps is an estimate. since: the step after which training on this text
-    began.
+    timed: the number of steps is an estimate.
     """
-    steps = config.steps - since
-    epochs = steps * step_characters / train_characters
+    epochs = config.steps * step_characters / train_characters
     return (
-        f"{'about ' * timed}{steps:,} steps {f'after step {since:,} ' * (since > 0)}× "
-        f"{step_characters:,} characters = {epochs:.1f} epochs, "
+        f"{'about ' * timed}{config.steps:,} steps × {step_characters:,} characters = "
+        f"{epochs:.1f} epochs, "
         f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
     )
 

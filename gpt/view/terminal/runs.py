@@ -17,7 +17,13 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.view.characters import escape
 from gpt.view.terminal.lines import BOLD, card
-from gpt.view.terminal.plan_card import corpus_facts, folded_facts, frozen_facts, model_facts
+from gpt.view.terminal.plan_card import (
+    corpus_facts,
+    folded_facts,
+    frozen_facts,
+    model_facts,
+    parent_facts,
+)
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts, measured_on
 from gpt.view.terminal.training_lines import time_of
 from gpt.view.words import millions
@@ -68,7 +74,10 @@ def story(
     facts = {
         "run": f"{run.name}, step {manifest.step:,}{'' if manifest.imported else trained}",
         "imported": manifest.imported,
-        "corpus": corpus_facts(manifest.corpus.sources, manifest.corpus.characters, config),
+        "corpus": corpus_facts(
+            manifest.corpus.sources, manifest.corpus.characters, config, manifest.parent
+        ),
+        "from": parent_facts(manifest.parent),
         "folded": folded_facts(manifest.corpus, train.replacement),
         "model": model_facts(config),
         "frozen": frozen_facts(config, train.freeze),

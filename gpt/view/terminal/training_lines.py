@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import Any
 
-from gpt.storage.manifest import Manifest
+from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.run import Run
 from gpt.view.characters import cut, escape
 from gpt.view.terminal.scores import (
@@ -98,6 +98,14 @@ def time_of(manifest: Manifest) -> str:
     return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"
 
 
+def parent_record(parent: Parent | None) -> dict[str, Any] | None:
+    """The model that a run started from, for programs."""
+    if parent is None:
+        return None
+    record = {name: value for name, value in vars(parent).items() if name != "texts"}
+    return {**record, "texts": [vars(text) for text in parent.texts]}
+
+
 def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
     """How a training ended, for programs; and which characters were folded, if any were."""
     corpus, budget = manifest.corpus, manifest.budget
@@ -115,6 +123,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "elapsed": round(manifest.elapsed, 3),
         "minutes": None if budget is None else budget.seconds / 60,
         "gpt_nats": manifest.gpt_loss,
+        "parent": parent_record(manifest.parent),
         "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
     }
     if corpus.folded:

@@ -145,8 +145,3 @@ def test_baseline_fits_a_narrow_card_without_broken_numbers(width: int) -> None:
     assert len(lines) <= {40: 5, 80: 2}[width]
     words = " ".join(" ".join(lines).split())
     assert words == f"to beat {facts}"  # no number is broken
-
-
-def test_epochs_on_a_changed_corpus_count_only_its_steps() -> None:
-    facts = training_facts(TrainConfig(steps=340), 1024, 21_600, since=263)
-    assert facts.startswith("77 steps after step 263 × 1,024 characters = 3.7 epochs, ")

@@ -92,6 +92,7 @@ def test_train_and_eval_json_contain_numbers() -> None:
         "val_characters": None,
         "val_split": None,
         "gpt_nats": None,
+        "parent": None,
         "seconds": 130.0,
         "elapsed": 0.0,
         "minutes": None,

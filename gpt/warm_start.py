@@ -1,0 +1,153 @@
+"""A training that starts from another model's weights: finds its parent, and checks that it suits.
+
+The parent is only read. Its layout, what decides the shapes and the function of a model, is the new
+model's; the vocabulary grows (gpt/corpus/encode.py), and new characters get new weights
+(gpt/model/initial.py). Everything else is as in any new run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import field_help
+from gpt.config.model import FREE
+from gpt.corpus.corpus import Corpus
+from gpt.corpus.halves import Half
+from gpt.corpus.pair_batches import PairLines
+from gpt.corpus.pairs import check_window
+from gpt.corpus.sources import is_pairs
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.loading import Saved, find, read
+from gpt.storage.manifest import Parent, TrainedText
+from gpt.storage.model_file import StoredModel
+from gpt.training.launch import Messages, shared
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The model that a training starts from."""
+
+    saved: Saved
+
+    @property
+    def stored(self) -> StoredModel:
+        return self.saved.stored
+
+    @property
+    def name(self) -> str:
+        """The name of its run; of a model file without its run, the file's name."""
+        return self.stored.name
+
+    @property
+    def is_of_pairs(self) -> bool:
+        return self.stored.config.encoder_layers > 0
+
+    @cached_property
+    def layout(self) -> dict[str, Any]:
+        """The options that the new model has from its parent."""
+        options = field_help(ModelConfig).keys() - {*FREE}
+        return {name: each for name, each in vars(self.stored.config).items() if name in options}
+
+    def options(self, given: Mapping[str, Any], corpus: Sequence[str]) -> dict[str, Any]:
+        """The given options and the layout. Raises ConfigError for an option that conflicts with
+        it, CheckpointError if corpus and parent are not both of pairs.
+        """
+        for name, value in given.items():
+            if self.layout.get(name, value) != value:
+                raise ConfigError(
+                    name,
+                    f"{self.name}, whose weights this run starts with, has {self.layout[name]}, "
+                    f"not {value}; leave the option out",
+                )
+        pairs = is_pairs(corpus)
+        if "encoder_layers" not in given and pairs != self.is_of_pairs:
+            raise CheckpointError(
+                f"{self.name} has no encoder, so it cannot learn pairs; leave out `parent`, or "
+                "give `encoder_layers=0` to train on the lines as plain text"
+                if pairs
+                else f"{self.name} has an encoder and learns pairs, lines of SOURCE, TAB, TARGET, "
+                "in files *.tsv; leave out `parent` to train on a plain text"
+            )
+        return {**given, **self.layout}
+
+    def parent(self, corpus: Corpus) -> Parent:
+        """What a run on this corpus records of its parent."""
+        stored, manifest = self.stored, self.saved.manifest
+        texts = manifest.texts(self.name) if manifest else (TrainedText(self.name),)
+        added = corpus.vocabulary.characters[len(stored.vocabulary) :]
+        return Parent(self.name, stored.step, stored.sha256, added, texts)
+
+    def check_context(self, corpus: Corpus, train: TrainConfig, half: Half) -> None:
+        """Raises TextError if the corpus does not fit the parent's context. half: to train on."""
+        block_size = self.stored.config.block_size
+        keeps = f"{self.name}, whose weights this run starts with, reads {block_size} characters"
+        if isinstance(half, PairLines):
+            every = np.arange(len(half.pairs))
+            check_window(half.pairs, every, block_size, f"{keeps}: shorten long lines")
+        elif corpus.longest_context(train.val_fraction) < block_size:
+            shorter = min(map(len, corpus.parts(train.val_fraction)))
+            raise TextError(
+                f"the text is too short: {keeps} at once, and the smaller split has {shorter}; use "
+                "more text, or another `val_fraction`"
+            )
+
+    def warnings(self, parent: Parent, corpus: Corpus, train: TrainConfig) -> Iterator[str]:
+        """What the user should know about training on this corpus."""
+        for text in parent.texts:
+            why = text.exposure(corpus.identity.digest, train)
+            if why and text.digest == corpus.identity.digest:
+                yield (
+                    f"{text.run} {why}, so it has seen some of the validation split: validation "
+                    "losses will be too low"
+                )
+        if parent.added and "embeddings" in train.freeze:
+            yield "`freeze`: the embeddings of new characters do not train, so they stay equal"
+
+
+def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
+    """The model at a place that `gpt.loading.find` accepts; all ranks get the same.
+
+    Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
+    """
+
+    def follow(message: str) -> Saved:
+        path, digest = json.loads(message)
+        saved = read(path)
+        if saved.stored.sha256 != digest:
+            raise CheckpointError(f"{path} is not the model that the first rank has read")
+        return saved
+
+    def describe(saved: Saved) -> str:
+        source = saved.stored.source
+        return json.dumps([str(source.parent if saved.checkpoint else source), saved.stored.sha256])
+
+    saved = shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)
+    if saved.stored.config.ngram > 1:
+        raise CheckpointError(
+            f"{saved.stored.name} has n-gram embeddings, which gptx does not train any more; leave "
+            "out `parent`"
+        )
+    return WarmStart(saved)
+
+
+def _found(place: str, checkpoints: Path) -> Saved:
+    try:
+        saved = find(checkpoints, place)
+    except ConfigError:
+        if os.path.lexists(place):
+            raise
+        raise CheckpointError(
+            f"there is no run, folder or file {place!a}; give a run in {checkpoints}, or the path "
+            "of a run or of a model file"
+        ) from None
+    _ = saved.model  # its probe shows damage in files of old releases, which have no digest
+    return saved

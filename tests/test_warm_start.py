@@ -1,0 +1,329 @@
+"""Runs that start from another run's weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import train_tiny
+from encoded import encoded_file
+from program import TINY_PAIRS, Gptx, at_home
+from ranked import on_ranks
+from torch.distributed import FileStore
+
+import gpt
+from gpt.config import ModelConfig
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.loading import find, read
+from gpt.model import GPT, initialise, start_from
+from gpt.preparing import Order, begun
+from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
+from gpt.storage.manifest import TrainedText
+from gpt.storage.run import Run
+from gpt.training.launch import Launch, Messages
+
+HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\r\n" * 30
+SHORT: dict[str, Any] = {"steps": 8, "eval_interval": 4, "batch_size": 4, "warmup_steps": 2}
+GOLDEN = Path(__file__).parent / "storage" / "golden"
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below, with its modification time."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+
+def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -> gpt.TrainedGPT:
+    """A short run on a text, from a parent's weights."""
+    where = {"checkpoints": folder / "children", "data": folder / "data", "progress": False}
+    return gpt.train(text=text, parent=parent, **{**SHORT, "counting": 0, **where, **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tied": True},
+        {"position": "learned", "tied": True, "bias": True, "norm": "layer"},
+        {"position": "learned"},
+        {"position": "alibi", "activation": "swiglu"},
+        {"encoder_layers": 1, "position": "sinusoidal", "scaled_embedding": True},
+        {"encoder_layers": 1, "shared_embedding": True, "tied": True, "attention": "heads"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("added", [0, 1, 300])
+def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
+    options: dict[str, Any], added: int
+) -> None:
+    shape: dict[str, Any] = {"block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16, **options}
+    old, new = (GPT(ModelConfig(vocab_size=size, **shape)).eval() for size in (11, 11 + added))
+    initialise(old, 1)
+    generator = torch.Generator().manual_seed(2)
+    for parameter in old.parameters():
+        parameter.data += 0.5 * torch.randn(parameter.shape, generator=generator)
+    start_from(new, {name: each.numpy() for name, each in old.stored_parameters().items()})
+    ids = torch.randint(11, (5, 8), generator=generator)
+    more = {"source": ids.flip(1)} if "encoder_layers" in options else {}
+    with torch.no_grad():
+        before, after = old(ids, **more), new(ids, **more)
+    assert (after[..., :11] - before).abs().max() <= 1e-6
+    # By Jensen's inequality, a new character gets at most the mean probability of the known ones.
+    shares = after.softmax(-1)[..., 11:] / after.softmax(-1)[..., :11].sum(-1, keepdim=True)
+    assert added == 0 or shares.max() <= 1 / 11 + 1e-6
+
+
+def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
+    tiny: Checkpoint, tmp_path: Path
+) -> None:
+    home = tiny.path.parents[2]
+    before = contents(home)
+    parent = gpt.load(tiny.path.parent)
+    child = child_of(parent, tmp_path, dropout=0.1, run="child")
+    assert contents(home) == before
+    known, manifest = parent.vocabulary.characters, child.manifest
+    assert child.vocabulary.characters == known + "".join(sorted(set(HUNGARIAN) - set(known)))
+    same = {"n_layer", "n_head", "n_embd", "block_size", "bias", "position", "qk_norm"}
+    assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
+    assert child.config.dropout == 0.1
+    assert (manifest.step, manifest.train.steps, manifest.corpus.characters) == (
+        *(8, 8, len(HUNGARIAN)),
+    )
+    recorded = child.parent
+    assert recorded is not None
+    assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
+    assert recorded.sha256 == parent.stored.sha256
+    assert known + recorded.added == child.vocabulary.characters
+    assert [text.digest for text in recorded.texts] == [parent.manifest.corpus.digest]
+    assert parent.parent is None
+    start = gpt.load(child.path, step="last").manifest
+    assert start.parent == recorded
+
+
+def test_first_checkpoint_has_the_parents_weights(tiny: Checkpoint, tmp_path: Path) -> None:
+    parent = tiny.model()
+    order = Order(
+        checkpoints=tmp_path,
+        data=tmp_path / "data",
+        corpus=[str(tmp_path / "new.txt")],
+        given={**SHORT, "counting": 0},
+        parent=str(tiny.path),
+    )
+    (tmp_path / "new.txt").write_text(HUNGARIAN)
+    with begun(order) as start:
+        next(start.trainer().events())
+    started = Run(tmp_path / "new-1").at("0").model()
+    for name, tensor in parent.tensors.items():
+        assert (started.tensors[name][: len(tensor)] == tensor).all()
+    rows = started.tensors["token_embedding.weight"][len(parent.vocabulary) :]
+    mean = parent.tensors["token_embedding.weight"].mean(0)
+    assert np.abs(rows - mean).max() < 1e-6
+
+
+@pytest.mark.parametrize("options", [{}, {"min_count": 40}, {"counting": 4, "dropout": 0.1}])
+def test_stopped_child_resumes_bit_for_bit(
+    tiny: Checkpoint, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    text = HUNGARIAN + "ßßß the mat"  # rare characters, which min_count replaces
+    whole = child_of(tiny.path, tmp_path / "whole", text, steps=12, **options)
+    part = child_of(tiny.path, tmp_path / "part", text, steps=12, patience=1, **options)
+    path = shutil.copytree(part.path, tmp_path / "again" / "text-1")
+    for step in Run(path).step_paths()[2:]:
+        shutil.rmtree(step)
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    shutil.rmtree(tmp_path / "part" / "data")  # the text is encoded again with the same vocabulary
+    where = {"data": tmp_path / "part" / "data", "progress": False, "steps": 12, "patience": 0}
+    more = gpt.resume(path, tmp_path / "text.txt", **where)
+    ends = [Run(each.path).last() for each in (whole, more)]
+    assert ends[0].manifest.characters == ends[1].manifest.characters
+    for name in (MODEL, STATE):
+        assert len({(end.path / name).read_bytes() for end in ends}) == 1
+
+
+def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
+    tiny: Checkpoint, tmp_path: Path
+) -> None:
+    conflicts: dict[str, Any] = {"n_embd": 32, "position": "alibi", "tied": True, "block_size": 8}
+    for name, value in conflicts.items():
+        with pytest.raises(ConfigError, match=rf"^{name}: tiny, whose .* has .*, not {value}"):
+            child_of(tiny.path, tmp_path, **{name: value})
+    with pytest.raises(ConfigError, match=r"^parent: 3 is not a path"):
+        child_of(3, tmp_path)
+    assert not (tmp_path / "children").exists()
+    assert child_of(tiny.path, tmp_path, n_embd=16, attention="heads").config.attention == "heads"
+
+
+@pytest.mark.parametrize("preset", ["default", "best", "classic"])
+def test_presets_keep_the_parents_layout(tiny: Checkpoint, tmp_path: Path, preset: Any) -> None:
+    order = Order(
+        checkpoints=tmp_path,
+        data=tmp_path / "data",
+        corpus=[str(tmp_path / "new.txt")],
+        preset=preset,
+        parent=str(tiny.path),
+        minutes=1.0,
+    )
+    (tmp_path / "new.txt").write_text(HUNGARIAN * 20)
+    with begun(order, dry=True) as start:
+        model, plan = start.plan.manifest.model, start.plan
+    kept = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16, "position": "rotary"}
+    assert kept.items() <= vars(model).items()
+    assert not any("layer" in why for why in plan.why)
+    assert plan.manifest.train.steps > 1
+
+
+def test_known_corpus_with_options_of_its_own_keeps_the_parents_layout(
+    gptx: Gptx, home: Path
+) -> None:
+    plan = gptx("train", "repeats", "--from", "corpus-1", "--dry-run", "--json")
+    assert plan.code == 0, plan.err
+    record = json.loads(plan.out)
+    assert (record["n_embd"], record["block_size"], record["steps"]) == (16, 16, 800)
+
+
+def test_models_that_cannot_be_a_parent_are_refused(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = encoded_file(tmp_path / "pairs.safetensors")
+    damaged = bytearray((tiny.path / MODEL).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "damaged.safetensors").write_bytes(damaged)
+    ngrams = shutil.copytree(GOLDEN / "schema-3", tmp_path / "ngrams")
+    (tmp_path / "x.tsv").write_text("a\tb\n" * 99)
+    for parent, says in (
+        (tmp_path / "damaged.safetensors", "^damaged: "),
+        (encoder, r"^pairs\.safetensors has an encoder and learns pairs"),
+        (ngrams, r"^ngrams has n-gram embeddings, which gptx does not train any more"),
+        (tmp_path / "nothing", "^there is no run, folder or file "),
+    ):
+        with pytest.raises(CheckpointError, match=says) as caught:
+            child_of(parent, tmp_path)
+        assert caught.value.exit_code == 4
+    with pytest.raises(CheckpointError, match=r"^tiny has no encoder, so it cannot learn pairs"):
+        gpt.train(tmp_path / "x.tsv", parent=tiny.path, checkpoints=tmp_path / "children")
+    assert not (tmp_path / "children").exists()
+    with pytest.raises(TextError, match=r"too short: tiny, whose .* reads 16 .* has 10; use more"):
+        child_of(tiny.path, tmp_path, "the cat sat" * 9)
+    assert list((tmp_path / "children").iterdir()) == []
+
+
+def test_pairs_continue_from_pairs_with_new_characters(
+    gptx: Gptx, pairs_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_home(pairs_home, monkeypatch)
+    lines = "".join(f"ж{n % 9}\t🚀{n % 7}\n" for n in range(99))
+    (pairs_home / "new.tsv").write_text(lines, encoding="utf-8")
+    done = gptx("train", "new.tsv", "--from", "dates-1", "--steps", "4", "--batch-size", "4")
+    assert done.code == 0, done.err
+    assert "dates-1 step 8; 2 new characters: 'ж' '🚀'" in " ".join(done.err.split())
+    (pairs_home / "long.tsv").write_text(lines + "ж" * 200 + "\tb\n", encoding="utf-8")
+    refused = gptx("train", "long.tsv", "--from", "dates-1")
+    assert (refused.code, refused.err.count("\n")) == (3, 1)
+    assert "line 100 of long.tsv: its source has 200 characters, the context" in refused.err
+    assert "shorten long lines" in refused.err
+    layers = TINY_PAIRS[TINY_PAIRS.index("--encoder-layers") + 1]
+    text = gptx("train", "long.tsv", "--from", "dates-1", "--encoder-layers", str(int(layers) + 1))
+    assert (text.code, "--encoder-layers: dates-1, whose weights" in text.err) == (2, True)
+
+
+def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path) -> None:
+    (home / "hu.txt").write_bytes(HUNGARIAN.encode())
+    plan = gptx("train", "hu.txt", "--from", "corpus-1", "--dry-run", "--json")
+    assert plan.code == 0, plan.err
+    record = json.loads(plan.out)
+    assert (record["n_embd"], record["block_size"], record["parent"]["run"]) == (16, 16, "corpus-1")
+    card = " ".join(plan.err.split())
+    assert "from corpus-1 step 8; 21 new characters: '␍' 'f' 'g' 'k' " in card
+    assert "in the vocabulary" in card
+    done = gptx("train", "hu.txt", "--from", "corpus-1", "--steps", "4", "--freeze", "layers:0")
+    assert done.code == 0, done.err
+    assert "frozen layers:0; " in " ".join(done.err.split())
+    assert 'from = "corpus-1"' in (home / "checkpoints/hu-1/config.toml").read_text("utf-8")
+    assert "from corpus-1 step 8; 21 new" in " ".join(gptx("runs", "hu-1").out.split())
+    shown = json.loads(gptx("runs", "hu-1", "--json").out)["parent"]
+    assert shown == record["parent"]
+    assert shown["sha256"] == find(home / "checkpoints", "corpus-1").stored.sha256
+    again = gptx("train", "--config", "checkpoints/hu-1/config.toml", "--json")
+    assert again.code == 0, again.err
+    models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
+    assert models[0].sha256 == models[1].sha256
+    for command in ("sample", "heads", "next", "eval"):
+        assert gptx(command, "--run", "hu-2").code == 0
+    page = gpt.load(home / "checkpoints/hu-1")._repr_html_()
+    assert "corpus-1 step 8; 21 new characters" in page
+
+
+def test_comparison_says_that_a_parent_may_have_seen_the_text(gptx: Gptx, home: Path) -> None:
+    """first and other have texts of their own; child continues other on the text of first."""
+    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
+    short = ("--steps", "2", "--counting", "0", "--checkpoints", "family")
+    shape = ("--block-size", "16", "--n-embd", "16", "--n-layer", "1")
+    for run, text, more in (
+        ("first", "corpus.txt", shape),
+        ("other", "other.txt", shape),
+        ("child", "corpus.txt", ("--from", "other")),
+        ("half", "corpus.txt", ("--from", "first", "--val-fraction", "0.5")),
+    ):
+        done = gptx("train", text, "--run", run, *more, *short)
+        assert done.code == 0, done.err
+        seen = "first was trained on more of this corpus (--val-fraction 0.1), so it has seen some"
+        assert (seen in " ".join(done.err.split())) == (run == "half")
+    where = ("eval", "--checkpoints", "family", "--run")
+    warning = "warning: child started from other, which was trained on another corpus and may have"
+    assert warning in gptx(*where, "first", "--against", "child").err
+    assert "warning" not in gptx(*where, "child", "--against", "first").err
+    assert "warning: other.txt is in the text that this run was trained on" in gptx(
+        *where, "child", "other.txt"
+    ).err.replace("\n", " ")
+
+
+def test_frozen_embeddings_of_new_characters_are_told(gptx: Gptx) -> None:
+    frozen = ("--from", "corpus-1", "--dry-run", "--freeze")
+    told = "warning: --freeze: the embeddings of new characters do not train, so they stay equal"
+    assert told in gptx("train", "new.txt", *frozen, "embeddings").err
+    assert "warning" not in gptx("train", "new.txt", *frozen, "layers:1").err
+    assert "warning" not in gptx("train", "corpus.txt", *frozen, "embeddings").err
+
+
+def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path: Path) -> None:
+    alone = Path(shutil.copy(tiny.path / MODEL, tmp_path / "alone.safetensors"))
+    child = child_of(alone, tmp_path)
+    assert child.parent is not None
+    assert child.parent.texts == (TrainedText("alone.safetensors"),)
+    other = train_tiny(tmp_path / "other")
+    saved = read(child.path)
+    why = saved.exposure_to_split(saved)
+    assert why is not None
+    assert "started from alone.safetensors, which was trained on an unknown text" in why
+    assert read(other.path).exposure_to_split(read(other.path)) is None
+
+
+def start_on(number: int, size: int, folder: Path, parent: Path) -> Any:
+    """The weights of one of several ranks before the first step, and who its parent is."""
+    order = Order(
+        checkpoints=folder / "runs",
+        data=folder / "data",
+        corpus=[str(folder / "new.txt")],
+        given={**SHORT, "counting": 0},
+        parent=str(parent),
+    )
+    messages = Messages(Launch(number, size, number), FileStore(str(folder / "meet"), size))
+    with begun(order, messages) as start:
+        trainer = start.trainer()
+        weights = [each.detach().numpy().tobytes() for each in trainer.model.parameters()]
+        return weights, start.plan.manifest.parent, start.plan.manifest.characters
+
+
+def test_all_ranks_start_from_the_model_that_the_first_has_found(
+    tiny: Checkpoint, tmp_path: Path
+) -> None:
+    (tmp_path / "new.txt").write_text(HUNGARIAN)
+    first, second = on_ranks(2, start_on, tmp_path, tiny.path.parent)
+    assert first == second
+    assert first[1].sha256 == tiny.model().sha256
+    assert len(first[2]) > len(tiny.manifest.characters)
