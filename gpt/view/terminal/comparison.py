@@ -124,7 +124,7 @@ def _span(
 
 def _notes(groups: Sequence[Group]) -> list[str]:
     notes = []
-    parts = {entry.manifest.shown_loss[1:] for group in groups for entry in group.entries}
+    parts: dict[tuple[int, int], dict[str, None]] = {}  # (read, of) -> labels of groups
     if any(len(group.losses) > 1 for group in groups):
         notes.append("±: standard deviation over n seeds; ± / √n is the error of the mean")
     manifests = [entry.manifest for group in groups for entry in group.entries]
@@ -141,8 +141,11 @@ def _notes(groups: Sequence[Group]) -> list[str]:
                 notes.append(f"not finished: {entry.name}, step {steps}")
             if entry.loss is None:
                 notes.append(f"not evaluated yet: {entry.name}")
-            elif read < of and len(parts) > 1:
-                notes.append(f"loss of {entry.name} on {read:,} of {of:,} validation characters")
+            else:
+                parts.setdefault((read, of), {})[group.label] = None
+    if len(parts) > 1:  # else the heading says it
+        for (read, of), labels in parts.items():
+            notes += [f"losses on {read:,} of {of:,} characters: {', '.join(labels)}"] * (read < of)
     return notes
 
 

@@ -101,7 +101,7 @@ def test_notes_say_what_limits_the_comparison() -> None:
     assert "not finished: new, step 8 of 12" in text
     assert "not evaluated yet: new" in text
     assert "the same seed twice in x, y: y" in text
-    assert "loss of part on 19,968 of 111,539 validation characters" in text
+    assert "losses on 19,968 of 111,539 characters: part" in text
     assert "±: standard deviation over n seeds" in text
     assert "counting 2-grams: 2.5000 nats" in text
     alone = comparison(Group((entry("part", FALLING, in_part()),), "part"))
