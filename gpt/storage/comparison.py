@@ -52,7 +52,7 @@ class Entry:
         manifest = self.manifest
         values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
         parent = manifest.parent
-        values["from"] = f"{parent.run} step {parent.step}" if parent else ""
+        values["from"] = parent.title if parent else ""
         if manifest.budget is not None:
             values |= {"minutes": manifest.budget.seconds / 60}
             left_out: tuple[str, ...] = (*OF_TEXT, *TIMED)
