@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
-    from gpt.exchange.exporting import export as export
+    from gpt.exchange.exporting.export import export as export
     from gpt.listing import runs as runs
     from gpt.loading import load as load
     from gpt.notebook import resume as resume
@@ -64,7 +64,7 @@ _HOMES = {
     "resume": "gpt.notebook",
     "load": "gpt.loading",
     "runs": "gpt.listing",
-    "export": "gpt.exchange.exporting",
+    "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.trained",
     "ModelConfig": "gpt.config",
     "TrainConfig": "gpt.config",

@@ -22,7 +22,7 @@ class Export(shared.CheckpointCommand):
     force: Annotated[bool, "Replace the files of an earlier export; other files stay."] = False
 
     def execute(self) -> None:
-        from gpt.exchange.exporting import export
+        from gpt.exchange.exporting.export import export
 
         opened = self.opened
         found = export(opened.model, self.path, to=self.to, force=self.force)

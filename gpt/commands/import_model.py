@@ -15,7 +15,7 @@ from gpt.errors import TextError
 
 if TYPE_CHECKING:
     from gpt.corpus.corpus import Corpus
-    from gpt.exchange.gpt2_tensors import Foreign
+    from gpt.exchange.importing.gpt2_tensors import Foreign
 
 #: The text that nanoGPT's prepare.py reads, in the folder of meta.pkl.
 INPUT = "input.txt"
@@ -45,7 +45,7 @@ class Import(Command):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.exchange.importing import save
+        from gpt.exchange.importing.run import save
         from gpt.storage.runs import check_run_name
         from gpt.view.terminal.lines import card
         from gpt.view.terminal.plan_card import model_facts
@@ -78,18 +78,18 @@ class Import(Command):
     def _read(self) -> tuple[Foreign, Path]:
         """The model, and the folder where its text may be. Raises ForeignModelError."""
         if os.path.isdir(self.file):
-            from gpt.exchange.imported_gpt2 import read_gpt2
+            from gpt.exchange.importing.gpt2_folder import read_gpt2
 
             refuse((self.meta is not None, "--meta: only for nanoGPT's ckpt.pt, not for a folder"))
             return read_gpt2(self.file), self.file
-        from gpt.exchange.nanogpt import read_nanogpt
+        from gpt.exchange.importing.nanogpt import read_nanogpt
 
         model, meta = read_nanogpt(self.file, self.meta)
         return model, meta.parent
 
     def _corpus(self, model: Foreign, folder: Path) -> Corpus | None:
         """The text of --corpus; else input.txt of the folder, if the model fits it."""
-        from gpt.exchange.importing import corpus_of
+        from gpt.exchange.importing.run import corpus_of
 
         if self.corpus is not None:
             return corpus_of(model, str(self.corpus), self.data, guessed=False)

@@ -12,7 +12,7 @@ from random_models import random_model
 
 import gpt
 from gpt.errors import ConfigError, StorageError
-from gpt.exchange.exporting import export
+from gpt.exchange.exporting.export import export
 from gpt.storage import files
 from gpt.trained import TrainedGPT
 

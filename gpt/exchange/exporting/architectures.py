@@ -9,7 +9,7 @@ from typing import Any
 
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
-from gpt.exchange.layout import ALWAYS, DOWN, LINEAR, PROJ, QKV, UP, Architecture
+from gpt.exchange.exporting.layout import ALWAYS, DOWN, LINEAR, PROJ, QKV, UP, Architecture
 from gpt.reading.layers import EPSILON
 
 ROTARY_BASE = 10_000.0

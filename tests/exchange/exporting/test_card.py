@@ -13,9 +13,9 @@ from random_models import random_model
 
 import gpt
 from gpt.config import TrainConfig
-from gpt.exchange.architectures import architecture_of
-from gpt.exchange.card import card, code
-from gpt.exchange.losses import losses_of
+from gpt.exchange.exporting.architectures import architecture_of
+from gpt.exchange.exporting.card import card, code
+from gpt.exchange.exporting.losses import losses_of
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline
 from gpt.trained import TrainedGPT

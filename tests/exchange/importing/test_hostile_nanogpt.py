@@ -18,7 +18,7 @@ import torch
 from foreign import CHARACTERS, checkpoint_of, meta_of, saved, state_of, write_nanogpt
 
 from gpt.errors import ForeignModelError
-from gpt.exchange.nanogpt import read_meta, read_nanogpt
+from gpt.exchange.importing.nanogpt import read_meta, read_nanogpt
 
 
 def refusal(path: Path, meta: Path | None = None) -> str:

@@ -22,8 +22,8 @@ from gpt.config import ModelConfig
 from gpt.config.fields import field_help
 from gpt.config.model import Activation, Norm, Position
 from gpt.errors import ConfigError, NumericsError, StorageError
-from gpt.exchange import onnx_file
-from gpt.exchange.exporting import export
+from gpt.exchange.exporting import onnx_file
+from gpt.exchange.exporting.export import export
 from gpt.reading.layers import Array
 from gpt.storage import files
 from gpt.trained import TrainedGPT

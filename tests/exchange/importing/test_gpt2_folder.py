@@ -16,9 +16,9 @@ from foreign import CHARACTERS, logits_of, tokenizer_of, write_gpt2
 
 import gpt
 from gpt.errors import ForeignModelError
-from gpt.exchange.imported_gpt2 import read_gpt2
-from gpt.exchange.importing import save
-from gpt.exchange.tokens import characters_of
+from gpt.exchange.importing.gpt2_folder import read_gpt2
+from gpt.exchange.importing.run import save
+from gpt.exchange.importing.tokens import characters_of
 from gpt.trained import TrainedGPT
 
 

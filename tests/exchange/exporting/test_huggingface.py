@@ -29,10 +29,10 @@ from gpt.config import ModelConfig
 from gpt.config.fields import field_help
 from gpt.config.model import Activation, Norm, Position
 from gpt.errors import ConfigError, NumericsError
-from gpt.exchange import huggingface
-from gpt.exchange.architectures import ACTIVATIONS, ARCHITECTURES, PLAIN, architecture_of
-from gpt.exchange.exporting import export
-from gpt.exchange.tokenizer import tokenizer
+from gpt.exchange.exporting import huggingface
+from gpt.exchange.exporting.architectures import ACTIVATIONS, ARCHITECTURES, PLAIN, architecture_of
+from gpt.exchange.exporting.export import export
+from gpt.exchange.exporting.tokenizer import tokenizer
 
 BIASES = [name for name in ("bias", "qkv_bias") if name in field_help(ModelConfig)]
 OF_GPT2 = {"norm": "layer", "qk_norm": False}

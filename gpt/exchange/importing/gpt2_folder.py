@@ -13,9 +13,9 @@ from typing import Any
 
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError, ConfigError, ForeignModelError
-from gpt.exchange.gpt2_tensors import OPTIONS, Foreign, fitted, renamed
-from gpt.exchange.tokens import characters_of
-from gpt.exchange.torch_file import read_torch, refused
+from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, renamed
+from gpt.exchange.importing.tokens import characters_of
+from gpt.exchange.importing.torch_file import read_torch, refused
 from gpt.reading.layers import EPSILON
 from gpt.storage import files
 from gpt.storage.json_values import read_json_object

@@ -14,7 +14,7 @@ from gpt.config import SampleConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_of
 from gpt.errors import TextError
-from gpt.exchange.gpt2_tensors import Foreign
+from gpt.exchange.importing.gpt2_tensors import Foreign
 from gpt.heads.proof import prove_tensors
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder

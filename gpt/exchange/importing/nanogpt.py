@@ -16,10 +16,10 @@ from torch import Tensor
 
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError, ForeignModelError
-from gpt.exchange.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
-from gpt.exchange.pickles import LONGEST, plain_value
-from gpt.exchange.tokens import check_characters
-from gpt.exchange.torch_file import read_torch, refused
+from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
+from gpt.exchange.importing.pickles import LONGEST, plain_value
+from gpt.exchange.importing.tokens import check_characters
+from gpt.exchange.importing.torch_file import read_torch, refused
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")

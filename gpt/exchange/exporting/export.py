@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from gpt.config.fields import require
 from gpt.errors import ConfigError
-from gpt.exchange.losses import Losses, losses_of
+from gpt.exchange.exporting.losses import Losses, losses_of
 from gpt.storage import files, folders
 from gpt.trained import TrainedGPT
 from gpt.trained.pairs import require_decoder_only
@@ -82,8 +82,8 @@ def export(
 
 
 def _to_huggingface(model: TrainedGPT, path: Path, force: bool) -> Exported:
-    from gpt.exchange.architectures import architecture_of
-    from gpt.exchange.huggingface import files_of
+    from gpt.exchange.exporting.architectures import architecture_of
+    from gpt.exchange.exporting.huggingface import files_of
 
     architecture = architecture_of(model.config)
     is_folder = _is_folder(path)
@@ -103,7 +103,7 @@ def _to_huggingface(model: TrainedGPT, path: Path, force: bool) -> Exported:
 
 
 def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
-    from gpt.exchange.onnx_file import file_of
+    from gpt.exchange.exporting.onnx_file import file_of
 
     is_folder = _is_folder(path)
     if is_folder:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from gpt.config.fields import require
 from gpt.errors import ConfigError, NumericsError
-from gpt.exchange.losses import Losses
-from gpt.exchange.onnx_graph import IR_VERSION, OPSET, PAST, PRESENT, GptGraph
+from gpt.exchange.exporting.losses import Losses
+from gpt.exchange.exporting.onnx_graph import IR_VERSION, OPSET, PAST, PRESENT, GptGraph
 from gpt.heads.proof import promised
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array

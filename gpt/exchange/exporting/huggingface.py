@@ -14,10 +14,10 @@ import numpy as np
 
 from gpt.config import SampleConfig
 from gpt.errors import NumericsError
-from gpt.exchange.card import card
-from gpt.exchange.layout import Architecture, Part, Tensors
-from gpt.exchange.losses import Losses
-from gpt.exchange.tokenizer import tokenizer, tokenizer_config
+from gpt.exchange.exporting.card import card
+from gpt.exchange.exporting.layout import Architecture, Part, Tensors
+from gpt.exchange.exporting.losses import Losses
+from gpt.exchange.exporting.tokenizer import tokenizer, tokenizer_config
 from gpt.reading.layers import Array
 from gpt.reading.positions import POSITIONS
 from gpt.storage.model_file import StoredModel

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from foreign import CHARACTERS, meta_of
 
-from gpt.exchange.pickles import LONGEST, plain_value
+from gpt.exchange.importing.pickles import LONGEST, plain_value
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

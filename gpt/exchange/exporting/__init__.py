@@ -1,0 +1,1 @@
+"""Models of gptx become files of other programs."""
