@@ -74,22 +74,14 @@ LIVE = Kind(
     hidden=True,
 )
 #: Of a model with an encoder.
+PAIR_MODEL = tuple(f"model/pair{name}.js" for name in ("", "_analysis", "_proof", "_worker"))
+PAIR_OWN = tuple(f"live/pair{name}.js" for name in ("_session", "_write", "_text", "_editor", "s"))
 LIVE_PAIRS = Kind(
     "live",
-    (
-        *OWN,
-        *(
-            f"live/{name}.js"
-            for name in ("pair_session", "pair_write", "pair_text", "pair_editor", "pairs")
-        ),
-    ),
+    (*OWN, *PAIR_OWN),
     ("page.css", "live/live.css", "live/pairs.css"),
     (("cards", "live/pairs.html"), *FRAGMENTS),
-    (
-        *BOTH,
-        *MODEL,
-        *(f"model/{name}.js" for name in ("pair", "pair_analysis", "pair_proof", "pair_worker")),
-    ),
+    (*BOTH, *MODEL, *PAIR_MODEL),
     hidden=True,
 )
 #: Options of `gptx sample` that the pages have.
