@@ -185,4 +185,4 @@ def _correlation(weights: Array) -> npt.NDArray[np.float64]:
     moved = spread > 1e-12
     scale = np.sqrt(np.where(moved, spread, 1.0) * (row**2).mean())
     found: npt.NDArray[np.float64] = np.where(moved, together / scale, 0.0)
-    return found
+    return np.where(np.abs(found) < 1e-12, 0.0, found)  # a uniform head has rounding errors only

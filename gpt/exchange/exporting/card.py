@@ -71,11 +71,11 @@ def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) ->
     sections = [
         FRONT.format(kind=architecture.kind),
         f"# {code(model.stored.title)}\n",
-        f"A character-level GPT: it continues a text, one character at a time. It was trained with "
-        f"gptx; gptx {__version__} exported it as `{architecture.name}`, with the same logits.\n",
+        f"A character-level GPT: it continues a text, one character at a time. {_origin(manifest)} "
+        f"gptx {__version__} exported it as `{architecture.name}`, with the same logits.\n",
         f"**{found.note[0].upper()}{found.note[1:]}.**\n" if found and config.counting else "",
         OPENING.format(prompt=prompt, new=max(1, config.block_size - len(prompt))),
-        *(_text(model, manifest) if manifest else ()),
+        *(_text(model, manifest) if manifest and manifest.corpus.digest else ()),
         *(_losses(found, model) if found else ()),
         *_model(model, manifest),
         LIMITS.format(context=context, vocabulary=config.vocab_size),
@@ -90,6 +90,12 @@ def code(text: str) -> str:
     longest = max(map(len, re.findall("`+", shown)), default=0)
     fence, space = "`" * (longest + 1), " " * (longest > 0)
     return f"{fence}{space}{shown}{space}{fence}"
+
+
+def _origin(manifest: Manifest | None) -> str:
+    if manifest and manifest.imported:
+        return f"gptx imported it: {manifest.imported}."
+    return "It was trained with gptx."
 
 
 def _name(path: str) -> str:
@@ -156,7 +162,7 @@ def _model(model: TrainedGPT, manifest: Manifest | None) -> Iterator[str]:
         f"{config.n_head} heads × {config.head_size}, context {config.block_size:,} characters.\n"
     )
     values = {name: getattr(config, name) for name in field_help(ModelConfig)}
-    if manifest:
+    if manifest and not manifest.imported:
         yield "The options of its training, which `gptx train --config FILE` takes:\n"
         trained = {name: getattr(manifest.train, name) for name in field_help(TrainConfig)}
         trained["split"] = _name(manifest.train.split)

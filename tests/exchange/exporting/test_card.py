@@ -131,3 +131,16 @@ def test_card_names_the_first_of_many_sources(tiny: Checkpoint) -> None:
     text = card_of(trained(tiny, corpus=corpus))
     assert "`8.txt`, `9.txt` and 2 more |" in text
     assert "10.txt" not in text
+
+
+def test_card_of_an_imported_model_names_its_origin_and_no_options_of_training(
+    tiny: Checkpoint,
+) -> None:
+    origin = "nanoGPT's out/ckpt.pt, step 300"
+    unknown = replace(tiny.manifest.corpus, digest="")
+    text = card_of(trained(tiny, imported=origin, corpus=unknown))
+    assert f"gptx imported it: {origin}. gptx {gpt.__version__} exported it" in text
+    assert "trained with gptx" not in text
+    assert "options of its training" not in text
+    assert "## The text" not in text
+    assert "n_layer = " in text
