@@ -219,7 +219,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "nested": (raw("[" * 99_999), "recursion"),
     "config with a stranger": (config(n_experts=8), "damaged"),
     "config out of range": (config(n_head=3), "damaged"),
-    "vocabulary unsorted": (about(characters="onmlkjihgfedcba"), "damaged"),
     "vocabulary repeats": (about(characters="aabcdefghijklmn"), "damaged"),
     "vocabulary too small": (about(characters="abc"), "differ in size"),
     "tensor missing": (lambda h: h.pop(EMBEDDING), f"lacks '{EMBEDDING}'"),
