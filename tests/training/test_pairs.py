@@ -211,5 +211,5 @@ def test_dates_keep_their_split_with_any_preset(tmp_path: Path) -> None:
     place = {"data": tmp_path / "data", "checkpoints": tmp_path, "progress": False}
     run = gpt.train("dates", preset="best", steps=1, n_embd=8, n_head=2, **place)
     assert run.training.split == "last"
-    assert run.config.n_layer == 2  # of the preset, not of the corpus
+    assert run.config.n_layer == 3  # of the preset, not of the corpus
     assert run.config.dropout > 0
