@@ -43,7 +43,7 @@ layers: $(INSTALLED)
 	$(BIN)/lint-imports
 
 tests: $(INSTALLED)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Installs and tests gptx under every Python from 3.11 on that this machine has; before a release.
 versions: $(INSTALLED)
