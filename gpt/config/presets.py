@@ -87,7 +87,7 @@ _PAIRS: dict[str, Any] = {
     "split": "source",
     "val_fraction": 0.05,
 }
-#: For the lowest loss: deeper, many epochs, and dropout against memorising.
+#: For the lowest loss measured so far, on one text with one seed: deeper, and many epochs.
 _BEST_PAIRS: dict[str, Any] = {
     **_PAIRS,
     "encoder_layers": 3,

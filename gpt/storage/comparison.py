@@ -26,8 +26,8 @@ Array = npt.NDArray[np.float64]
 
 #: Options that the clock decides in a run with a time budget: they are results, like its losses.
 TIMED = ("steps", "step_plan", "evaluations")
-#: Options that choose the validation text; the part of it that evaluations read, which also follows
-#: from the machine's speed; and the one that follows from the corpus.
+#: Not options of a recipe: split and val_fraction choose the validation text, the machine's speed
+#: decides eval_part, and the corpus decides vocab_size.
 OF_TEXT = ("split", "val_fraction", "eval_part", "vocab_size")
 
 
