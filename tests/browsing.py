@@ -67,7 +67,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("request", lambda request: seen(request.url))
         page.on("console", lambda message: complaints.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
@@ -78,6 +78,12 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
     yield open_
     context.close()
     assert complaints == []
+
+
+def settled(page: Page) -> None:
+    """Waits until the worker of a live page has answered and all parts of the page are drawn."""
+    page.locator('main:not([aria-busy="true"])').wait_for(state="attached")
+    page.wait_for_timeout(250)  # parts outside the window are drawn 200 ms later
 
 
 @pytest.fixture

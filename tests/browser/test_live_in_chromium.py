@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from browsing import settled
 from conftest import train_tiny
 from pages import HOSTILE, unpack
 
@@ -87,7 +88,7 @@ def window_of(text: str) -> str:
 def typed(page: Page, text: str) -> None:
     page.locator("#input").fill(text)
     ready(page, text)
-    page.wait_for_timeout(100)
+    settled(page)
 
 
 def saved(page: Page) -> list[list[str]]:
@@ -161,7 +162,7 @@ def test_typed_and_edited_texts_have_pythons_numbers(
     ready(page, SHORT + " on a")
     box.evaluate("input => input.setSelectionRange(3, 6)")
     box.type("cat")
-    page.wait_for_timeout(300)
+    settled(page)
     expect_stages(page, run, "no cat sat on a")
 
 
@@ -196,7 +197,7 @@ def test_unknown_characters_are_marked_and_left_out(
     said = page.locator("#input-unknown").inner_text()
     assert "'á' (U+00E1) at position 4" in said
     assert "'日' (U+65E5) at position 11" in said
-    page.wait_for_timeout(200)
+    settled(page)
     expect_stages(page, run, "no rt sat")
     typed(page, SHORT)
     assert page.locator("#input-unknown").is_hidden()
@@ -219,7 +220,7 @@ def test_a_text_beyond_the_context_has_the_window_of_sample(
     found = run.following(text, temperature=1.0)
     shown = page.locator("#draw li .number").first.inner_text()
     page.locator("#option-temperature").fill("1")
-    page.wait_for_timeout(100)
+    settled(page)
     shown = page.locator("#draw li .number").first.inner_text()
     assert number(shown) == pytest.approx(found.expected.max(), abs=6e-4)
 
@@ -242,7 +243,7 @@ def test_a_head_that_is_off_changes_loss_and_next_character_as_in_python(
     page.locator("#switches button", has_text="L0 H1").click()
     page.locator("#switches button", has_text="L1 H0").click()
     page.locator("#loss").wait_for()
-    page.wait_for_timeout(200)
+    settled(page)
     record = means_record(alone)
     assert record is not None
     means = unpack(record)
@@ -278,7 +279,7 @@ def test_a_weight_set_by_hand_changes_the_prediction_as_in_python(
         "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
     )
     page.locator("#loss").wait_for()
-    page.wait_for_timeout(200)
+    settled(page)
 
     def by_hand(name: str, layer: int, array: Array) -> Array:
         if name == "weights" and layer == 0:
@@ -306,7 +307,7 @@ def test_two_pinned_texts_are_compared(open_file: OpenFile, run: TrainedGPT, fil
     page.locator("#pin").click()
     page.locator("#loss").wait_for()
     typed(page, "the cat")
-    page.wait_for_timeout(200)
+    settled(page)
     assert loss_of(page, 0) == pytest.approx(nats_of(run, SHORT)[0], abs=6e-4)
     assert loss_of(page, 1) == pytest.approx(nats_of(run, "the cat")[0], abs=6e-4)
     page.locator("#of button", has_text="A | B").click()
@@ -390,7 +391,7 @@ def test_filters_show_what_they_removed(open_file: OpenFile, run: TrainedGPT, fi
     page.locator("#option-temperature").fill("1.5")
     page.locator("#option-top_k").fill("6")
     page.locator("#option-min_p").fill("0.2")
-    page.wait_for_timeout(100)
+    settled(page)
     found = run.following(SHORT, temperature=1.5, top_k=6, min_p=0.2)
     left = int((found.filtered > 0).sum())
     assert f" {left} can be drawn" in page.locator("#draw-said").inner_text()
@@ -411,13 +412,13 @@ def test_a_slider_moves_over_the_steps_of_training(
     assert page.locator("#time-said").inner_text().startswith("12 ")
     page.locator("#time").press("ArrowLeft")
     page.locator("#time-said", has_text="6 ").wait_for()
-    page.wait_for_timeout(200)
+    settled(page)
     expect_stages(page, run.at(6), SHORT)
     assert "step=6" in page.url
     page.locator("#pin").click()
     page.locator("#time").press("ArrowRight")
     page.locator("#loss").wait_for()
-    page.wait_for_timeout(200)
+    settled(page)
     for column, step in enumerate((6, 12)):
         assert loss_of(page, column) == pytest.approx(nats_of(run.at(step), SHORT)[0], abs=6e-4)
 
@@ -431,7 +432,7 @@ def test_the_address_restores_all_but_the_text(
     page.locator("#how button", has_text="mean").click()
     page.locator("#option-top_k").fill("4")
     page.locator("#only button", has_text="GPT").click()
-    page.wait_for_timeout(200)
+    settled(page)
     address = page.url.split("#")[1]
     assert "rat" not in address
     again = ready(open_file(file, hash=address), SHORT)
@@ -482,11 +483,23 @@ def test_a_step_drops_weights_set_by_hand_and_typing_keeps_what_was_typed(
     page.locator("#unwrite:enabled").wait_for()
     page.locator("#input").press("Control+End")
     page.locator("#input").type("a")
+    settled(page)
     assert page.locator("#unwrite").is_disabled()
     page.locator("#option-top_k").fill("0")
     page.locator("#option-temperature").fill("2")
     assert "top-k: a whole number" in page.locator("#options .refused").inner_text()
     assert page.locator("#write").is_disabled()
+
+
+def test_the_second_of_two_quick_clicks_on_take_back_keeps_the_text(
+    open_file: OpenFile, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#step").click()
+    page.locator("#unwrite:enabled").wait_for()
+    page.locator("#unwrite").evaluate("button => { button.click(); button.click(); }")
+    settled(page)
+    assert page.locator("#input").input_value() == SHORT
 
 
 def test_the_page_states_its_proof(open_file: OpenFile, file: Path) -> None:
@@ -558,8 +571,7 @@ def test_without_its_script_the_page_says_so(chromium: Any, file: Path, tmp_path
     damaged.write_text(file.read_text("utf-8").replace("class Session", "class Sessiom"), "utf-8")
     page = chromium.new_page()
     page.goto(damaged.as_uri())
-    page.wait_for_timeout(300)
-    assert "shows no numbers" in page.locator("#notice").inner_text()
+    page.locator("#notice", has_text="shows no numbers").wait_for()
     assert page.locator("main").is_hidden()
     page.close()
 
@@ -598,7 +610,7 @@ def test_beside_each_other_the_small_heads_are_those_of_the_text(
     for choice in ("B", "A | B", "A"):
         page.locator("#of").get_by_role("button", name=choice, exact=True).click()
         page.locator("#heads").scroll_into_view_if_needed()
-        page.wait_for_timeout(300)
+        settled(page)
         pictures.append(page.locator("#heads .sheet").evaluate("sheet => sheet.toDataURL()"))
     assert pictures[0] == pictures[1] != pictures[2]
 
@@ -620,7 +632,7 @@ def test_what_is_in_the_window_is_drawn_first(
 ) -> None:
     page = ready(open_file(file), SHORT)
     page.locator(f"#{in_window}").scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
+    settled(page)
     page.evaluate(RECORD)
     page.locator("#input").evaluate(
         "input => { input.value += ' a'; input.dispatchEvent(new Event('input')); }"
@@ -650,7 +662,7 @@ def test_keyboard_reaches_the_tools_and_letters_stay_in_the_text(
     page.locator("#input").focus()
     page.keyboard.press("Control+End")
     page.keyboard.type(" on x")
-    page.wait_for_timeout(200)
+    settled(page)
     assert page.locator('#switches [aria-checked="false"]').count() == 0
     page.keyboard.press("Control+Shift+Enter")
     page.locator("#step:enabled").wait_for()

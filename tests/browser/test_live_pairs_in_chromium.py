@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
+from browsing import settled
 from encoded import encoded_file
 from pages import payload_of
 
@@ -50,7 +51,7 @@ def ready(page: Page, source: str, read: str) -> Page:
     for side, text in (("source", source), ("target", read)):
         tiles = page.locator(f"#pair-{side} .character > span:first-child")
         page.wait_for_timeout(50)
-        for _ in range(60):
+        for _ in range(300):
             labels = [each.replace("␣", "␠") for each in tiles.all_inner_texts()]
             if labels == shown(text):
                 break
@@ -187,7 +188,7 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     means = mean_pair_contexts(run.reader, pairs)
     for how in ("zero", "mean"):
         page.locator("#how button", has_text=how).click()
-        page.wait_for_timeout(400)
+        settled(page)
         off: dict[tuple[str, int, int], Any] = {
             place: 0 if how == "zero" else means[place[0]][place[1:]]  # type: ignore[index]
             for place in chosen
@@ -199,7 +200,7 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
         "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
     )
     page.locator("#loss").wait_for()
-    page.wait_for_timeout(300)
+    settled(page)
     assert page.locator("#by-hand label").inner_text().startswith("cross L0 H0: target 1 '2'")
     line = [each for each in saved(page)[1:] if each[2:5:2] == ["1", "2"]]
     assert float(line[0][-1]) == pytest.approx(0.75)
@@ -225,7 +226,7 @@ def test_a_seed_writes_the_target_of_sample_and_the_address_restores_the_view(
     page.locator("#kind button").nth(1).click()
     page.locator("#heads-title", has_text="encoder").wait_for()
     page.locator("#share").check()
-    page.wait_for_timeout(200)
+    settled(page)
     again = open_file(file, hash=page.url.split("#")[1], width=360, scheme="dark")
     ready(again, SOURCE, expected)
     assert again.locator("#kind [aria-pressed='true']").inner_text() == "source → source"

@@ -48,6 +48,7 @@ export class Client {
   read(asks, done) {
     this.waiting = { asks, done };
     if (!this.now) this.#next();
+    this.#tell();
   }
 
   /**
@@ -72,6 +73,11 @@ export class Client {
     if (this.now) this.#send({ kind: "read", asks: this.now.asks });
   }
 
+  /** Tells screen readers, and tests, whether numbers are on their way. */
+  #tell() {
+    document.querySelector("main")?.setAttribute("aria-busy", String(this.now !== null));
+  }
+
   /** @param {Request} request */
   #send(request) {
     this.worker.postMessage(request);
@@ -92,6 +98,7 @@ export class Client {
       this.now = null;
       if (waiting) this.#next();
       now?.done(reply.answers);
+      this.#tell();
     }
   }
 }

@@ -34,7 +34,10 @@ export class Editor {
     });
     part("write").addEventListener("click", () => this.write(session.options.length));
     part("step").addEventListener("click", () => this.write(1));
-    part("unwrite").addEventListener("click", () => this.set(this.before.pop() ?? ""));
+    part("unwrite").addEventListener("click", () => {
+      const text = this.before.pop();
+      if (text !== undefined) this.set(text); // none left: a second click came before the answer
+    });
     part("pin").addEventListener("click", () => session.pin());
   }
 
