@@ -96,6 +96,7 @@ def saved(page: Page) -> list[list[str]]:
     with page.expect_download() as waiting:
         page.locator("#save-csv").click()
     text = Path(waiting.value.path()).read_text("utf-8")
+    page.wait_for_timeout(100)  # Chromium drops the 11th download within a second
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
