@@ -12,9 +12,12 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import typer
 from program import TINY, TINY_PAIRS, Gptx, at_home
 
 from gpt import notebook
+from gpt.commands import app
+from gpt.commands.common.program import ClickContext
 
 ROOT = Path(__file__).parents[1]
 
@@ -340,6 +343,26 @@ def test_tiny_terminal_width_is_ignored(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert word in gptx(command).out.replace(":", " ").split()
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "79", "80"])
+def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with monkeypatch.context() as patch:  # leave Typer's settings as they are for other tests
+        patch.setattr(ClickContext, "formatter_class", ClickContext.formatter_class)
+        patch.setattr(app, "rich_markup_mode", app.rich_markup_mode)
+        overview, details = gptx("--help").out, gptx("train", "--help").out
+        assert gptx().out == overview
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", overview).split())
+    for command in app.registered_commands:
+        assert str(command.short_help) in words
+    for line in (overview + details).splitlines():
+        assert len(line) <= int(columns) or re.match("Usage|  [^ ]", line), line
+    parameters = typer.main.get_command(app).commands["train"].params  # type: ignore[attr-defined]
+    for spelling in (each for parameter in parameters for each in parameter.opts):
+        assert re.search(rf"{re.escape(spelling)}(?![\w-])", details), spelling
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -33,7 +33,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="gptx",
     help="Train a character-level GPT on any text, sample from it, see what its heads do.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
@@ -52,7 +51,10 @@ def gptx(
 
 
 for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Export, Import, Explain):
-    app.command(command.__name__.lower())(callback(command))
+    # without a short_help, Typer would cut the sentence in a narrow terminal
+    app.command(command.__name__.lower(), short_help=(command.__doc__ or "").split("\n")[0])(
+        callback(command)
+    )
 
 
 def main() -> None:

@@ -19,10 +19,12 @@ from gpt.config.fields import flag_of, spelled
 from gpt.errors import GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
+NARROW = 80  # in fewer cells, Typer's tables of options cut the options' names
 
-# Typer contains its own click since 0.26 and used the installed one before; with both, this is the
-# base class of all usage errors.
+# Typer contains its own click since 0.26 and used the installed one before; with both, these are
+# the base class of all usage errors, and the class of contexts.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+ClickContext: Any = typer.Context.__mro__[1]
 
 
 def run(app: typer.Typer) -> None:
@@ -31,13 +33,13 @@ def run(app: typer.Typer) -> None:
     GPTX_DEBUG=1 shows the traceback instead.
     """
     _reopen_closed_streams()
-    _allow_for_narrow_terminals()
+    _allow_for_narrow_terminals(app)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
     sys.stdout = _Stdout(sys.stdout)
     try:
-        code = app(standalone_mode=False) or 0
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
         with writing():
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -75,12 +77,28 @@ class _Stdout:
             self._stream.flush()
 
 
-def _allow_for_narrow_terminals() -> None:
-    """Ignores COLUMNS=0, and makes the width at least NARROWEST, which tables need."""
+def _allow_for_narrow_terminals(app: typer.Typer) -> None:
+    """Ignores COLUMNS=0, makes the width at least NARROWEST, and writes --help without tables in
+    fewer than NARROW cells.
+    """
     if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
-    if shutil.get_terminal_size().columns < NARROWEST:
+    width = shutil.get_terminal_size().columns
+    if width < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
+    if width < NARROW:
+        app.rich_markup_mode = None
+        ClickContext.formatter_class = _NarrowHelp
+
+
+class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
+    """Help with each option's text below its name, in lines of the terminal's width."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__(width=shutil.get_terminal_size().columns)
+
+    def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
+        super().write_dl(rows, 0, 4)
 
 
 def is_follower() -> bool:
@@ -110,7 +128,6 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, ClickException):
         message: str = error.format_message()  # type: ignore[attr-defined]
         message = message.replace(": Value error, ", ": ")
-        # An empty message: no command was given, and the help has been shown.
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
         spelling = getattr(error, "option_name", None)
@@ -119,7 +136,7 @@ def explained(error: Exception) -> tuple[int, str]:
         takes_text = context and any(each.name == "text" for each in context.command.params)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
-        return (2, f"{message} (see gptx{command} --help)") if message else (0, "")
+        return 2, f"{message} (see gptx{command} --help)"
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
