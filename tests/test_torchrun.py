@@ -114,14 +114,14 @@ def test_ranks_restart_after_a_kill_with_the_same_weights(
     folder: Path,
 ) -> None:
     order = ("text.txt", "--steps", "120", "--eval-interval", "40", *SHAPE)
-    with launched(folder, 3, *order, "--run", "killed", restarts=1) as process:
+    with launched(folder, 2, *order, "--run", "killed", restarts=1) as process:
         wait_for_step(Run(folder / "checkpoints/killed"), 40)
         os.kill(workers(process)[1], signal.SIGKILL)
         told = process.communicate(timeout=90)[0].decode()
         assert process.returncode == 0, told
     assert re.search(r"resuming killed at step (40|80)", told)
     assert len(re.findall("ended +all 120 steps", told)) == 1  # only one rank prints
-    on_ranks(3, learn_undisturbed, folder)
+    on_ranks(2, learn_undisturbed, folder)
     found, expected = (last_of(Run(folder / "checkpoints" / name)) for name in ("killed", "quiet"))
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key)
