@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/page/assets
+# One more than the cores, as tests of browsers and processes wait a part of their time; four at most.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 .PHONY: demo test check lint types layers tests versions lessons notebook page cli-docs soak fuzz bench clean
@@ -43,7 +45,7 @@ layers: $(INSTALLED)
 	$(BIN)/lint-imports
 
 tests: $(INSTALLED)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Installs and tests gptx under every Python from 3.11 on that this machine has; before a release.
 versions: $(INSTALLED)

@@ -49,13 +49,6 @@ GOLDENS = (
     ),
     Golden(
         "default",
-        counting=0,
-        trained=(3.355375, 3.317274, 3.204146),
-        evaluated=(3.335613, 3.366618),
-        text="gwc xarfibdwqoeifprwzqeb hdciidtkkpqdsiwzbaabipowcwtgkanhfbg",
-    ),
-    Golden(
-        "default",
         counting=8,
         trained=(3.531147, 3.491812, 3.391364),
         evaluated=(3.321671, 3.329169),
@@ -85,9 +78,7 @@ def trained(
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    "golden", GOLDENS, ids=lambda golden: f"{golden.preset}, counting {golden.counting}"
-)
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.preset)
 def test_a_preset_reproduces_its_stored_losses(tmp_path: Path, golden: Golden) -> None:
     run, losses, evaluations = trained(tmp_path, golden.preset, STEPS, golden.counting)
     assert losses == pytest.approx(golden.trained, abs=1e-4)
