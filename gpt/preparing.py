@@ -147,7 +147,8 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
             plan = replace(plan, warnings=(*plan.warnings, *told))
         if folder is not None:
             names = [printable(name) for name in order.corpus] or None
-            source = {"corpus": names, "from": order.parent and printable(order.parent)}
+            # the step that was read: the best step of its run may be another one tomorrow
+            source = {"corpus": names, "from": warm and printable(warm.place)}
             folder.write("config.toml", to_toml({**source, **plan.settings()}))
         run = folder or Run(Path())
         start = warm.stored if warm else None

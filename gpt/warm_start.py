@@ -48,6 +48,12 @@ class WarmStart:
         return self.stored.name
 
     @property
+    def place(self) -> str:
+        """The path of its step's folder, or of the model file."""
+        source = self.stored.source
+        return str(source.parent if self.saved.checkpoint else source)
+
+    @property
     def is_of_pairs(self) -> bool:
         return self.stored.config.encoder_layers > 0
 
@@ -127,8 +133,7 @@ def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
         return saved
 
     def describe(saved: Saved) -> str:
-        source = saved.stored.source
-        return json.dumps([str(source.parent if saved.checkpoint else source), saved.stored.sha256])
+        return json.dumps([WarmStart(saved).place, saved.stored.sha256])
 
     saved = shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)
     if saved.stored.config.ngram > 1:

@@ -76,9 +76,13 @@ class Entry:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has done all its steps, or stopped by `patience`."""
+        """Whether the run has done all its steps, stopped by `patience`, or was imported."""
         manifest, patience = self.manifest, self.manifest.train.patience
-        return manifest.step >= manifest.train.steps or 0 < patience <= manifest.since_best
+        return (
+            bool(manifest.imported)
+            or manifest.step >= manifest.train.steps
+            or 0 < patience <= manifest.since_best
+        )
 
 
 def validation_of(manifest: Manifest) -> tuple[Any, ...]:

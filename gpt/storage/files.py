@@ -28,6 +28,8 @@ def storage_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        if isinstance(error, FileNotFoundError) and doing.startswith("write "):
+            reason = "its folder does not exist; make it first"
         raise StorageError(f"cannot {doing}: {reason}") from error
     except ValueError as error:
         if "embedded null" not in str(error):

@@ -106,6 +106,8 @@ def find_run(root: Path, name: str | None = None) -> Run:
 def _hint(runs: Sequence[Run]) -> str:
     """The end of an error: the newest runs that there are."""
     known = ", ".join(run.name for run in runs[-5:])
+    if len(runs) > 5:
+        known += f" and {len(runs) - 5:,} older ones"
     return f"; there are: {known}" if known else "; train one with: gptx train"
 
 

@@ -105,7 +105,7 @@ def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Pat
         (["export", "file", "--to", "onnx"], 2, "file exists already; name another file"),
         (["export", ".", "--to", "onnx"], 2, "is a folder; name a file, as in model.onnx"),
         (["export", "a.onnx", "--run", "pairs.safetensors"], 2, "for a model with an encoder"),
-        (["export", "no/a"], 6, "cannot write no/a: No such file"),
+        (["export", "no/a"], 6, "cannot write no/a: its folder does not exist; make it first"),
     ):
         answer = gptx(*arguments)
         assert (answer.code, answer.out) == (code, ""), answer.err

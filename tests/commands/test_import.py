@@ -109,6 +109,10 @@ def test_folder_of_transformers_is_imported(gptx: Gptx, home: Path, foreign: Pat
     assert "letters-" in answer.err
     assert gptx("sample", "--length", "9", "--prompt", "the", *where).out.startswith("the")
     assert gptx("runs", *where).code == 0
+    compared = gptx("runs", "letters-*", *where).out
+    assert "validated on a text that is not known" in compared
+    assert "imported, so it has no losses: letters-" in compared
+    assert "not finished" not in compared
 
 
 class Payload:

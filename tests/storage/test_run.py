@@ -224,6 +224,10 @@ def test_newest_run_and_named_run_are_found(tmp_path: Path, tiny: Checkpoint) ->
     for name in ("empty", "d"):
         with pytest.raises(CheckpointError, match=f"^no run '{name}' in .*; there are: c, a, b$"):
             find_run(tmp_path, name)
+    for number in range(4):
+        saved(Run(tmp_path / f"more{number}"), tiny.manifest, 0)
+    with pytest.raises(CheckpointError, match=r"there are: \w+(, \w+){4} and 2 older ones$"):
+        find_run(tmp_path, "d")
 
 
 @pytest.mark.parametrize("name", [None, "a"])

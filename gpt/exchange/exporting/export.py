@@ -6,7 +6,7 @@ All bytes are made and checked before the first one is written, so a failed expo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +19,7 @@ from gpt.trained import TrainedGPT
 from gpt.trained.pairs import require_decoder_only
 
 To = Literal["huggingface", "onnx"]
+CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def export(
     """Writes the model into a folder that `transformers` opens, or into an ONNX file.
 
     to: "huggingface" or "onnx"; None: "onnx" for a path that ends in .onnx, else "huggingface".
-    force: replace a file, or the files of these names in a folder that has files already; others
-    stay. Raises ConfigError for a model with an encoder, for one that no architecture of
-    transformers computes, for a path that exists, and for ONNX if the package onnx is not
+    force: replace an earlier export; other files of its folder stay. Raises ConfigError for a model
+    with an encoder, for one that no architecture of transformers computes, for a path that exists
+    (with force: for one that is no earlier export), and for ONNX if the package onnx is not
     installed; StorageError.
     """
     path = Path(path)
@@ -96,10 +97,26 @@ def _to_huggingface(model: TrainedGPT, path: Path, force: bool) -> Exported:
         )
     losses = losses_of(model)
     contents = files_of(model, architecture, losses)
+    if is_folder:
+        _check_replaceable(path, contents)
     with files.storage_errors(f"write {path}"):
         folders.fill(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
     return Exported(path, "huggingface", architecture.name, sizes, _counted(model, losses))
+
+
+def _check_replaceable(folder: Path, names: Iterable[str]) -> None:
+    """Raises ConfigError for a folder of a run, and for files that no export has written."""
+    with files.storage_errors(f"write {folder}"):
+        if any(folder.glob("step-*/manifest.json")) or (folder / "manifest.json").exists():
+            raise ConfigError(f"export: {folder} is a folder of a run; name another folder")
+        known = [name for name in names if (folder / name).exists()]
+        card = folder / CARD
+        if known and not (card.is_file() and MARK in card.read_text("utf-8", "replace")):
+            raise ConfigError(
+                f"export: {folder} has {known[0]}, but not of an earlier export (its {CARD} lacks "
+                f'the tag "{MARK.strip()}"); name another folder'
+            )
 
 
 def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
@@ -110,6 +127,10 @@ def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
         raise ConfigError(f"export: {path} is a folder; name a file, as in model.onnx")
     if is_folder is False and not force:
         raise ConfigError(f"export: {path} exists already; name another file, or give `force`")
+    if path.is_file():  # not a device or a pipe
+        with files.storage_errors(f"write {path}"), path.open("rb") as file:
+            if b"gptx" not in file.read(32):  # the producer's name
+                raise ConfigError(f"export: {path} is no earlier export; name another file")
     losses = losses_of(model)
     data = file_of(model, losses)
     with files.storage_errors(f"write {path}"):

@@ -14,7 +14,8 @@ from gpt.trained import TrainedGPT
 class Losses:
     """nats: per character, of the model as gptx opens it; gpt: of the GPT alone, which is what an
     export contains; None: the model does not count, so both are the same. characters: how many were
-    predicted, where: of which text. baseline: the loss of counting n-grams alone, if it is known.
+    predicted, where: of which text. baseline: the loss of counting n-grams alone on the validation
+    split, if that is the text, and the loss is known.
     """
 
     nats: float
@@ -44,14 +45,14 @@ def losses_of(model: TrainedGPT) -> Losses | None:
     is too short.
     """
     manifest = model.manifest if model.has_run else None
-    baseline = manifest.baseline if manifest else None
     if manifest and manifest.best_step == manifest.step:
         nats, characters, _ = manifest.shown_loss
         if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
             where = "the validation split"
-            return Losses(nats, manifest.gpt_loss, characters, where, baseline)
+            return Losses(nats, manifest.gpt_loss, characters, where, manifest.baseline)
     try:
         score = model.score(model.stored.excerpt)
     except TextError:
         return None
-    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name, baseline)
+    # the recorded loss of counting is that of the whole split
+    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name, None)

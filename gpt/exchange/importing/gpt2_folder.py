@@ -13,7 +13,7 @@ from typing import Any
 
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError, ConfigError, ForeignModelError
-from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, renamed
+from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
 from gpt.exchange.importing.tokens import characters_of
 from gpt.exchange.importing.torch_file import read_torch, refused
 from gpt.reading.layers import EPSILON
@@ -54,6 +54,11 @@ def read_gpt2(folder: Path) -> Foreign:
         state, limit = _weights(folder)
         tensors = renamed(state, limit)
         if config.tied:
+            if not is_tied(tensors):
+                raise ValueError(
+                    "its config.json says tie_word_embeddings, but its output weights (lm_head) "
+                    "are not its embeddings; set tie_word_embeddings to what its training had"
+                )
             tensors.pop("lm_head.weight", None)
         order = [characters[each] for each in sorted(characters)]
         tensors = fitted(tensors, config, order, rows, transposed=True)

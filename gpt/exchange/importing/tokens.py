@@ -33,8 +33,10 @@ def characters_of(tokenizer: Mapping[str, Any]) -> tuple[dict[str, int], list[st
     vocab, kind = model.get("vocab"), model.get("type", "BPE" if "merges" in model else None)
     if kind == "Unigram" and isinstance(vocab, list):
         vocab = {pair[0]: id for id, pair in enumerate(vocab) if isinstance(pair, list) and pair}
-    if kind not in ("WordLevel", "BPE", "Unigram") or not isinstance(vocab, dict):
+    if kind not in ("WordLevel", "BPE", "Unigram"):
         raise ValueError(f"its tokenizer {kind!a:.40} is not WordLevel, BPE or Unigram")
+    if not isinstance(vocab, dict):
+        raise ValueError(f"its tokenizer {kind} has no vocabulary")
     special = _special(tokenizer)
     if isinstance(unknown := model.get("unk_token"), str):
         special.add(unknown)

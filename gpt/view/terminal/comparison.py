@@ -42,6 +42,8 @@ def comparison_lines(found: Comparison, page: Page) -> list[Text]:
 
 def validation_text(manifest: Manifest) -> str:
     """ "the last 10 % of corpus.txt"."""
+    if not manifest.corpus.digest:
+        return "a text that is not known"
     train, sources = manifest.train, ", ".join(manifest.corpus.sources)
     share = f"{100 * train.val_fraction:g} %"
     kinds = {"last": f"the last {share}", "source": f"{share} of the sources"}
@@ -140,7 +142,12 @@ def _notes(groups: Sequence[Group]) -> list[str]:
                 steps = f"{entry.manifest.step:,} of {entry.manifest.train.steps:,}"
                 notes.append(f"not finished: {entry.name}, step {steps}")
             if entry.loss is None:
-                notes.append(f"not evaluated yet: {entry.name}")
+                why = (
+                    "imported, so it has no losses"
+                    if entry.manifest.imported
+                    else "not evaluated yet"
+                )
+                notes.append(f"{why}: {entry.name}")
             else:
                 parts.setdefault((read, of), {})[group.label] = None
     if len(parts) > 1:  # else the heading says it

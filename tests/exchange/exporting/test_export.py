@@ -14,6 +14,7 @@ import gpt
 from gpt.errors import ConfigError, StorageError
 from gpt.exchange.exporting.export import export
 from gpt.storage import files
+from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 NAMES = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
@@ -55,11 +56,28 @@ def test_export_replaces_files_only_with_force_and_keeps_others(
     with pytest.raises(ConfigError, match=r"has files; name another folder, or .* `force`"):
         export(model, folder)
     assert names(folder) == ["LICENSE", "README.md"]
+    with pytest.raises(ConfigError, match=r"has README\.md, but not of an earlier export"):
+        export(model, folder, force=True)
     assert (folder / "README.md").read_text() == "mine"
+    (folder / "README.md").unlink()
     export(model, folder, force=True)
+    first = (folder / "README.md").read_text("utf-8")
+    (folder / "README.md").write_text(first.replace("# license: of", "license: mit  #"), "utf-8")
+    export(model, folder, force=True)
+    assert (folder / "README.md").read_text("utf-8") == first
     assert names(folder) == sorted(["LICENSE", *NAMES])
     assert (folder / "LICENSE").read_text() == "mine"
-    assert "gptx" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_export_never_writes_into_a_run_or_a_checkpoint(
+    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint
+) -> None:
+    before = {path: path.read_bytes() for path in fresh.path.parent.rglob("*") if path.is_file()}
+    for folder in (fresh.path, fresh.path.parent):
+        with pytest.raises(ConfigError, match="is a folder of a run; name another folder"):
+            export(model, folder, force=True)
+    after = {path: path.read_bytes() for path in fresh.path.parent.rglob("*") if path.is_file()}
+    assert after == before
 
 
 def test_export_to_a_file_or_to_an_impossible_folder_is_refused(
@@ -68,14 +86,14 @@ def test_export_to_a_file_or_to_an_impossible_folder_is_refused(
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigError, match="file is a file; name a folder"):
         export(model, tmp_path / "file", force=True)
-    with pytest.raises(StorageError, match="No such file or directory"):
+    with pytest.raises(StorageError, match="its folder does not exist; make it first"):
         export(model, tmp_path / "no" / "folder")
     with pytest.raises(StorageError, match="Not a directory"):
         export(model, tmp_path / "file" / "folder")
     with pytest.raises(StorageError, match="NUL character"):
         export(model, "a\0b")
     (tmp_path / "README.md").mkdir()
-    with pytest.raises(StorageError, match=r"README\.md is a folder"):
+    with pytest.raises(ConfigError, match=r"has README\.md, but not of an earlier export"):
         export(model, tmp_path, force=True)
     assert names(tmp_path) == ["README.md", "file"]
 
@@ -88,6 +106,7 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
     if exists:
         folder.mkdir()
         (folder / "config.json").write_text("mine")
+        (folder / "README.md").write_text("---\ntags:\n- gptx\n---\n")
 
     def fails(path: Path, data: bytes) -> None:
         written(path, data)
@@ -98,7 +117,7 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
     with pytest.raises(StorageError, match=r"cannot write .*folder: No space left on device"):
         export(model, folder, force=True)
     if exists:
-        assert names(folder) == ["config.json"]
+        assert names(folder) == ["README.md", "config.json"]
         assert (folder / "config.json").read_text() == "mine"
     assert names(tmp_path) == ["folder"] * exists
 

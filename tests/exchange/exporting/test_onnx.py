@@ -152,13 +152,16 @@ def test_existing_files_and_folders_are_not_replaced(tmp_path: Path, model: Trai
     (tmp_path / "a.onnx").write_text("mine")
     with pytest.raises(ConfigError, match=r"a\.onnx exists already; name another file, or give"):
         export(model, tmp_path / "a.onnx")
+    with pytest.raises(ConfigError, match=r"a\.onnx is no earlier export"):
+        export(model, tmp_path / "a.onnx", force=True)
     assert (tmp_path / "a.onnx").read_text() == "mine"
-    export(model, tmp_path / "a.onnx", force=True)
     export(model, tmp_path / "b", to="onnx")
+    (tmp_path / "a.onnx").write_bytes((tmp_path / "b").read_bytes()[:-1])
+    export(model, tmp_path / "a.onnx", force=True)
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b").read_bytes()
     with pytest.raises(ConfigError, match="is a folder; name a file, as in"):
         export(model, tmp_path, to="onnx", force=True)
-    with pytest.raises(StorageError, match="No such file or directory"):
+    with pytest.raises(StorageError, match="its folder does not exist; make it first"):
         export(model, tmp_path / "no/a.onnx")
     with pytest.raises(ConfigError, match="'gguf' is not one of huggingface, onnx"):
         export(model, tmp_path / "c", to="gguf")  # type: ignore[arg-type]
@@ -167,7 +170,7 @@ def test_existing_files_and_folders_are_not_replaced(tmp_path: Path, model: Trai
 def test_a_full_disk_leaves_no_file_and_the_old_one(
     tmp_path: Path, model: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "old.onnx").write_text("mine")
+    (tmp_path / "old.onnx").write_text("made by gptx")
 
     def fails(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -178,7 +181,7 @@ def test_a_full_disk_leaves_no_file_and_the_old_one(
         with pytest.raises(StorageError, match="No space left on device"):
             export(model, tmp_path / name, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["old.onnx"]
-    assert (tmp_path / "old.onnx").read_text() == "mine"
+    assert (tmp_path / "old.onnx").read_text() == "made by gptx"
 
 
 def test_error_without_the_package_onnx_says_what_to_install(

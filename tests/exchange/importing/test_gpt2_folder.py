@@ -127,6 +127,12 @@ def test_options_that_gptx_does_not_compute_are_named(
     assert says in refusal(tmp_path / "letters")
 
 
+def test_output_weights_that_contradict_the_configuration_are_refused(tmp_path: Path) -> None:
+    write_gpt2(tmp_path / "letters", tie_word_embeddings=False)
+    rewritten(tmp_path / "letters" / "config.json", tie_word_embeddings=True)
+    assert "its output weights (lm_head) are not its embeddings" in refusal(tmp_path / "letters")
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "letters"
     write_gpt2(folder)
@@ -204,7 +210,7 @@ def split(**changes: Any) -> dict[str, Any]:
         ({"model": {**BPE, "vocab": {}}}, "no characters"),
         ({"model": {"type": "WordPiece", "vocab": IDS}}, "'WordPiece' is not WordLevel, BPE or"),
         ({"model": None}, "is not WordLevel"),
-        ({"model": {"type": "Unigram", "vocab": 5}}, "is not WordLevel"),
+        ({"model": {"type": "Unigram", "vocab": 5}}, "its tokenizer Unigram has no vocabulary"),
         ({"normalizer": {"type": "NFC"}}, "has a normalizer, which changes texts"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "has a post_processor"),
         ({"post_processor": {**TEMPLATE, "single": [TEXT, END]}}, "has a post_processor"),
