@@ -68,9 +68,24 @@ def opponents(command: Eval, chosen: Sequence[str]) -> list[Opponents]:
     return [*found.values()]
 
 
-def exposed(others: Sequence[Saved | None], opened: Saved) -> dict[str, str]:
+def require_comparable(command: Eval, others: Sequence[Saved]) -> None:
+    """Raises ConfigError for an opponent that cannot read the texts."""
+    for each in others:
+        has_encoder = each.stored.config.encoder_layers > 0
+        if has_encoder and not command.of_pairs:
+            raise ConfigError(
+                f"--against: {each.name} has an encoder and reads pairs, {command.opened.name} has "
+                "none; compare them on a FILE of pairs, with --pairs"
+            )
+        if command.of_pairs and not has_encoder and each.stored.vocabulary.unknown("\t\n"):
+            raise ConfigError(
+                f"--against: {each.name} was not trained on pairs: it does not know TAB and NEWLINE"
+            )
+
+
+def exposed(others: Sequence[Saved], opened: Saved) -> dict[str, str]:
     """Of the opponents, those that may have been trained on the validation text, and why."""
-    seen = {each.name: each.exposure_to_split(opened) for each in others if each is not None}
+    seen = {each.name: each.exposure_to_split(opened) for each in others}
     return {name: why for name, why in seen.items() if why}
 
 

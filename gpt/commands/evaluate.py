@@ -89,7 +89,7 @@ class Eval(shared.DrawingCommand):
     seen: Mapping[str, str] = {}  # opponents that may have seen the split -> why
 
     def execute(self) -> None:
-        from gpt.commands.against import exposed
+        from gpt.commands.against import exposed, require_comparable
 
         compares = bool(self.against)
         shared.refuse(
@@ -108,6 +108,9 @@ class Eval(shared.DrawingCommand):
         )
         # Errors in these concern all texts, so they come before the first text.
         opened, other, opponents, _ = self.opened, self.other, self.opponents, self.counted
+        others = [each for group in opponents for each in group.checkpoints]
+        others += [other] if other else []
+        require_comparable(self, others)
         failed: list[int] = []
         for chosen in self.files or ():
             with shared.reported(chosen, failed):
@@ -115,8 +118,7 @@ class Eval(shared.DrawingCommand):
                     with shared.reported(name, failed):
                         self._score(name)
         if not self.files:
-            others = [each for group in opponents for each in group.checkpoints]
-            self.seen = exposed([*others, other], opened)
+            self.seen = exposed(others, opened)
             self._score(None, next(iter(self.seen.values()), None))
             for why in self.seen.values():
                 console.say(f"warning: {why}")

@@ -215,6 +215,16 @@ def test_eval_compares_two_models_on_pairs(gptx: Gptx, trained: TrainedGPT) -> N
     assert " nats a character · difference " in line
 
 
+def test_eval_refuses_models_that_cannot_read_the_same_text(gptx: Gptx) -> None:
+    Path("plain.txt").write_text("11aabb" * 5)
+    mixed = gptx("eval", "plain.txt", *OTHER, "--against", "model.safetensors")
+    assert (mixed.code, mixed.out) == (2, "")
+    assert "--against: model.safetensors has an encoder and reads pairs" in mixed.err
+    assert "a FILE of pairs, with --pairs" in mixed.err
+    answer = gptx("eval", "dev.tsv", "--pairs", *OTHER, "--against", "model.safetensors")
+    assert answer.code == 0, answer.err
+
+
 def test_a_decoder_only_model_is_scored_on_pairs_if_asked(gptx: Gptx) -> None:
     other = gpt.load("lines.safetensors")
     found = other.score_pairs(TEXT)

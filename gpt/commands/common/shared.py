@@ -228,7 +228,10 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
     name: the name of the text in the note, if there are several texts. Raises TextError if
     unknown="error".
     """
-    known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
+    try:
+        known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
+    except TextError as error:
+        raise TextError(f"{name}: {error}" if name else str(error)) from error
     if len(known) < len(text):
         from gpt.view.characters import quoted
 
