@@ -79,7 +79,11 @@ class Import(Command):
         """The model, and the folder where its text may be. Raises ForeignModelError."""
         if os.path.isdir(self.file):
             from gpt.exchange.importing.gpt2_folder import read_gpt2
+            from gpt.storage.run import Run
 
+            own = os.path.isfile(self.file / "manifest.json") or Run(self.file).steps()
+            says = f"{self.file} is a run of gptx; other commands open it: --run {self.file}"
+            refuse((bool(own), says))
             refuse((self.meta is not None, "--meta: only for nanoGPT's ckpt.pt, not for a folder"))
             return read_gpt2(self.file), self.file
         from gpt.exchange.importing.nanogpt import read_nanogpt

@@ -109,6 +109,9 @@ def test_folder_of_transformers_is_imported(gptx: Gptx, home: Path, foreign: Pat
     assert "letters-" in answer.err
     assert gptx("sample", "--length", "9", "--prompt", "the", *where).out.startswith("the")
     assert gptx("runs", *where).code == 0
+    again = gptx("import", "checkpoints/corpus-1", *where)
+    assert (again.code, again.out) == (2, "")
+    assert "is a run of gptx; other commands open it: --run checkpoints/corpus-1" in again.err
     compared = gptx("runs", "letters-*", *where).out
     assert "validated on a text that is not known" in compared
     assert "imported, so it has no losses: letters-" in compared
