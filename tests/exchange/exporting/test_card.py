@@ -70,6 +70,15 @@ def test_card_has_the_facts_of_the_run(tiny: Checkpoint) -> None:
     assert "counts of n-grams" not in text.split("## The model")[0]
 
 
+def test_losses_on_a_part_of_the_split_stand_without_countings_loss_on_the_whole(
+    tiny: Checkpoint,
+) -> None:
+    baseline = Baseline((3.0, 1.25), counted=2000, scored=300)
+    text = card_of(trained(tiny, baseline=baseline, best_step=6))
+    assert "| this model | " in text
+    assert "counting" not in text.split("## Its loss")[1].split("## The model")[0]
+
+
 @pytest.mark.parametrize(
     ("split", "shown"),
     [
