@@ -137,7 +137,7 @@ class Talk:
 
     def _save(self, name: str, value: str) -> None:
         """Writes the text into a file. /save replaces only a file that it wrote before."""
-        from gpt.view.words import counted
+        from gpt.words import counted
 
         refuse(
             (not value, "name a file"),

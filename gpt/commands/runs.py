@@ -130,7 +130,7 @@ class Runs(shared.Writing):
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
         """The valid lines of a log; a warning if others are damaged."""
-        from gpt.view.words import counted
+        from gpt.words import counted
 
         records, damaged = run.read_log(log)
         if damaged:

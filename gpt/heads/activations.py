@@ -24,6 +24,7 @@ from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Ids, Vocabulary
+from gpt.words import counted
 
 #: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
@@ -101,7 +102,7 @@ class Activations(Result):
         N, T = self.ids.shape
         each = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
         return (
-            f"<Activations of {N:,} text{'s' * (N != 1)} of {T} characters, layers "
+            f"<Activations of {counted(N, 'text')} of {T} characters, layers "
             f"{_list(self.layers)}: {each}; {self.nbytes / 2**20:,.1f} MB>"
         )
 

@@ -18,6 +18,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
+from gpt.words import layers_and_heads
 
 #: Stages that belong to a layer, not to one of its heads.
 LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
@@ -64,8 +65,8 @@ class AttentionMap(TableResult):
         across = f" × {len(self.columns)}" if self.kind == "cross" else ""
         failed = [check.name for check in self.checks if not check.passed]
         return (
-            f"<AttentionMap {of}: {len(self.ids)}{across} characters, {len(self.layers)} layers × "
-            f"{heads} heads, "
+            f"<AttentionMap {of}: {len(self.ids)}{across} characters, "
+            f"{layers_and_heads(len(self.layers), heads)}, "
             + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
         )
 

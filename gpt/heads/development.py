@@ -19,6 +19,7 @@ from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.reading.layers import Array
+from gpt.words import layers_and_heads
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +43,7 @@ class Development(TableResult):
     def __repr__(self) -> str:
         S, _, layers, heads = self.values.shape
         return (
-            f"<Development of {layers} layers × {heads} heads at {S} steps, {self.steps[0]:,} to "
+            f"<Development of {layers_and_heads(layers, heads)} at {S} steps, {self.steps[0]:,} to "
             f"{self.steps[-1]:,}, on {self.measured}>"
         )
 

@@ -18,6 +18,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
+from gpt.words import layers_and_heads
 
 PERIODS = 3  # different lengths of the random texts that induction is measured on
 SEQUENCES = 12  # random texts of each length
@@ -49,7 +50,7 @@ class Measure(TableResult):
         layers, heads = self.values.shape
         layer, head = divmod(int(np.nan_to_num(self.values, nan=-np.inf).argmax()), heads)
         return (
-            f"<Measure {self.name} of {layers} layers × {heads} heads: highest "
+            f"<Measure {self.name} of {layers_and_heads(layers, heads)}: highest "
             f"{self.values[layer, head]:.3f} in layer {layer} head {head}, "
             f"uniform {self.uniform:.3f}>"
         )

@@ -23,6 +23,7 @@ from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
 from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids, Vocabulary
+from gpt.words import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +54,7 @@ class Experts(TableResult):
         gpt, counting = np.atleast_2d(self.weights).mean(axis=0)
         places = len(np.atleast_1d(self.lengths))
         return (
-            f"<Experts at {places} position{'s' * (places != 1)}: mean weight of the GPT "
+            f"<Experts at {counted(places, 'position')}: mean weight of the GPT "
             f"{gpt:.2f}, of counting {counting:.2f}>"
         )
 
@@ -170,7 +171,7 @@ class Lens(TableResult):
         depths, places, _ = self.ids.shape
         mean = float(self.probabilities[-1, :, 0].mean())
         return (
-            f"<Lens: {places} position{'s' * (places != 1)} at {depths} depths; the model's "
+            f"<Lens: {counted(places, 'position')} at {depths} depths; the model's "
             f"likeliest character has {mean:.3f} on average>"
         )
 

@@ -18,6 +18,7 @@ from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds
 from gpt.heads.measures import Measure, induction, measure
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Ids
+from gpt.words import counted, layers_and_heads
 
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
@@ -45,8 +46,9 @@ class Survey(TableResult):
         layers, heads = self.measures[0].values.shape
         names = [name for row in kinds(self.measures) for name in row if name]
         named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+        whose = f" of {KIND_TITLES[self.kind]}" if self.kind else ""
         return (
-            f"<Survey of {layers} layers × {heads} {self.title} on {self.measured}: "
+            f"<Survey of {layers_and_heads(layers, heads)}{whose} on {self.measured}: "
             f"{named or 'no head of a named kind'}>"
         )
 
@@ -63,10 +65,9 @@ class Survey(TableResult):
     @property
     def measured(self) -> str:
         """The measured text, and how much of it was measured."""
-        many = "s" * (self.windows != 1)
         if self.kind:
-            return f"{self.windows} pair{many} of {self.text}"
-        return f"{self.windows} window{many} of {self.characters} characters of {self.text}"
+            return f"{counted(self.windows, 'pair')} of {self.text}"
+        return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
 
 def survey(

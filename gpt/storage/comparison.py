@@ -21,6 +21,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.overview import Curve, curve_of
 from gpt.storage.run import Run
 from gpt.storage.runs import natural
+from gpt.words import counted
 
 Array = npt.NDArray[np.float64]
 
@@ -174,8 +175,8 @@ class Comparison(TableResult):
         mean, deviation = mean_and_deviation(best.losses)
         loss = "" if mean is None else f": best {best.label} {mean:.4f}"
         loss += "" if deviation is None else f" ± {deviation:.4f}"
-        recipes = f"{len(self.groups)} recipe{'s' * (len(self.groups) != 1)}"
-        return f"<{count} run{'s' * (count != 1)} of {recipes}{texts}{loss}>"
+        recipes = counted(len(self.groups), "recipe")
+        return f"<{counted(count, 'run')} of {recipes}{texts}{loss}>"
 
     @cached_property
     def groups(self) -> list[Group]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gpt.checks import TableResult
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
+from gpt.words import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,8 +123,7 @@ class RunTable(TableResult):
         if not self.rows:
             return "<no runs>"
         names = ", ".join(run.name for run in [*self][-5:])
-        many = f"{len(self)} run{'s' * (len(self) != 1)}"
-        return f"<{many}: {'… ' * (len(self) > 5)}{names}>"
+        return f"<{counted(len(self), 'run')}: {'… ' * (len(self) > 5)}{names}>"
 
     def __len__(self) -> int:
         return len(self.rows)

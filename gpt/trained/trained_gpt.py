@@ -24,6 +24,7 @@ from gpt.trained.interventions import Interventions
 from gpt.trained.measuring import Measuring
 from gpt.trained.origin import Origin
 from gpt.trained.pairs import require_decoder_only, require_kind
+from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
@@ -58,8 +59,9 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     def __repr__(self) -> str:
         config = self.config
         return (
-            f"<TrainedGPT {self.stored.title}: {config.n_layer} layers × {config.n_head} heads × "
-            f"{config.head_size}, {len(self.vocabulary)} characters"
+            f"<TrainedGPT {self.stored.title}: "
+            f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
+            f"{len(self.vocabulary)} characters"
             f"{'' if self.stored.vouched else ', without a digest'}>"
         )
 

@@ -21,6 +21,7 @@ from gpt.config.fields import only_fields
 from gpt.config.schedule import characters_read, evaluations_left
 from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
+from gpt.words import counted
 
 #: Shapes for a CPU, from the least work a character to the most, each with the characters to train
 #: on from which it does better than the one before it in the same time.
@@ -172,7 +173,7 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
             best = larger
     if best.model == recipe.model:
         return best
-    size = f"{best.model.n_layer} layer{'s' * (best.model.n_layer > 1)} × {best.model.n_embd}"
+    size = f"{counted(best.model.n_layer, 'layer')} × {best.model.n_embd}"
     return best.changed(f"{size}, as larger models need more time or more text")
 
 
@@ -181,9 +182,9 @@ def fit_batch(recipe: Recipe) -> Recipe:
     most = max(1, recipe.most_characters // (LEAST_STEPS * recipe.model.block_size))
     if "batch_size" in recipe.given or recipe.train.batch_size <= most:
         return recipe
-    why = f"{most} sequence{'s' * (most > 1)} per step: with "
-    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {recipe.most_steps} "
-    why += f"step{'s' * (recipe.most_steps > 1)}"
+    why = f"{counted(most, 'sequence')} per step: with "
+    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only "
+    why += counted(recipe.most_steps, "step")
     return recipe.changed(why, batch_size=most)
 
 

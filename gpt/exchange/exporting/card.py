@@ -14,6 +14,7 @@ from gpt.storage.config_file import to_toml
 from gpt.storage.manifest import Manifest
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
+from gpt.words import layers_and_heads
 
 MOST_SOURCES = 10
 FRONT = """---
@@ -160,8 +161,9 @@ def _losses(found: Losses, model: TrainedGPT) -> Iterator[str]:
 def _model(model: TrainedGPT, manifest: Manifest | None) -> Iterator[str]:
     config = model.config
     yield (
-        f"## The model\n\n{config.parameters():,} parameters: {config.n_layer} layers × "
-        f"{config.n_head} heads × {config.head_size}, context {config.block_size:,} characters.\n"
+        f"## The model\n\n{config.parameters():,} parameters: "
+        f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
+        f"context {config.block_size:,} characters.\n"
     )
     values = {name: getattr(config, name) for name in field_help(ModelConfig)}
     if manifest and not manifest.imported:

@@ -21,6 +21,7 @@ from gpt.reading.pairs.answers import before_target, encoded
 from gpt.reading.parallel import on_cores
 from gpt.reading.score import Score, surprises, windows_at_once
 from gpt.vocabulary import Ids, code_points
+from gpt.words import counted
 
 Integers = npt.NDArray[np.int64]
 
@@ -45,8 +46,9 @@ class PairScores(TableResult):
 
     def __repr__(self) -> str:
         return (
-            f"<PairScores of {len(self.lines):,} pairs: {self.score.nats:.4f} nats a target "
-            f"character, {100 * self.exact:.2f} % of {int(self.firsts.sum()):,} sources exact, "
+            f"<PairScores of {counted(len(self.lines), 'pair')}: "
+            f"{self.score.nats:.4f} nats a target character, "
+            f"{100 * self.exact:.2f} % of {int(self.firsts.sum()):,} sources exact, "
             f"character error rate {100 * self.error_rate:.2f} %>"
         )
 

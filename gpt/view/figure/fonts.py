@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpt.view.characters import NAMED, PICTURES, label
-from gpt.view.words import some
+from gpt.words import some
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font

@@ -14,6 +14,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.view.characters import cut
 from gpt.view.notebook.card import LIMIT, card, note, style, table
 from gpt.view.page.page import build_page, opening, subject_of
+from gpt.words import layers_and_heads
 
 MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
 SAVED = 60_000  # bytes that compression saves in the page's style and scripts, at least
@@ -36,7 +37,7 @@ def attention(found: AttentionMap) -> str:
     text, failed = found.text, [check.name for check in found.checks if not check.passed]
     alarm = f"FAILED checks, do not trust these numbers: {', '.join(failed)}" if failed else ""
     heads = len(found.layers[0].q)
-    facts = f"{len(text)} characters · {len(found.layers)} layers × {heads} heads"
+    facts = f"{len(text)} characters · {layers_and_heads(len(found.layers), heads)}"
     if found.model is None:
         why = note("This map was made without a model; run.attention(text) shows its page.")
         return card("Attention", facts, _stages(found), why, alarm=alarm)

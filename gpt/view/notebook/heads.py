@@ -13,7 +13,7 @@ from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, decimal, note, shortened, table
 from gpt.view.terminal.heads import CAVEAT, NO_INDUCTION, ranked, shown_measures
-from gpt.view.words import counted
+from gpt.words import counted, layers_and_heads
 
 #: Measures that are not shares of a row's weights: their cells have no background.
 NO_SHARES = ("distance", "distance_later", "ablation")
@@ -96,7 +96,7 @@ def measure(found: Measure) -> str:
     headings = ["", *(f"head {head}" for head in range(heads))]
     uniform = f"a head of uniform attention has {_number(found, found.uniform)}"
     known = uniform if found.uniform == found.uniform else ""
-    facts = f"{layers} layers × {heads} heads · {counted(found.windows, 'text')}"
+    facts = f"{layers_and_heads(layers, heads)} · {counted(found.windows, 'text')}"
     return card(found.title, facts, table(headings, rows), note(found.explained), note(known))
 
 

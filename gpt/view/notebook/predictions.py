@@ -19,6 +19,7 @@ from gpt.view.notebook.card import (
     shortened,
     table,
 )
+from gpt.words import counted
 
 MOST = 15  # characters of one distribution that are shown
 
@@ -131,7 +132,7 @@ def experts(found: Experts) -> str:
         "characters before it that counting used; seen: how often it saw them."
     )
     table_ = table(headings, rows)
-    facts = f"{len(weights)} position{'s' * (len(weights) != 1)}"
+    facts = counted(len(weights), "position")
     return card("Experts", facts, table_, shortened(len(weights), "positions"), note(meaning))
 
 

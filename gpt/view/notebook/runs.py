@@ -17,7 +17,7 @@ from gpt.view.notebook.chart import chart
 from gpt.view.terminal.comparison import validation_text
 from gpt.view.terminal.plan_card import corpus_facts, model_facts, parent_facts
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
-from gpt.view.words import millions, some
+from gpt.words import counted, millions, some
 
 
 def trained(found: TrainedGPT) -> str:
@@ -83,8 +83,9 @@ def run_table(found: RunTable) -> str:
     count = len(losses)
     cut = f"the newest {len(shown)} of {count:,} runs" if count > len(shown) else ""
     hint = 'run = gpt.load("checkpoints/NAME") opens one' if count else "train one: gptx train"
-    many = f"{count} run{'s' * (count != 1)}"
-    return card("Runs", many, table(headings, rows, left=(0, 6)), note(cut), note(hint))
+    return card(
+        "Runs", counted(count, "run"), table(headings, rows, left=(0, 6)), note(cut), note(hint)
+    )
 
 
 def comparison(found: Comparison) -> str:

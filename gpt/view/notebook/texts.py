@@ -11,7 +11,7 @@ from gpt.reading.sample import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.view.notebook.card import Cell, card, decimal, facts, label, note, safe, table
 from gpt.view.terminal.surprise import AFTER, BEFORE, FULL
-from gpt.view.words import bits, counted
+from gpt.words import bits, counted
 
 WORST = 8  # largest surprises that are listed
 HINTED = 1_500  # characters up to which each one says its surprise under the mouse

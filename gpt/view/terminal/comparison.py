@@ -17,7 +17,7 @@ from gpt.storage.manifest import Manifest
 from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, DIM, Page, Row, grid, in_ascii, styled
 from gpt.view.terminal.scores import measured_on
-from gpt.view.words import counted, duration, millions, ordinal
+from gpt.words import counted, duration, millions, ordinal
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 NARROW = 60  # cells of a page: on a narrower one, the picture is lower

@@ -22,7 +22,7 @@ from gpt.view.selection import Selection
 from gpt.view.terminal.attention import meanings
 from gpt.view.terminal.lines import BOLD, DIM, Page, Row, checks, grid, number, styled
 from gpt.view.terminal.matrix import row_labels
-from gpt.view.words import counted
+from gpt.words import counted
 
 SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
 LONGEST = 32  # cells of a bar

@@ -15,7 +15,7 @@ from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, Page, number, styled
 from gpt.view.terminal.scores import score_record
 from gpt.view.terminal.surprise import coloured
-from gpt.view.words import counted
+from gpt.words import counted
 
 
 def pairs_line(found: PairScores) -> str:

@@ -13,7 +13,7 @@ from gpt.config.fields import flag_of
 from gpt.config.frozen import trained_parameters
 from gpt.storage.manifest import Baseline, CorpusId, Parent
 from gpt.view.characters import quoted
-from gpt.view.words import counted, duration, millions, ordinal, some
+from gpt.words import counted, duration, layers_and_heads, millions, ordinal, some
 
 #: The meaning of the losses on the card and after it.
 NATS = (
@@ -91,8 +91,9 @@ def split_facts(
         kinds = {"source": "by a hash of the source", "last": "the last lines"}
         how = f"every {ordinal(config.every)} line" if config.every else config.split
         return (
-            f"{pairs[0]:,} pairs to train on ({train_characters:,} characters of targets), "
-            f"{pairs[1]:,} to validate ({val_characters - 1:,}): {kinds.get(config.split, how)}"
+            f"{counted(pairs[0], 'pair')} to train on "
+            f"({train_characters:,} characters of targets), {pairs[1]:,} to validate "
+            f"({val_characters - 1:,}): {kinds.get(config.split, how)}"
         )
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
@@ -122,12 +123,11 @@ def model_facts(config: ModelConfig) -> str:
     if config.encoder_layers:
         parts.insert(0, "post-norm" if config.post_norm else "pre-norm")
         parts += ["one embedding for both sides"] * config.shared_embedding
-    layers = counted(config.n_layer, "layer")
+    shape = layers_and_heads(config.n_layer, config.n_head)
     if config.encoder_layers:
-        layers = f"{counted(config.encoder_layers, 'encoder layer')} + {layers}"
+        shape = f"{counted(config.encoder_layers, 'encoder layer')} + {shape}"
     return (
-        f"{millions(config.parameters())} parameters: {layers} × "
-        f"{config.n_head} heads × {config.head_size}, "
+        f"{millions(config.parameters())} parameters: {shape} × {config.head_size}, "
         f"context {config.block_size}; {', '.join(parts)}"
     )
 

@@ -26,7 +26,7 @@ from gpt.view.terminal.plan_card import (
 )
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts, measured_on
 from gpt.view.terminal.training_lines import time_of
-from gpt.view.words import millions
+from gpt.words import millions
 
 #: Columns of `runs` -> the least width of a terminal that shows them.
 COLUMNS = {"run": 0, "step": 60, "of": 60, "best nats": 0, "than counting": 0}

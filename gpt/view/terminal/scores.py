@@ -14,7 +14,7 @@ from gpt.storage.manifest import Baseline, Manifest
 from gpt.view.characters import cut
 from gpt.view.records import picked
 from gpt.view.terminal.lines import DIM, Page, Row, grid, styled
-from gpt.view.words import counted, losses
+from gpt.words import counted, losses
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
 

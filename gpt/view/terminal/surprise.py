@@ -15,7 +15,7 @@ from gpt.reading.score import Surprises
 from gpt.view.characters import cut, escape, label, pad, quoted
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, shade, styled
-from gpt.view.words import bits
+from gpt.words import bits
 
 FULL = 8.0  # bits at and above which characters have the ramp's last colour
 BEFORE, AFTER = 20, 8  # characters of context beside a surprise

@@ -16,7 +16,7 @@ from gpt.view.terminal.scores import (
     evaluated_characters,
     measured_on,
 )
-from gpt.view.words import bits, duration
+from gpt.words import bits, duration
 
 
 def evaluation_line(

@@ -26,7 +26,7 @@ from gpt.view.terminal.plan_card import (
 )
 from gpt.view.terminal.runs import story
 from gpt.view.terminal.training_lines import result
-from gpt.view.words import ordinal
+from gpt.words import ordinal
 
 
 def test_card_shows_the_facts_of_a_plan() -> None:

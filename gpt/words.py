@@ -8,8 +8,14 @@ from typing import Any
 
 
 def counted(count: int | str, what: str) -> str:
-    """ "1 thread", "2 threads" """
-    return f"{count} {what}" + "s" * (str(count) != "1")
+    """ "1 thread", "2 threads", "1,000 threads" """
+    number = f"{count:,}" if isinstance(count, int) else count
+    return f"{number} {what}" + "s" * (number != "1")
+
+
+def layers_and_heads(layers: int, heads: int) -> str:
+    """ "2 layers × 4 heads" """
+    return f"{counted(layers, 'layer')} × {counted(heads, 'head')}"
 
 
 def ordinal(number: int) -> str:

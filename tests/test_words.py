@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpt.view.words import duration, losses, millions
+from gpt.words import counted, duration, layers_and_heads, losses, millions
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,10 @@ def test_counts_and_losses_are_formatted_for_people() -> None:
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
     assert losses(1.6693) == "1.6693 nats (2.408 bits/char)"
     assert losses(None) == "–"
+
+
+def test_one_thing_has_no_plural() -> None:
+    assert [counted(count, "run") for count in (0, 1, 2, 1_000, "all")] == [
+        *("0 runs", "1 run", "2 runs", "1,000 runs", "all runs")
+    ]
+    assert layers_and_heads(1, 4) == "1 layer × 4 heads"
