@@ -44,7 +44,7 @@ VARIANTS = {
     "cosine to a tenth": "schedule='cosine' min_lr=2e-4",
     "half the batch": "batch_size=8",
     "half the context": "block_size=64 batch_size=32",
-    "windows once an epoch": "windows='epochs'",
+    "windows once an epoch": "window_order='epochs'",
     "averaged weights": "average=0.99",
 }
 

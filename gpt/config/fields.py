@@ -41,9 +41,8 @@ def with_flags(text: str) -> str:
     return _OPTION.sub(_as_flag, text)
 
 
-#: Names whose flag is another: `--windows` of `gptx heads` is a number, and Python has its own
-#: `from`.
-_RENAMED = {"windows": "window_order", "parent": "from"}
+#: Names whose flag is another: `from` is a keyword of Python.
+_RENAMED = {"parent": "from"}
 _OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
 
 

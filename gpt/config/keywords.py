@@ -16,7 +16,7 @@ from typing import Any, TypedDict, TypeVar
 from gpt.config.fields import field_help, field_types
 from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.config.sample import Only
-from gpt.config.train import Precision, Schedule, Windows
+from gpt.config.train import Precision, Schedule, WindowOrder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KEYWORD, KEYWORDS = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
@@ -86,7 +86,7 @@ class TrainOptions(ResumeOptions, total=False):
     beta2: float
     grad_clip: float
     average: float
-    windows: Windows
+    window_order: WindowOrder
     precision: Precision
     compile: bool
     deterministic: bool

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gpt.config.fields import require
 
 _DEFAULT: dict[str, Any] = {
-    "windows": "epochs",
+    "window_order": "epochs",
     "block_size": 128,
     "batch_size": 16,
     "norm": "layer",

@@ -12,7 +12,7 @@ from gpt.config.frozen import parse_freeze
 
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
-Windows = Literal["random", "epochs"]
+WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard", "trackio"]
 
 BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
@@ -39,7 +39,9 @@ class TrainConfig:
     beta2: Annotated[float, "AdamW's decay of the mean squared gradient."] = 0.99
     grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
     average: Annotated[float, "Saves an average of the weights with this decay; 0 = none."] = 0.0
-    windows: Annotated[Windows, "Windows are drawn at random, or each once an epoch."] = "random"
+    window_order: Annotated[WindowOrder, "Windows are drawn at random, or each once an epoch."] = (
+        "random"
+    )
     precision: Annotated[Precision, "Precision of matrix products in training."] = "float32"
     compile: Annotated[bool, "torch.compile: takes a minute, then faster steps on a GPU."] = False
     deterministic: Annotated[bool, "On a GPU: repeats a run bit for bit; slower."] = False

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config.train import Windows
+from gpt.config.train import WindowOrder
 from gpt.corpus import cache
 from gpt.vocabulary import Ids
 
@@ -23,7 +23,7 @@ def batch(
     step: int,
     batch_size: int,
     block_size: int,
-    windows: Windows = "random",
+    order: WindowOrder = "random",
     part: slice = slice(None),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(B, T) inputs and (B, T) targets, one character later; or only the rows `part` of them.
@@ -31,14 +31,19 @@ def batch(
     Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
     batch can be computed without those before it.
     """
-    starts = starts_of(len(ids), seed, step, batch_size, block_size, windows)[part]
+    starts = starts_of(len(ids), seed, step, batch_size, block_size, order)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     cache.forget(ids)
     return rows[:, :-1], rows[:, 1:]
 
 
 def starts_of(
-    length: int, seed: int, step: int, batch_size: int, block_size: int, windows: Windows = "random"
+    length: int,
+    seed: int,
+    step: int,
+    batch_size: int,
+    block_size: int,
+    order: WindowOrder = "random",
 ) -> npt.NDArray[np.int64]:
     """(B,) where the windows of a batch begin in a text of so many ids; pure in (seed, step).
 
@@ -46,7 +51,7 @@ def starts_of(
     once, in a new random order; the start of the first window is random, too, so that the borders
     between windows move.
     """
-    if windows == "random":
+    if order == "random":
         draws = philox(seed, step, BATCH).random_raw(batch_size)
         return (draws % np.uint64(length - block_size)).astype(np.int64)
     count = max(1, (length - block_size) // block_size)  # windows in an epoch
@@ -55,8 +60,8 @@ def starts_of(
     for epoch in np.unique(numbers // count).tolist():
         now = numbers // count == epoch
         if count <= LISTED:
-            first, order = _epoch(length, seed, epoch, block_size, count)
-            places = order[numbers[now] % count]
+            first, shuffle = _epoch(length, seed, epoch, block_size, count)
+            places = shuffle[numbers[now] % count]
         else:
             first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
             first, places = first % block_size, shuffled(numbers[now] % count, count, keys)

@@ -7,7 +7,8 @@ and keys are reordered. A migrated model computes what it did before; its probe 
 Schema 3 (gptx 0.2): a text's digest was its SHA-256, without the algorithm's name.
 Schema 4 (gptx 0.3 before its release): a model file had no digest, and its probe was one row of
 characters with all their logits, in float32.
-Before the release of schema 5, runs had options for training n-gram embeddings.
+Before the release of schema 5, runs had options for training n-gram embeddings, and `window_order`
+was called `windows`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
 
 def migrate_train(values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a TrainConfig of any schema -> fields of this schema."""
-    return {name: value for name, value in values.items() if name != "ngram_lr"}
+    former = {"windows": "window_order"}
+    return {former.get(name, name): value for name, value in values.items() if name != "ngram_lr"}
 
 
 def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:

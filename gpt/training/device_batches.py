@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt.config import TrainConfig
-from gpt.config.train import Windows
+from gpt.config.train import WindowOrder
 from gpt.corpus import cache
 from gpt.corpus.batches import batch, starts_of
 from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, padded
@@ -25,7 +25,7 @@ SHARE = 0.1  # largest share of a GPU's free memory for the ids
 AT_ONCE = 2**24  # ids that are copied together
 SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of an id -> a type that torch can index
 
-Order: TypeAlias = "tuple[int, int, int, int, Windows]"  # see batches.starts_of
+Order: TypeAlias = "tuple[int, int, int, int, WindowOrder]"  # see batches.starts_of
 
 Fed: TypeAlias = "Ids | Tensor"  # (N,) ids, in main memory or on the device
 
@@ -103,7 +103,7 @@ def windows(
 
     Targets that are held out are IGNORED.
     """
-    order = config.seed, step, config.batch_size, block_size, config.windows
+    order = config.seed, step, config.batch_size, block_size, config.window_order
     inputs, targets = _rows(ids, order, part, block_size, device)
     if held is not None:
         places = starts_of(len(ids), *order)[part, None] + np.arange(1, block_size + 1)

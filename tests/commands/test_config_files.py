@@ -105,8 +105,8 @@ def test_config_file_refuses_other_names_and_types(
 
 
 def test_config_file_accepts_former_names(gptx: Gptx, home: Path, tmp_path: Path) -> None:
-    assert values_of("train", "windows = 'epochs'", tmp_path) == {"windows": "epochs"}
-    assert values_of("train", "window-order = 'epochs'", tmp_path) == {"windows": "epochs"}
+    assert values_of("train", "windows = 'epochs'", tmp_path) == {"window_order": "epochs"}
+    assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
     assert values_of("next", "precision = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
     assert values_of("sample", "prompt_file = 'x'", tmp_path) == {"file": "x"}

@@ -30,7 +30,7 @@ def test_copied_ids_give_the_same_windows(
     ids = np.random.default_rng(1).integers(most, size=100, endpoint=True).astype(kind)
     ids[:2] = most, 0
     ids.flags.writeable = False  # like memory-mapped ids
-    config = TrainConfig(batch_size=9, windows=order)
+    config = TrainConfig(batch_size=9, window_order=order)
     for step in range(30):
         for part in (slice(None), slice(3, 7)):
             expected = batch(ids, config.seed, step, 9, 8, order, part)
@@ -43,7 +43,7 @@ def test_copied_ids_give_the_same_windows(
 
 def test_training_on_copied_ids_gives_the_same_weights() -> None:
     ids = np.random.default_rng(1).integers(15, size=500).astype(np.uint8)
-    config, losses = TrainConfig(batch_size=4, windows="epochs"), []
+    config, losses = TrainConfig(batch_size=4, window_order="epochs"), []
     for fed in (ids, copied(ids, "cpu")):
         model = GPT(ModelConfig(vocab_size=15, **TINY))
         initialise(model, 1)

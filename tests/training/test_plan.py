@@ -593,7 +593,7 @@ def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
     assert (model.n_layer, model.n_embd) == (layers, width)
     seen = train.steps * train.batch_size * model.block_size / plan.train_characters
     assert seen == pytest.approx(epochs, rel=0.08)
-    assert (train.windows, train.weight_decay, train.average) == ("epochs", 0.5, 0.998)
+    assert (train.window_order, train.weight_decay, train.average) == ("epochs", 0.5, 0.998)
 
 
 def test_estimated_times_fill_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

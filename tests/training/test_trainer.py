@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dropped weights alone": {"attention_dropout": 0.3},
     "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
     "two learning rates": {"embedding_lr": 1e-2},
-    "averaged, by epochs": {"average": 0.9, "windows": "epochs", "batch_size": 7},
+    "averaged, by epochs": {"average": 0.9, "window_order": "epochs", "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
     "frozen": {"freeze": "embeddings,layers:1", "position": "learned", "embedding_lr": 1e-2},
