@@ -1,4 +1,6 @@
-"""Chooses the device by asking the driver, so that choosing a CPU never imports torch."""
+"""The machine: its devices, by asking the driver, so that choosing a CPU never imports torch; its
+cores, its memory, and how threads share them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Literal, get_args
 
 from gpt.errors import ConfigError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
+#: Environment variables by which users limit the threads of numpy's products.
+LIMITS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 PRODUCT, RATED = 64, 0.02  # rows and columns of a product; seconds for which products are timed
 
 
@@ -109,6 +114,27 @@ def core_rate() -> float:
         np.matmul(a, b, out=product)
         fastest = min(fastest, time.perf_counter() - started)
     return 2 * PRODUCT**3 / fastest
+
+
+@cache
+def cores() -> int:
+    """The number of cores that this process may use, or fewer if a variable of LIMITS says so."""
+    known = hasattr(os, "sched_getaffinity")
+    here = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    given = next((os.environ[name] for name in LIMITS if name in os.environ), "")
+    return min(here, int(given)) if given.isdecimal() and int(given) else here
+
+
+def one_thread_a_product() -> None:
+    """Makes each product of numpy use one thread; call it before numpy is first imported.
+
+    Threads of OpenBLAS wait for one another by spinning: while another process uses a core, a
+    product of small matrices takes milliseconds instead of microseconds (benchmarks/LOG.md). gptx
+    distributes texts over the cores instead. Does not override the user's variables of LIMITS.
+    """
+    cores()  # reads the variables before one of them is set
+    if not any(name in os.environ for name in LIMITS):
+        os.environ[LIMITS[0]] = "1"
 
 
 def share_cores() -> None:

@@ -39,6 +39,30 @@ def test_openmp_threads_wait_passively_unless_the_user_set_it(
     assert os.environ.get("GOMP_SPINCOUNT") == spin
 
 
+@pytest.mark.parametrize(
+    ("own", "cores", "threads"),
+    [
+        ({}, 6, "1"),
+        ({"OMP_NUM_THREADS": "2"}, 2, None),
+        ({"OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "2"}, 4, "4"),
+        ({"OMP_NUM_THREADS": "64"}, 6, None),
+        ({"OMP_NUM_THREADS": "many"}, 6, None),
+    ],
+)
+def test_a_product_uses_one_thread_unless_the_user_set_it(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str], cores: int, threads: str | None
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(own))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
+    devices.cores.cache_clear()
+    try:
+        devices.one_thread_a_product()
+        assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
+        assert devices.cores() == cores
+    finally:
+        devices.cores.cache_clear()
+
+
 def test_cpu_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     assert [devices.usable(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == ["cpu"] * 2

@@ -7,19 +7,23 @@ Tensor names: N windows or pairs, T time, H heads, D head_size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config.show import AttentionKind
+from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
 from gpt.heads.patching import Patches
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.pairs.answers import padded
+from gpt.reading.parallel import on_cores
 from gpt.reading.score import surprises, windows_at_once
 from gpt.reading.stages import CROSS, Hook, Memory, unchanged
 from gpt.vocabulary import Ids
@@ -58,8 +62,8 @@ def ablate(
             output = _replacement(parts, means, how, layer, head, others)
             patch = {("context", layer, head): output}
             patches = Patches(reader.config, patch, N, windows.shape[1] - 1)
-            for part in parts:
-                rises[part.windows, layer, head] = part.rise(layer, patches)
+            found = on_cores(methodcaller("rise", layer, patches), parts)
+            rises[:, layer, head] = np.concatenate(found)
             done(layer * heads + head + 1)
     return _measure(rises, how)
 
@@ -144,8 +148,8 @@ def _replacement(
 
 
 def _parts(reader: Reader, windows: Ids, needed: bool) -> Iterator[_Part]:
-    """All windows, as many at once as memory allows. needed: see _Part."""
-    size = windows_at_once(reader.config)
+    """All windows: one part for each core, or more if memory needs it. needed: see _Part."""
+    size = min(windows_at_once(reader.config), math.ceil(len(windows) / cores()))
     for first in range(0, len(windows), size):
         yield _Part(reader, windows, slice(first, first + size), needed)
 

@@ -1,4 +1,4 @@
-"""Decodes many streams on several cores: each core decodes a share of them to the end.
+"""Distributes work over cores: each takes whole texts, or a share of the streams to the end.
 
 So cores need no synchronisation after every product. A few streams use one decoder, where BLAS
 distributes each product over the cores if the matrices are large. Small matrices gain nothing, and
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
+from gpt.devices import cores
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -63,9 +64,7 @@ class ParallelDecoder:
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
     def _each(self, work: Callable[[AnyDecoder, Ids], Array], ids: Ids) -> Array:
-        if self._shares == 1 and self._large:
-            return work(self._decoders[0], ids)
-        with blas_alone():
+        with blas_threads(self._cores if self._shares == 1 and self._large else 1):
             if self._shares == 1:
                 return work(self._decoders[0], ids)
             shares = np.array_split(ids, self._shares)
@@ -83,7 +82,7 @@ class ParallelDecoder:
 def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
     """The result of `work` for each item, in order; each core takes one item after the other."""
     threads = min(len(items), cores())
-    with blas_alone():
+    with blas_threads(1):
         if threads <= 1:
             return [work(item) for item in items]
         with _pool_of(threads) as pool:
@@ -91,23 +90,16 @@ def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
 
 
 @contextmanager
-def blas_alone() -> Iterator[None]:
-    """Inside, every product uses one thread."""
+def blas_threads(count: int) -> Iterator[None]:
+    """Inside, every product uses so many threads."""
     before = [(library, library.get_num_threads()) for library in _blas()]
     try:
         for library, _ in before:
-            library.set_num_threads(1)
+            library.set_num_threads(count)
         yield
     finally:
         for library, threads in before:
             library.set_num_threads(threads)
-
-
-def cores() -> int:
-    """The number of threads that BLAS would use, which respects OMP_NUM_THREADS and similar
-    variables.
-    """
-    return max((library.get_num_threads() for library in _blas()), default=1)
 
 
 def _pool_of(threads: int) -> ThreadPoolExecutor:

@@ -9,7 +9,6 @@ have for it (sampler.window_start).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,10 @@ from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.parallel import on_cores
 from gpt.vocabulary import Ids, Vocabulary
 
-NUMBERS_AT_ONCE = 2**22  # logits or attention weights held while scoring
+NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,16 +85,17 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
 
     The first character is context only; the last window may be shorter. Raises TextError if n < 2.
     """
-    totals, count = np.zeros(3), len(ids) - 1
-    for logits, starts, before in _windows(reader, ids):
-        expected = _after(ids, starts, logits)
+
+    def total(windows: _Windows) -> Array:
+        logits, expected = windows.logits(reader, ids), windows.expected(ids)
         if mixture is None:
-            totals += surprises(logits, expected).sum(dtype=np.float64)
-        else:
-            found = mixture.predict(*_flat(mixture, ids, logits, starts, before))
-            came = np.arange(expected.size), expected.ravel()
-            totals -= [each[came].sum() for each in (found.both, found.gpt, found.counting)]
-    both, gpt, counting = (totals / count).tolist()
+            return np.full(3, surprises(logits, expected).sum(dtype=np.float64))
+        found = mixture.predict(*_flat(mixture, ids, logits, windows))
+        came = np.arange(expected.size), expected.ravel()
+        return -np.array([each[came].sum() for each in (found.both, found.gpt, found.counting)])
+
+    count, totals = len(ids) - 1, on_cores(total, _windows(reader.config, ids))
+    both, gpt, counting = (np.sum(totals, axis=0) / count).tolist()
     return Score(both, count) if mixture is None else Score(both, count, gpt, counting)
 
 
@@ -111,60 +112,70 @@ def surprise_of_each(
     overlapping: each character with at least half of block_size before it, where the text has it.
     vocabulary: gives the result its text.
     """
-    nats, likeliest, chances = [], [], []
-    for logits, starts, before in _windows(reader, ids, overlapping):
-        expected = _after(ids, starts, logits)
+
+    def each(windows: _Windows) -> tuple[Array, Ids, Array]:
+        logits = windows.logits(reader, ids)
         if mixture is not None:
-            scores = mixture.scores(*_flat(mixture, ids, logits, starts, before))
+            scores = mixture.scores(*_flat(mixture, ids, logits, windows))
             logits = scores.reshape(logits.shape)
         most = logits.argmax(axis=-1)
-        nats.append(surprises(logits, expected).ravel())
-        likeliest.append(most.ravel())
-        chances.append(np.exp(-surprises(logits, most)).ravel())
+        chances = np.exp(-surprises(logits, most))
+        return surprises(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
+
+    found = zip(*on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
+    nats, likeliest, chances = (np.concatenate(parts) for parts in found)
     known = (vocabulary.decode(ids), vocabulary.characters) if vocabulary else ("", "")
-    found = np.concatenate(nats), np.concatenate(likeliest), np.concatenate(chances)
-    return Surprises(*found, *known)
+    return Surprises(nats, likeliest, chances, *known)
 
 
-def _windows(
-    reader: Reader, ids: Ids, overlapping: bool = False
-) -> Iterator[tuple[Array, Ids, int]]:
-    """(B, T, vocab_size) logits, (B,) the places of the first characters that they predict, and
-    how many characters of the window come before these; in the text's order.
+@dataclass(frozen=True)
+class _Windows:
+    """B windows of a text: (B,) the places of the first characters that they predict, how many
+    characters of each come before these, and how many they predict, T.
+    """
+
+    starts: Ids
+    before: int
+    length: int
+
+    def logits(self, reader: Reader, ids: Ids) -> Array:
+        """(B, T, vocab_size)"""
+        read = self.starts[:, None] + np.arange(-self.before, self.length - 1)
+        return reader.logits(reader.forward(ids[read])[:, self.before - 1 :])
+
+    def expected(self, ids: Ids) -> Ids:
+        """(B, T) the characters that came."""
+        found: Ids = ids[self.starts[:, None] + np.arange(self.length)]
+        return found
+
+
+def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
+    """The windows of a text in its order, as many together as one forward may take.
 
     overlapping: windows begin half of one apart, and only the second half of each counts.
     """
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
-    block, targets = reader.config.block_size, len(ids) - 1
+    block, targets = config.block_size, len(ids) - 1
     scored = max(1, block // 2) if overlapping else block  # last characters of a window that count
     before = min(block - scored, targets)
-    if before:
-        yield reader.logits(reader.forward(ids[None, :before])), np.ones(1, np.int64), 1
+    found = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
-    rows, whole = windows_at_once(reader.config), (targets - before) // scored
+    rows, whole = windows_at_once(config), (targets - before) // scored
     for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
         if len(group):
-            places = group[:, None] + np.arange(-before, min(scored, targets - group[0]))
-            x = reader.forward(ids[places])[:, before:]
-            yield reader.logits(x), group + 1, before + 1
+            found.append(_Windows(group + 1, before + 1, min(scored, targets - int(group[0]))))
+    return found
 
 
-def _after(ids: Ids, starts: Ids, logits: Array) -> Ids:
-    """(B, T) the characters that the logits predict."""
-    expected: Ids = ids[starts[:, None] + np.arange(logits.shape[1])]
-    return expected
-
-
-def _flat(
-    mixture: Mixture, ids: Ids, logits: Array, starts: Ids, before: int
-) -> tuple[Array, Ids, Ids]:
+def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple[Array, Ids, Ids]:
     """(B · T, vocab_size) logits; of the characters that they predict, the histories, and how many
     characters of the window come before.
     """
     B, T, size = logits.shape
-    histories = mixture.expert.trie.histories_at(ids, starts, T)
-    return logits.reshape(-1, size), histories, np.tile(np.arange(before, before + T), B)
+    histories = mixture.expert.trie.histories_at(ids, windows.starts, T)
+    read = np.tile(np.arange(windows.before, windows.before + T), B)
+    return logits.reshape(-1, size), histories, read
 
 
 def windows_at_once(config: ModelConfig) -> int:

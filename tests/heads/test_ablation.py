@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 
+from gpt.heads import ablation
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.measures import Measure
+from gpt.reading import parallel
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.score import surprises
@@ -69,7 +71,7 @@ def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation
             assert found.errors[layer, head] == pytest.approx(error, abs=2e-6)
 
 
-def test_the_number_of_windows_read_at_once_changes_nothing(
+def test_windows_read_at_once_and_cores_change_nothing(
     tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = TrainedGPT(tiny.model())
@@ -80,6 +82,12 @@ def test_the_number_of_windows_read_at_once_changes_nothing(
     assert scoring.windows_at_once(trained.config) == 2
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
+    monkeypatch.undo()
+    for module in (ablation, parallel):
+        monkeypatch.setattr(module, "cores", lambda: 3)
+    parts = ablated(trained.reader, windows, "mean")
+    np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(parts.errors, whole.errors, rtol=0, atol=1e-6)
 
 
 def _loss(reader: Reader, window: np.ndarray) -> float:  # type: ignore[type-arg]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -14,12 +17,16 @@ from gpt.reading.parallel import SHARE, ParallelDecoder
 from gpt.reading.sampler import sample_ids
 
 
-@pytest.fixture
-def reader() -> Reader:
+def random_reader(**options: Any) -> Reader:
     shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
-    config = ModelConfig(**shape, ngram=3, norm="layer", position="learned")
+    config = ModelConfig(**{**shape, **options}, ngram=3, norm="layer", position="learned")
     random = np.random.default_rng(1)
     return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return random_reader()
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
@@ -49,9 +56,7 @@ def test_each_of_many_samples_equals_the_same_sample_alone(reader: Reader) -> No
     assert np.array_equal(many[:, :3], few)
 
 
-def test_blas_gets_its_threads_back_and_its_limit_is_respected(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blas_gets_its_threads_back(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     def threads() -> list[int]:
         return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
@@ -69,10 +74,18 @@ def test_blas_gets_its_threads_back_and_its_limit_is_respected(
             ParallelDecoder(reader).start(np.zeros((streams, 2), np.int64))
         assert (set(during), threads()) == ({1}, before)
         assert 2 in before
-    with threadpool_limits(1):
-        limited = ParallelDecoder(reader)
-        limited.start(np.zeros((20, 2), np.int64))
-        assert limited._shares == 1
+
+
+def test_products_of_large_matrices_use_all_cores_in_one_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[int] = []
+    large = ParallelDecoder(random_reader(n_embd=256, n_layer=1))
+    monkeypatch.setattr(parallel, "blas_threads", lambda count: nullcontext(used.append(count)))
+    large.__dict__["_cores"] = 3
+    for streams in (1, 20):
+        large.start(np.zeros((streams, 2), np.int64))
+    assert used == [3, 1]
 
 
 @pytest.mark.parametrize("cores", [1, 3])

@@ -16,6 +16,7 @@ import typer
 from gpt.commands.common.console import ReaderLeft, say_error, writing
 from gpt.commands.common.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
+from gpt.devices import one_thread_a_product
 from gpt.errors import GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
@@ -32,6 +33,7 @@ def run(app: typer.Typer) -> None:
 
     GPTX_DEBUG=1 shows the traceback instead.
     """
+    one_thread_a_product()
     _reopen_closed_streams()
     _allow_for_narrow_terminals(app)
     for stream in (sys.stdout, sys.stderr):
