@@ -1,8 +1,6 @@
 """gptx from a checkout, without installing it: `python cli.py train corpus.txt`."""
 
-from gpt.commands import app, main
-
-__all__ = ["app", "main"]
+from gpt.commands import main
 
 if __name__ == "__main__":
     main()

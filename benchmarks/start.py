@@ -16,8 +16,12 @@ import shutil
 import statistics
 import sys
 import tempfile
+from typing import TYPE_CHECKING
 
 from measure import timed
+
+if TYPE_CHECKING:
+    from gpt.training.trainer import Trainer
 
 BARE = """
 import typer
@@ -31,22 +35,24 @@ def two(name: str = "you"):
 app()
 """
 
-#: `gptx train`, which ends without any cleaning up right after its first step.
-FIRST_STEP = """
-import os
-import sys
-from gpt.commands import main, progress, train
+UNTIL = "--until-first-step"  # before a command's words: see train_until_first_step
 
-def until_first_step(trainer, as_json):
-    from gpt.training.events import Stepped
-    for event in progress._reported(trainer):
-        if isinstance(event, Stepped):
-            os._exit(0)
 
-train.run_training = until_first_step
-sys.argv[0] = "gptx"
-main()
-"""
+def train_until_first_step(words: list[str]) -> None:
+    """`gptx train`, which ends without any cleaning up right after its first step."""
+    from gpt.commands import main, train
+    from gpt.commands.common import progress
+
+    def run_training(trainer: Trainer, as_json: bool) -> None:
+        from gpt.training.events import Stepped
+
+        for event in progress._reported(trainer):
+            if isinstance(event, Stepped):
+                os._exit(0)
+
+    train.run_training = run_training
+    sys.argv = ["gptx", *words]
+    main()
 
 
 def main() -> None:
@@ -59,7 +65,7 @@ def main() -> None:
     where = ["--checkpoints", options.checkpoints]
     folder = tempfile.mkdtemp()
     here = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
-    train = [sys.executable, "-c", FIRST_STEP, "train", options.corpus, *here]
+    train = [sys.executable, __file__, UNTIL, "train", options.corpus, *here]
     commands = {
         "sample": [gptx, "sample", "--length", "1", *where],
         "attn": [gptx, "attn", *where],
@@ -101,4 +107,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == [UNTIL]:
+        train_until_first_step(sys.argv[2:])
     main()

@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from gpt.commands import app
+from gpt.commands import application
 
 PAGE = Path(__file__).with_name("cli.md")
 BEGINNING = """# Commands and options
@@ -26,7 +26,7 @@ stderr.
 
 def page() -> str:
     """docs/cli.md as Markdown."""
-    program: Any = get_command(app)
+    program: Any = get_command(application())
     sections = [BEGINNING]
     with program.make_context("gptx", ["train"], resilient_parsing=True) as parent:
         for name, command in program.commands.items():

@@ -54,7 +54,7 @@ from gpt.storage.run import Run
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
 SECONDS = 30.0  # seconds allowed for an input; a training of a few steps takes one
 MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
-COMMAND = get_command(commands.app)
+COMMAND = get_command(commands.application())
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
 TEXT = "the cat sat on the mat. To be, or not to be: árvíztűrő\n" * 60

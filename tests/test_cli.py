@@ -16,7 +16,7 @@ import typer
 from program import TINY, TINY_PAIRS, Gptx, at_home
 
 from gpt import notebook
-from gpt.commands import app
+from gpt.commands import application
 from gpt.commands.common.program import ClickContext
 
 ROOT = Path(__file__).parents[1]
@@ -350,12 +350,12 @@ def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    with monkeypatch.context() as patch:  # leave Typer's settings as they are for other tests
+    with monkeypatch.context() as patch:  # leave the formatter as it is for other tests
         patch.setattr(ClickContext, "formatter_class", ClickContext.formatter_class)
-        patch.setattr(app, "rich_markup_mode", app.rich_markup_mode)
         overview, details = gptx("--help").out, gptx("train", "--help").out
         assert gptx().out == overview
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", overview).split())
+    app = application()
     for command in app.registered_commands:
         assert str(command.short_help) in words
     for line in (overview + details).splitlines():

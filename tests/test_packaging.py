@@ -89,7 +89,7 @@ def test_checkout_and_installed_program_are_the_same() -> None:
     import cli
     from gpt import commands
 
-    assert (cli.app, cli.main) == (commands.app, commands.main)
+    assert cli.main == commands.main
     assert PROJECT["project"]["scripts"] == {"gptx": f"{commands.__name__}:main"}
     command = [sys.executable, ROOT / "cli.py", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -6,38 +6,55 @@ imports neither numpy nor torch: each command imports its modules when it runs.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 try:
+    from importlib import import_module
+
     import typer
 
-    from gpt.commands.attn import Attn
     from gpt.commands.common import console, program
     from gpt.commands.common.options import callback
-    from gpt.commands.evaluate import Eval
-    from gpt.commands.explain import Explain
-    from gpt.commands.export import Export
-    from gpt.commands.heads import Heads
-    from gpt.commands.import_model import Import
-    from gpt.commands.live import Live
-    from gpt.commands.next import Next
-    from gpt.commands.runs import Runs
-    from gpt.commands.sample import Sample
-    from gpt.commands.train import Train
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     raise SystemExit(130) from None
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "application", "main"]
 
-app = typer.Typer(
-    name="gptx",
-    help="Train a character-level GPT on any text, sample from it, see what its heads do.",
-    pretty_exceptions_enable=False,
-)
+#: Command -> its module here, and its class there; in the order of --help.
+COMMANDS = {
+    "train": ("train", "Train"),
+    "sample": ("sample", "Sample"),
+    "attn": ("attn", "Attn"),
+    "heads": ("heads", "Heads"),
+    "next": ("next", "Next"),
+    "eval": ("evaluate", "Eval"),
+    "live": ("live", "Live"),
+    "runs": ("runs", "Runs"),
+    "export": ("export", "Export"),
+    "import": ("import_model", "Import"),
+    "explain": ("explain", "Explain"),
+}
 
 
-@app.callback(invoke_without_command=True)
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The program with these commands."""
+    app = typer.Typer(
+        name="gptx",
+        help="Train a character-level GPT on any text, sample from it, see what its heads do.",
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(gptx)
+    for name in names:
+        module, title = COMMANDS[name]
+        command = getattr(import_module(f"gpt.commands.{module}"), title)
+        # without a short_help, Typer would cut the sentence in a narrow terminal
+        app.command(name, short_help=command.__doc__.split("\n")[0])(callback(command))
+    return app
+
+
 def gptx(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
@@ -50,13 +67,15 @@ def gptx(
         raise typer.Exit  # with several ranks, only the first one prints
 
 
-for command in (Train, Sample, Attn, Heads, Next, Eval, Live, Runs, Export, Import, Explain):
-    # without a short_help, Typer would cut the sentence in a narrow terminal
-    app.command(command.__name__.lower(), short_help=(command.__doc__ or "").split("\n")[0])(
-        callback(command)
-    )
-
-
 def main() -> None:
-    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`."""
+    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`.
+
+    Typer is given this command alone, as reading the options of all takes as long as numpy's
+    import.
+    """
+    named = [name for name in sys.argv[1:2] if name in COMMANDS]
+    try:
+        app = application(named or COMMANDS)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     program.run(app)
