@@ -345,7 +345,7 @@ def test_tiny_terminal_width_is_ignored(
     assert word in gptx(command).out.replace(":", " ").split()
 
 
-@pytest.mark.parametrize("columns", ["20", "40", "79", "80"])
+@pytest.mark.parametrize("columns", ["20", "40", "79", "80", "99", "100"])
 def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:

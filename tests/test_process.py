@@ -178,15 +178,18 @@ def test_closed_pipe_during_help_is_no_error(home: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "arguments", [["sample", "--length", "5"], ["attn", "the"], ["runs"], ["train", "--help"], []]
 )
-def test_full_disk_behind_stdout_is_reported(home: Path, arguments: list[str]) -> None:
+def test_full_disk_behind_stdout_is_reported(
+    home: Path, arguments: list[str], unbuffered: str
+) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*MAIN, *arguments],
             cwd=home,
-            env=environment(),
+            env=environment(PYTHONUNBUFFERED=unbuffered),
             stdout=full,
             stderr=subprocess.PIPE,
             timeout=60,

@@ -20,7 +20,8 @@ from gpt.devices import one_thread_a_product
 from gpt.errors import GptxError
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
-NARROW = 80  # in fewer cells, Typer's tables of options cut the options' names
+NARROW = 80  # in fewer cells, Typer's tables of options cut names of options
+NARROW_OF = {"train": 100}  # commands with longer names
 
 # Typer contains its own click since 0.26 and used the installed one before; with both, these are
 # the base class of all usage errors, and the class of contexts.
@@ -71,6 +72,8 @@ class _Stdout:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        if text == "":  # Typer tests streams with it and ignores the error of a full disk
+            return 0
         with writing():
             return int(self._stream.write(text))
 
@@ -80,15 +83,15 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals(app: typer.Typer) -> None:
-    """Ignores COLUMNS=0, makes the width at least NARROWEST, and writes --help without tables in
-    fewer than NARROW cells.
+    """Ignores COLUMNS=0, makes the width at least NARROWEST, and writes --help without tables where
+    they would cut names.
     """
     if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
         del os.environ["COLUMNS"]
     width = shutil.get_terminal_size().columns
     if width < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
-    if width < NARROW:
+    if width < NARROW_OF.get("".join(sys.argv[1:2]), NARROW):
         app.rich_markup_mode = None
         ClickContext.formatter_class = _NarrowHelp
 
