@@ -11,7 +11,7 @@ from conftest import TEXT
 
 from gpt.counting import gate as gates
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, Block, Gate, features, fit_gate, log_softmax
+from gpt.counting.gate import FEATURES, USUAL, Block, Gate, features, fit_gate, log_softmax
 from gpt.counting.mixture import Mixture, OneStream, Streams
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
@@ -87,11 +87,10 @@ def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -
 def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
     weights = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
-    scale = np.abs(seen).max(axis=0)
 
     def at(flat: Array) -> tuple[float, Array, Array]:
         block = Block(gpt, counting, seen, IDS[-400:])
-        return gates._derivatives(flat.reshape(2, -1) / scale, block, scale)
+        return gates._derivatives(flat.reshape(2, -1), block)
 
     _, gradient, curvature = at(weights.ravel())
     for number in range(2 * len(FEATURES)):
@@ -102,22 +101,30 @@ def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) ->
         assert (above[1] - below[1]) / 2e-5 == pytest.approx(curvature[number], rel=1e-4, abs=1e-2)
 
 
-def test_no_other_gate_near_the_fitted_one_is_better(expert: Expert, logits: Array) -> None:
+@pytest.mark.parametrize(("copies", "weaker"), [(1, 1.0), (9, 900 / 3600)])
+def test_no_other_gate_near_the_fitted_one_is_likelier(
+    expert: Expert, logits: Array, copies: int, weaker: float
+) -> None:
     gpt, counting, seen = parts(expert, logits)
-    fitted = fit_gate(cut(gpt, counting, seen))
-    best = loss(fitted, gpt, counting, seen)
+    blocks = cut(gpt, counting, seen) * copies
+    fitted = fit_gate(blocks)
+
+    def unlikely(gate: Gate) -> float:
+        """−ln of its probability, but for a constant."""
+        usual = 0.5 * (((gate.weights - USUAL[0]) / USUAL[1]) ** 2).sum()
+        text = sum(gates._derivatives(gate.weights, block)[0] for block in blocks)  # not clipped
+        return text + weaker * float(usual)
+
+    best = unlikely(fitted)
     generator = np.random.default_rng(1)
-    for size in (0.01, 0.1):
+    for size in (0.001, 0.01, 0.1):
         for _ in range(20):
             other = Gate(fitted.weights + generator.normal(0, size, fitted.weights.shape))
-            assert loss(other, gpt, counting, seen) > best - 0.002  # the prior may cost this much
+            assert unlikely(other) > best
 
 
-def test_without_text_the_gate_gives_a_half_to_each() -> None:
-    fitted = fit_gate([])
-    a, b = fitted.shares(np.array([[1, 3, 1, -2, 0.1, -1, 4, -5], [1, 9, 2, -1, 0.2, -2, 3, -4]]))
-    assert a == pytest.approx(0.5)
-    assert b == pytest.approx(0.5)
+def test_without_text_the_gate_is_the_usual_one() -> None:
+    assert fit_gate([]).weights == pytest.approx(USUAL[0])
 
 
 def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
