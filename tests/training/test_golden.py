@@ -1,7 +1,8 @@
-"""The same seed gives the same weights: losses and text of two presets' first 100 steps, pinned.
+"""The same seed gives the same weights: losses and text of two presets' 30 steps, pinned.
 
-The rounding of a sum may differ between machines, so losses are held to 1e-4 nats per character; on
-one machine, two trainings give the same bits.
+The rounding of a sum differs between processors, so losses are held to 1e-5 nats per character. For
+30 steps that is ten times what AVX2, AVX-512 and plain kernels differ by; after 100 steps they can
+differ by 0.005. On one machine, two trainings give the same bits.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from gpt.training.plan import make_plan
 from gpt.training.trainer import Trainer
 
 CHARACTERS = 20_000  # characters of the text
-STEPS = 100
+STEPS = 30
 #: Four sequences per step, so that the test takes seconds.
-OPTIONS = {"batch_size": 4, "seed": 1, "eval_interval": 50, "eval_chars": 640}
+OPTIONS = {"batch_size": 4, "seed": 1, "eval_interval": 15, "eval_chars": 640}
 
 
 @dataclass(frozen=True)
 class Golden:
-    """Losses in nats per character: steps 1, 50 and 100, and the evaluations at 50 and 100."""
+    """Losses in nats per character: steps 1, 15 and 30, and the evaluations at 15 and 30."""
 
     preset: str
     counting: int
@@ -43,16 +44,16 @@ GOLDENS = (
     Golden(
         "classic",
         counting=0,
-        trained=(3.447438, 3.325396, 3.326587),
-        evaluated=(3.34966, 3.332671),
-        text="hwd x tejdhurofjfrtxztddagcagheskiqtdrkwzdcabiopydytgiakffbf",
+        trained=(3.447438, 3.348438, 3.336081),
+        evaluated=(3.354456, 3.344542),
+        text="gvc x tfjcfvspfigptxysfc fcahhdsmlqtfqmwzcbabknqycxuij kgeag",
     ),
     Golden(
         "default",
         counting=8,
-        trained=(3.531147, 3.491812, 3.391364),
-        evaluated=(3.321671, 3.329169),
-        text="gvc\nx sfjdfusoeifpsxzrec gcahgcslkpseqlvzbcaakmqydxuhlakgdcf",
+        trained=(3.531147, 3.540925, 3.500847),
+        evaluated=(3.339616, 3.331877),
+        text="gvc\nx sejcfvsofigptxzsec fcahhdsmkpseqlwzcbabkmqycxtij kgdaf",
     ),
 )
 
@@ -69,7 +70,7 @@ def trained(
         trainer = Trainer(new_run(folder, "golden"), corpus, plan.manifest, "cpu")
         losses, evaluations = [], []
         for event in trainer.events():
-            if isinstance(event, Stepped) and event.step in (1, 50, 100):
+            if isinstance(event, Stepped) and event.step in (1, 15, 30):
                 losses.append(event.loss)
             elif isinstance(event, Evaluated):
                 evaluations.append(event.val_loss)
@@ -81,8 +82,8 @@ def trained(
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.preset)
 def test_a_preset_reproduces_its_stored_losses(tmp_path: Path, golden: Golden) -> None:
     run, losses, evaluations = trained(tmp_path, golden.preset, STEPS, golden.counting)
-    assert losses == pytest.approx(golden.trained, abs=1e-4)
-    assert evaluations == pytest.approx(golden.evaluated, abs=1e-4)
+    assert losses == pytest.approx(golden.trained, abs=1e-5)
+    assert evaluations == pytest.approx(golden.evaluated, abs=1e-5)
     length = len(golden.text)
     assert TrainedGPT(run.model("last")).generate("\n", length=length)[1:] == golden.text
 
