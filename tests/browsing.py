@@ -80,6 +80,11 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
     assert complaints == []
 
 
+def address(page: Page) -> str:
+    """The page's address after "#", read in the page; `page.url` follows a moment later."""
+    return str(page.evaluate("location.hash")).removeprefix("#")
+
+
 def settled(page: Page) -> None:
     """Waits until the worker of a live page has answered and all parts of the page are drawn."""
     page.locator('main:not([aria-busy="true"])').wait_for(state="attached")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from browsing import settled
+from browsing import address, settled
 from conftest import train_tiny
 from pages import HOSTILE, unpack
 
@@ -415,7 +415,7 @@ def test_a_slider_moves_over_the_steps_of_training(
     page.locator("#time-said", has_text="6 ").wait_for()
     settled(page)
     expect_stages(page, run.at(6), SHORT)
-    assert "step=6" in page.url
+    assert "step=6" in address(page)
     page.locator("#pin").click()
     page.locator("#time").press("ArrowRight")
     page.locator("#loss").wait_for()
@@ -434,16 +434,16 @@ def test_the_address_restores_all_but_the_text(
     page.locator("#option-top_k").fill("4")
     page.locator("#only button", has_text="GPT").click()
     settled(page)
-    address = page.url.split("#")[1]
-    assert "rat" not in address
-    again = ready(open_file(file, hash=address), SHORT)
+    shown = address(page)
+    assert "rat" not in shown
+    again = ready(open_file(file, hash=shown), SHORT)
     again.locator("#loss").wait_for()
     assert again.locator('#switches [aria-checked="false"]').all_inner_texts() == ["L1 H1"]
     assert again.locator('#how [aria-pressed="true"]').inner_text() == "mean"
     assert again.locator("#option-top_k").input_value() == "4"
     assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
     page.locator("#share").check()
-    shared = ready(open_file(file, hash=page.url.split("#")[1]), "a rat on cat")
+    shared = ready(open_file(file, hash=address(page)), "a rat on cat")
     assert shared.locator("#input").input_value() == "a rat on cat"
 
 
@@ -464,7 +464,7 @@ def test_back_restores_the_settings_and_a_link_the_whole_view(
     link = f"of=diff&layer=1&head=0&cell=9,4&pins=12&off=0.0&text={text.replace(' ', '%20')}"
     other = ready(open_file(file, hash=link), text)
     assert other.locator('#of [aria-pressed="true"]').inner_text() == "B − A"
-    assert "cell=9,4" in other.url
+    assert "cell=9,4" in address(other)
     assert other.locator('#text [aria-selected="true"]').count() == 1
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
-from browsing import settled
+from browsing import address, settled
 from encoded import encoded_file
 from pages import payload_of
 
@@ -227,7 +227,7 @@ def test_a_seed_writes_the_target_of_sample_and_the_address_restores_the_view(
     page.locator("#heads-title", has_text="encoder").wait_for()
     page.locator("#share").check()
     settled(page)
-    again = open_file(file, hash=page.url.split("#")[1], width=360, scheme="dark")
+    again = open_file(file, hash=address(page), width=360, scheme="dark")
     ready(again, SOURCE, expected)
     assert again.locator("#kind [aria-pressed='true']").inner_text() == "source → source"
     assert again.evaluate("document.documentElement.scrollWidth") <= 360
