@@ -199,6 +199,19 @@ def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     assert gptx("eval", "--against", "none").code == 4
 
 
+def test_an_unknown_character_of_a_comparison_names_the_run_that_does_not_know_it(
+    gptx: Gptx, home: Path
+) -> None:
+    (home / "odd.txt").write_text("no cat, " * 90 + "Ő" * 90, encoding="utf-8")
+    assert gptx("train", "odd.txt", *TINY, "--run", "odd", "--checkpoints", "two").code == 0
+    copytree(home / "checkpoints/corpus-1", home / "two/plain")
+    answer = gptx("eval", "--checkpoints", "two", "--run", "odd", "--against", "plain")
+    assert (answer.code, answer.out) == (3, "")
+    assert "validation split of odd for plain: " in answer.err
+    assert "'Ő' (U+0150" in answer.err
+    assert "is not in this model's vocabulary" in answer.err
+
+
 def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
     by_file = gptx("eval", "corpus.txt").out.split(": ")[1]
     by_pipe = gptx("eval", "-", stdin=Path("corpus.txt").read_bytes()).out.split(": ")[1]
