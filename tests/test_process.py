@@ -139,12 +139,11 @@ def test_timed_run_on_a_busy_machine_finishes_its_schedule(tmp_path: Path) -> No
         result = json.loads(process.stdout.read())
     assert busy
     assert result["reason"] == "finished"
-    assert 1 < result["elapsed"] < 9  # seconds of three; test_timed.py tests the limit of a tenth
+    assert result["elapsed"] < 9  # seconds of three; test_timed.py tests the limit of a tenth
     (run,) = (tmp_path / "checkpoints").iterdir()
     rates = [each for each in Run(run).records("metrics") if "learning_rate" in each]
     assert rates[-1]["step"] == result["step"]
-    # 0 in theory; the very last steps may take longer than was measured
-    assert rates[-1]["learning_rate"] < 0.05 * max(each["learning_rate"] for each in rates)
+    assert rates[-1]["learning_rate"] == 0
 
 
 def test_closed_pipe_is_no_error(home: Path) -> None:

@@ -15,6 +15,7 @@ LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share 
 FIRST_STEPS, FIRST_LOOK = 10, 0.1  # the first check: after so many steps, or this share at most
 NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
 TOLERANCE, DRIFT = 0.02, 0.05  # error without replanning: of the whole time, of what remains
+PAUSES = 0.5  # largest share of the time for evaluations but the last, and their saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +85,17 @@ class Budget:
         return evaluations_left(config, step) * each + self.last * self.per_step
 
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
-        """The options with as many steps as the time that is left allows.
+        """The options with as many steps as the time that is left allows. Before the first step,
+        when a save has been timed, there may also be fewer evaluations.
 
-        If the forecast misses the budget only by little, the options do not change. Plans at least
-        1 % more steps than those done, so that the learning rate can fall.
+        If the forecast misses the budget only by little, the number of steps does not change. Plans
+        at least 1 % more steps than those done, so that the learning rate can fall.
         """
-        remaining = self.remaining(config, step)
         left = self.seconds - elapsed
+        if step == 0 and not config.eval_interval:
+            others = PAUSES * left / max(self.evaluating + self.saving, 1e-9)
+            config = replace(config, evaluations=min(config.evaluations, 1 + int(others)))
+        remaining = self.remaining(config, step)
         tolerated = TOLERANCE * self.seconds + DRIFT * remaining
         if abs(remaining - left) <= max(tolerated, self.per_step):
             return config

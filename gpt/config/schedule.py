@@ -40,9 +40,16 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """The rate of the step after `step` steps: linear warm-up, then down to min_lr."""
+    """The rate of the step after `step` steps: linear warm-up, then down to min_lr.
+
+    If a time budget ends the run within the warm-up, the rate falls from when this is planned.
+    """
     if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+        rate = config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+        start, steps = [plan for plan in config.horizons if plan[0] <= step][-1]
+        if start == 0 or steps > config.warmup_steps:
+            return rate
+        return rate + (step - start) / (steps - start) * (config.min_lr - rate)
     done = progress(config, step, since=config.warmup_steps)
     if config.schedule == "cosine":
         done = 0.5 - 0.5 * math.cos(math.pi * done)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.config.budget import LOOK, Budget
-from gpt.config.schedule import is_due, progress
+from gpt.config.schedule import is_due, learning_rate, progress, replanned
 
 SECONDS = 120.0
 CONFIG = TrainConfig(steps=1080, step_plan="0:1080")
@@ -22,6 +22,7 @@ def ends(
     slower: Callable[[float], float],
     budget: Budget = BUDGET,
     config: TrainConfig = CONFIG,
+    saving: float = 0.6,
 ) -> tuple[float, TrainConfig]:
     """(seconds, options at the end) of a run on a machine whose speed changes with time."""
     elapsed, step = 0.0, 0
@@ -33,7 +34,7 @@ def ends(
         if budget.steps == 0 and step < config.steps:
             config = budget.replan(config, step, elapsed)
         if is_due(config, step):
-            elapsed += (0.4 + 0.6) * slower(elapsed)
+            elapsed += (0.4 + saving) * slower(elapsed)
     return elapsed + 2.0 * slower(elapsed), config
 
 
@@ -116,6 +117,23 @@ def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
     assert after.last == 0  # it does not belong to the time
 
 
+@pytest.mark.parametrize(("saving", "evaluations"), [(6.0, 10), (10.0, 6), (30.0, 2), (90.0, 1)])
+def test_slow_saves_make_fewer_evaluations_instead_of_fewer_steps(
+    saving: float, evaluations: int
+) -> None:
+    seconds, config = ends(lambda now: 1.0, replace(BUDGET, saving=saving), saving=saving)
+    assert seconds == pytest.approx(SECONDS, rel=0.1)
+    assert sum(is_due(config, step) for step in range(config.steps + 1)) == evaluations
+    assert progress(config, config.steps) == 1
+    assert config.steps * 0.1 > 0.2 * SECONDS
+
+
+def test_slow_saves_do_not_change_the_interval_that_the_user_gave() -> None:
+    config = TrainConfig(steps=1080, step_plan="0:1080", eval_interval=200)
+    after = replace(BUDGET, saving=30.0).replan(config, 0, 0.0)
+    assert (after.eval_interval, after.evaluations) == (200, config.evaluations)
+
+
 def test_constant_speed_keeps_the_planned_steps() -> None:
     assert ends(lambda now: 1.0)[1].horizons == ((0, 1080),)
     assert ends(lambda now: 1.005)[1].horizons == ((0, 1080),)
@@ -133,6 +151,19 @@ def test_learning_rate_still_falls_to_its_end_after_the_time_is_over() -> None:
     assert (late.steps, late.step_plan) == (505, "0:1000 500:505")
     assert progress(late, 500) == 0.5
     assert progress(late, 505) == 1
+
+
+def test_learning_rate_falls_if_the_time_ends_within_the_warm_up() -> None:
+    planned = TrainConfig(learning_rate=1.1, warmup_steps=10, steps=100, step_plan="0:100")
+    sooner = replanned(planned, 4, 6)
+    assert [learning_rate(step, sooner) for step in range(7)] == pytest.approx(
+        [0.1, 0.2, 0.3, 0.4, 0.5, 0.3, 0]
+    )
+    longer = replanned(sooner, 5, 20)  # the machine is faster again
+    assert [learning_rate(step, longer) for step in range(7)] == pytest.approx(
+        [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    )
+    assert learning_rate(20, longer) == 0
 
 
 @pytest.mark.parametrize("name", ["seconds", "per_step", "evaluating", "saving", "last"])
