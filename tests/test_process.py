@@ -103,6 +103,20 @@ def test_commands_that_read_never_import_torch(home: Path) -> None:
     }
 
 
+def test_only_the_named_command_is_imported(home: Path) -> None:
+    code = """if True:
+        import sys
+        import gpt.commands as commands
+        try:
+            commands.main()
+        finally:
+            known = {f"gpt.commands.{module}" for module, _ in commands.COMMANDS.values()}
+            print(*sorted(known & {*sys.modules}), file=sys.stderr)
+    """
+    done = gptx(home, "runs", main=[sys.executable, "-c", code])
+    assert (done.returncode, done.stderr.decode().split()) == (0, ["gpt.commands.runs"])
+
+
 def test_import_gpt_imports_neither_numpy_nor_torch() -> None:
     code = "import sys, gpt; assert gpt.__version__; assert not {'numpy', 'torch'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(), timeout=60)
