@@ -1,4 +1,4 @@
-"""What the weights of the gate usually are: `USUAL` of gpt/counting/gate.py.
+"""Computes the prior of the gate's weights: `USUAL` of gpt/counting/gate.py.
 
 For each text, the default trains on the first 18,000 characters; the gate is then fitted to the
 characters after them, up to the 40,000th, which no run may do. Prints means and standard deviations

@@ -14,7 +14,8 @@ from gpt.config.schedule import evaluations_left, replanned
 LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
 FIRST_STEPS, FIRST_LOOK = 10, 0.1  # the first check: after so many steps, or this share at most
 NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
-TOLERANCE, DRIFT = 0.02, 0.05  # error without replanning: of the whole time, of what remains
+#: Error of a forecast that changes no plan: as a share of the whole time, plus one of what remains.
+TOLERANCE, DRIFT = 0.02, 0.05
 PAUSES = 0.5  # largest share of the time for evaluations but the last, and their saves
 
 
@@ -49,8 +50,8 @@ class Budget:
         """Returns the budget after one more step. When a check of the plan is due, the speed is
         updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks. The
         first check replaces an estimated speed; it waits for FIRST_STEPS, so that a few slow steps
-        do not end a short run. Until an evaluation is timed, its estimate grows by the root of the
-        factor by which steps are slower: a busy machine slows evaluations less than steps.
+        do not end a short run. Until an evaluation is timed, steps k times as slow as estimated
+        multiply its estimate by √k: a busy machine slows evaluations less than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         looks = FIRST_LOOK / LOOK if self.estimated and steps < FIRST_STEPS else 1.0

@@ -42,7 +42,8 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
 def learning_rate(step: int, config: TrainConfig) -> float:
     """The rate of the step after `step` steps: linear warm-up, then down to min_lr.
 
-    If a time budget ends the run within the warm-up, the rate falls from when this is planned.
+    If a time budget ends the run within the warm-up, the rate falls linearly to min_lr from the
+    step at which the trainer shortens the plan.
     """
     if step < config.warmup_steps:
         rate = config.learning_rate * (step + 1) / (config.warmup_steps + 1)

@@ -29,9 +29,10 @@ FEATURES = (
     *("entropy · ln likeliest", "entropy · ln kinds", "agreement"),
 )
 OLDER = 5  # features of earlier versions: the first ones
-#: (2, 2, F) means and standard deviations of the weights before they are fitted: those of gates of
-#: twelve texts of 20,000 characters (English, Slovene, Hungarian, Armenian, Japanese, Python's
-#: manual and code), each fitted to 22,000 characters after its text (benchmarks/gate.py).
+#: (2, 2, F) means and standard deviations of the weights before they are fitted: those of the gates
+#: of twelve texts (English, Slovene, Hungarian, Armenian, Japanese, Python's manual and code). The
+#: GPT learned 18,000 characters of a text, the gate was fitted to the next 22,000
+#: (benchmarks/gate.py).
 USUAL = np.array(
     [
         [

@@ -1,9 +1,8 @@
 """Distributes work over cores: each takes whole texts, or a share of the streams to the end.
 
 So cores need no synchronisation after every product. A few streams use one decoder, where BLAS
-distributes each product over the cores if the matrices are large. Small matrices gain nothing, and
-threads that wait for one another in every product become a hundred times slower if another program
-needs a core (benchmarks/LOG.md).
+distributes each product over the cores if the matrices are large. Small matrices gain nothing from
+this, and lose much while another program uses a core (devices.one_thread_a_product).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How well a model predicts a text: its loss, by the protocol that training evaluates with.
 
 That protocol's windows do not overlap, so the first characters of each have little or no context.
-It is fair between models, but not between characters; so the surprises of single characters can
-also come from windows that overlap by half: each character with the context that the sampler would
-have for it (sampler.window_start).
+Models can be compared by it, but not characters. So the surprises of single characters can also
+come from windows that overlap by half: each character has the context that the sampler would have
+for it (sampler.window_start).
 """
 
 from __future__ import annotations
