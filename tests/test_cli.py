@@ -355,6 +355,10 @@ def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
         overview, details = gptx("--help").out, gptx("train", "--help").out
         assert gptx().out == overview
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", overview).split())
+    headings = re.findall(
+        r"(?:^|╭─ )(Arguments|\w+ options|Options)(?::$| ─)", details, re.MULTILINE
+    )
+    assert headings == ["Arguments", "Options", "Model options", "Train options"]
     app = application()
     for command in app.registered_commands:
         assert str(command.short_help) in words

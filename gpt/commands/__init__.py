@@ -51,7 +51,8 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         module, title = COMMANDS[name]
         command = getattr(import_module(f"gpt.commands.{module}"), title)
         # without a short_help, Typer would cut the sentence in a narrow terminal
-        app.command(name, short_help=command.__doc__.split("\n")[0])(callback(command))
+        short = command.__doc__.split("\n")[0]
+        app.command(name, cls=program.GroupedOptions, short_help=short)(callback(command))
     return app
 
 

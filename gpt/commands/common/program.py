@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpt.commands.common.console import ReaderLeft, say_error, writing
 from gpt.commands.common.options import RENAMED, plain
@@ -104,6 +105,20 @@ class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
 
     def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
         super().write_dl(rows, 0, 4)
+
+
+class GroupedOptions(TyperCommand):
+    """A command whose help has the groups of options also without tables."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            kind = "Arguments" if each.param_type_name == "argument" else "Options"
+            if record := each.get_help_record(ctx):
+                groups.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 def is_follower() -> bool:
