@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.config.fields import only_fields
+from gpt.config.fields import field_help, only_fields
 from gpt.config.train import Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
 from gpt.corpus.halves import counted_in, halves, scored_in
@@ -195,7 +195,7 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
 
     Raises as Trainer.events.
     """
-    planned = trainer.config
+    planned = trainer.config if trainer.manifest.step == 0 else None  # of a resumed run: unknown
     with closing(trainer.records):
         for event in trainer.events():
             yield event
@@ -275,13 +275,15 @@ def _trainer(
 
 
 def _record_plan(run: Run, config: TrainConfig) -> None:
-    """Writes the changed number of steps to config.toml, so that it repeats the run."""
+    """Writes the options, which the trainer or a resume has changed, to config.toml."""
     path = run.path / "config.toml"
     if os.path.isfile(path):
         text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
         values = from_toml(text, str(path))
-        plan = {"steps": config.steps, "step_plan": config.step_plan}
-        run.write(path.name, to_toml({**values, **plan}))
+        options = {name: getattr(config, name) for name in field_help(TrainConfig)}
+        changed = to_toml({**values, **options})
+        if changed != text:
+            run.write(path.name, changed)
 
 
 def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:

@@ -81,17 +81,22 @@ def test_config_of_a_run_repeats_it(gptx: Gptx, home: Path) -> None:
     assert copies[0].read_bytes() == (first / "step-00000008/model.safetensors").read_bytes()
 
 
-def test_resume_continues_to_more_steps_and_names_conflicting_options(gptx: Gptx) -> None:
+def test_resume_continues_to_more_steps_and_names_conflicting_options(
+    gptx: Gptx, home: Path
+) -> None:
     where = ("--checkpoints", "resumed")
     assert gptx("train", "corpus.txt", *TINY, *where).code == 0
     conflict = gptx("train", "--resume", "--n-embd", "32", *where)
     assert conflict.code == 2
     assert "--n-embd" in conflict.err
-    further = gptx("train", "--resume", "--steps", "12", *where, "--json")
+    further = gptx("train", "--resume", "--steps", "12", "--patience", "5", *where, "--json")
     assert further.code == 0, further.err
     after = json.loads(further.out)
     assert after["step"] == 12
     assert "resuming" in further.err
+    config = (home / "resumed/corpus-1/config.toml").read_text(encoding="utf-8")
+    values = from_toml(config, "config.toml")
+    assert (values["steps"], values["patience"], values["corpus"]) == (12, 5, ["corpus.txt"])
 
 
 def test_resume_adds_a_missing_baseline(gptx: Gptx, home: Path) -> None:
