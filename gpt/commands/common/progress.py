@@ -30,7 +30,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     from gpt.view.terminal import lines, plan_card
 
     manifest, identity = plan.manifest, plan.corpus.identity
-    model, training = manifest.model, manifest.train
+    model, training, budget = manifest.model, manifest.train, manifest.budget
     step_characters = plan.step_characters
     rows = {
         "corpus": plan_card.corpus_facts(
@@ -51,7 +51,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
         "model": plan_card.model_facts(model),
         "recipe": plan_card.recipe_facts(recipe),
         "training": plan_card.training_facts(
-            training, step_characters, plan.train_characters, plan.is_timed
+            training, step_characters, plan.train_characters, budget
         ),
         "frozen": plan_card.frozen_facts(model, training.freeze),
         "fitted": "; ".join(plan.why),
@@ -62,6 +62,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             plan.seconds_left,
             plan.last_seconds,
             plan.is_timed,
+            budget.seconds if budget and training.steps == budget.most_steps else 0.0,
         )
         + plan.longer,
         "to beat": plan_card.baseline_facts(

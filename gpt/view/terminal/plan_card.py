@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
 from gpt.config.fields import flag_of
 from gpt.config.frozen import trained_parameters
 from gpt.storage.manifest import Baseline, CorpusId, Parent
@@ -148,15 +149,16 @@ def training_facts(
     config: TrainConfig,
     step_characters: int,
     train_characters: int,
-    timed: bool = False,
+    budget: Budget | None = None,
 ) -> str:
     """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …".
 
-    timed: the number of steps is an estimate.
+    budget: lets the number of steps change.
     """
     epochs = config.steps * step_characters / train_characters
+    about = ("at most " if budget.most_steps == config.steps else "about ") if budget else ""
     return (
-        f"{'about ' * timed}{config.steps:,} steps × {step_characters:,} characters = "
+        f"{about}{counted(f'{config.steps:,}', 'step')} × {step_characters:,} characters = "
         f"{epochs:.1f} epochs, "
         f"learning rate {config.learning_rate:g} → {config.min_lr:g} ({config.schedule})"
     )
@@ -176,16 +178,19 @@ def time_facts(
     total: float,
     last: float = 0.0,
     timed: bool = False,
+    limit: float = 0.0,
 ) -> str:
     """ "2 min 10 s with evaluations and saves (estimated: 62 ms/step, 33,000 characters/s)".
 
     last: seconds of an evaluation that comes after the `total` seconds. timed: the number of
-    steps adapts so that the run ends on time.
+    steps adapts so that the run ends on time. limit: seconds after which it ends with fewer steps.
     """
     speed = step_characters / seconds_per_step
     facts = f"{'' if timed else 'about '}{duration(total)} with evaluations and saves "
     facts += f"(estimated: {_rough(1000 * seconds_per_step)} ms/step, {_rough(speed)} characters/s"
     facts += "; the number of steps adapts to the measured speed)" if timed else ")"
+    if limit and not timed:
+        facts += f"; if the machine is slower, fewer steps in {duration(limit)}"
     if round(last):
         facts += f"; then about {duration(last)} to evaluate the whole split"
         facts += " (--eval-chars N: less)"

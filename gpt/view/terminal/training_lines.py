@@ -16,7 +16,7 @@ from gpt.view.terminal.scores import (
     evaluated_characters,
     measured_on,
 )
-from gpt.words import bits, duration
+from gpt.words import bits, counted, duration
 
 
 def evaluation_line(
@@ -70,7 +70,7 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     """How the run ended, whether it is better than counting, its folder, and what to type next."""
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
-        "finished": f"all {steps:,} steps",
+        "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
         "patience": f"stopped at step {manifest.step:,}: no new best in {manifest.since_best} "
         "evaluations",
     }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
@@ -87,6 +87,12 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
         "go on": "" if reason in ("finished", "patience") else resume,
         "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\ngptx runs {run.name}{where}',
     }
+
+
+def _unlike_planned(manifest: Manifest) -> str:
+    """ "; the card estimated 1,760", if a time budget changed the number by more than a tenth."""
+    planned, steps = manifest.train.horizons[0][1], manifest.train.steps
+    return f"; the card estimated {planned:,}" if abs(steps - planned) > 0.1 * planned else ""
 
 
 def time_of(manifest: Manifest) -> str:

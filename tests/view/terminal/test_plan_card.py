@@ -10,6 +10,7 @@ import pytest
 from manifests import manifest, shown
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.budget import Budget
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card
@@ -39,13 +40,20 @@ def test_card_shows_the_facts_of_a_plan() -> None:
         "2,000 steps × 2,048 characters = 4.1 epochs, learning rate 0.002 → 0 (linear)"
     )
     about = "about 2,000 steps × 2,048 characters = 4.1 epochs"
-    assert training_facts(TrainConfig(), 2048, 1_003_854, timed=True).startswith(about)
+    budget = Budget(seconds=120, per_step=0.06, evaluating=0, saving=0)
+    assert training_facts(TrainConfig(), 2048, 1_003_854, budget).startswith(about)
+    one, capped = TrainConfig(steps=1), replace(budget, most_steps=1)
+    assert training_facts(one, 2048, 9, capped).startswith("at most 1 step ×")
     speed = "(estimated: 62 ms/step, 33,000 characters/s"
     total = f"about 2 min 10 s with evaluations and saves {speed})"
     assert time_facts(0.062, 2048, 130) == total
     assert time_facts(0.062, 2048, 120, 0.0, timed=True) == (
         f"2 min 0 s with evaluations and saves {speed}; the number of steps adapts to the measured "
         "speed)"
+    )
+    assert time_facts(0.062, 2048, 60, limit=120) == (
+        f"about 1 min 0 s with evaluations and saves {speed}); if the machine is slower, fewer "
+        "steps in 2 min 0 s"
     )
     assert time_facts(0.062, 2048, 130, 300.0) == (
         f"{total}; then about 5 min 0 s to evaluate the whole split (--eval-chars N: less)"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from manifests import in_part, manifest
 from rich.cells import cell_len
 
+from gpt.config import TrainConfig
 from gpt.reading.score import Score
 from gpt.storage.run import Run
 from gpt.view.terminal.scores import score_line, score_record
@@ -67,6 +68,7 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     assert facts["best"] == "2.2500 nats (3.246 bits/char) at step 12"
     assert facts["to beat"] == "counting 2-grams: 2.5000 nats; this model is 0.2500 better"
     assert facts["ended"].endswith("2 min 10 s of training")
+    assert "estimated" not in facts["ended"]
     assert "gptx runs tale-1" in facts["next"]
     assert "--checkpoints" not in facts["next"]
     goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
@@ -78,6 +80,15 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
         assert facts["go on"] == expected + option * bool(expected)
     elsewhere = farewell(Run(Path("my runs/tale-1")), manifest(), reason)
     assert elsewhere["next"].count("--checkpoints 'my runs'") == 3
+
+
+def test_last_lines_say_if_a_time_budget_has_changed_the_steps_much() -> None:
+    ended = []
+    for plan, steps in (("0:131 9:41", 41), ("0:980 90:978", 978), ("0:1", 1)):
+        now = manifest(train=TrainConfig(steps=steps, step_plan=plan))
+        ended.append(farewell(Run(Path("checkpoints/tale-1")), now, "finished")["ended"])
+    ends = [each.split(",")[0] for each in ended]
+    assert ends == ["all 41 steps; the card estimated 131", "all 978 steps", "all 1 step"]
 
 
 def test_train_and_eval_json_contain_numbers() -> None:
