@@ -169,18 +169,20 @@ def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> No
     record |= pairs.pairs_record(found)
     most = WORST if command.worst is None else command.worst
     line, lines, page = pairs.pairs_line(found), [], command.page(precision=2)
+    place = "line" if name else "validation pair"
     if command.other is not None:
         line = _against(command, command.other, found, text, record)
     elif command.as_json:
-        record["worst"] = sorted(pairs.each_pair(found, False), key=lambda each: -each["nats"])
-        record["worst"] = record["worst"][:most]
+        numbered = place.replace(" ", "_")
+        worst = pairs.each_pair(found, False, numbered)
+        record["worst"] = sorted(worst, key=lambda each: -each["nats"])[:most]
         if command.chars:
-            record["per_pair"] = pairs.each_pair(found, True)
+            record["per_pair"] = pairs.each_pair(found, True, numbered)
     else:
         if command.chars:
             digits = not console.colours(command.color)
             lines = [*pairs.coloured_pairs(found, page, digits), *surprise.scale(page, digits)]
-        lines += pairs.worst_pairs(found, most, page)
+        lines += pairs.worst_pairs(found, most, page, place)
         baseline = facts.get("split") and command.opened.manifest
         if baseline and baseline.baseline:
             score = found.score

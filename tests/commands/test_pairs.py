@@ -300,6 +300,9 @@ def test_the_validation_split_has_the_pairs_of_the_run(
     monkeypatch.setattr(pairs, "MOST_PAIRS", 2)
     some = answer_of(monkeypatch, ("eval", "--worst", "0"))
     assert some.out.startswith("the first 2 pairs of the validation split: ")
+    assert {each["validation_pair"] for each in record["worst"]} >= {1, 2, 3}
+    worst = answer_of(monkeypatch, ("eval", "--worst", "1")).out.splitlines()[1]
+    assert worst.split(" · ")[1] in ("validation pair 1", "validation pair 2")
     assert "note: scoring only the first 2 of " in some.err
 
 

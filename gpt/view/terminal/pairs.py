@@ -34,17 +34,20 @@ def exact_share(found: PairScores) -> str:
     return f"{100 * found.exact:.2f} %"
 
 
-def worst_pairs(found: PairScores, most: int, page: Page) -> list[Text]:
-    """The pairs with the most nats a target character: the pair, what the model wrote, its line."""
+def worst_pairs(found: PairScores, most: int, page: Page, place: str = "line") -> list[Text]:
+    """The pairs with the most nats a target character: the pair, what the model wrote, its line.
+
+    place: what the numbers of lines count.
+    """
     order = np.argsort(-found.means, kind="stable")[:most].tolist()
     lines = styled(["worst pairs", "nats a target character"], page, BOLD) if order else []
-    for place in order:
-        written = "exact" if found.distances[place] == 0 else "wrong"
+    for worst in order:
+        written = "exact" if found.distances[worst] == 0 else "wrong"
         facts = [
-            f"{number(float(found.means[place]), page):>5} nats",
-            f"line {found.lines[place]:,}",
-            f"{escape(found.sources[place])} → {escape(found.targets[place])}",
-            f"{written}: {escape(found.written[place])}",
+            f"{number(float(found.means[worst]), page):>5} nats",
+            f"{place} {found.lines[worst]:,}",
+            f"{escape(found.sources[worst])} → {escape(found.targets[worst])}",
+            f"{written}: {escape(found.written[worst])}",
         ]
         lines += styled(facts, page)
     return lines
@@ -71,8 +74,10 @@ def pairs_record(found: PairScores) -> dict[str, Any]:
     return {**score_record(found.score), **counts, **numbers}
 
 
-def each_pair(found: PairScores, characters: bool) -> list[dict[str, Any]]:
-    """For programs: every pair. characters: with the nats of each target character and its end."""
+def each_pair(found: PairScores, characters: bool, place: str = "line") -> list[dict[str, Any]]:
+    """For programs: every pair. characters: with the nats of each target character and its end.
+    place: what the numbers of lines count.
+    """
     names = ("lines", "sources", "targets", "written", "distances")
     columns = [list(getattr(found, name)) for name in names]
     surprises = np.split(found.nats, found.ends[:-1])
@@ -81,7 +86,7 @@ def each_pair(found: PairScores, characters: bool) -> list[dict[str, Any]]:
         zip(*columns, strict=True), found.means.tolist(), surprises, strict=True
     ):
         line, source, target, written, distance = values
-        record = {"line": int(line), "source": source, "target": target, "written": written}
+        record = {place: int(line), "source": source, "target": target, "written": written}
         record |= {"exact": int(distance) == 0, "distance": int(distance), "nats": rounded(mean)}
         records.append(record | ({"each": rounded(nats)} if characters else {}))
     return records
