@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpt.loading import Saved
     from gpt.trained import TrainedGPT
 
+SCHEMA = 1
 NAME = "live.html"
 OURS = b"gptx live</title>"
 
@@ -55,7 +56,7 @@ class Live(shared.ModelCommand):
         from gpt.view.page.live import beginning, build_live, surveys_of
 
         refuse(
-            (self.as_json, "--json: the output is a page, not JSON"),
+            (self.as_json and self.output is None, "--json: needs a file for the page, not stdout"),
             (self.show and self.output is None, "--open: needs a file, not stdout"),
         )
         if self.output == Path(NAME):
@@ -77,7 +78,11 @@ class Live(shared.ModelCommand):
         console.write(page.html, self.output)
         if self.show and self.output:
             shared.open_in_browser(self.output)
-        elif self.output:
+        if self.as_json:
+            facts = {"file": str(self.output), "bytes": len(page.html.encode()), "bits": page.bits}
+            more = {"steps": page.steps, "left_out": page.left_out}
+            console.write_json({"schema": SCHEMA, **opened.origin, **facts, **more})
+        elif self.output and not self.show:
             console.say(
                 f"page: {self.output}, {len(page.html) / 1e6:.1f} MB, weights in "
                 f"float{page.bits}; open it in a browser"

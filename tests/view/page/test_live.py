@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -149,6 +150,9 @@ def test_the_command_writes_the_page_and_says_what_it_did(
     empty.touch()
     for nothing in ([""], ["--file", str(empty)]):
         assert "note: the text is empty" in gptx("live", *nothing, *place).err
+    record = json.loads(gptx("live", "--json", "-o", "other.html", *place).out)
+    assert (record["file"], record["bits"], record["steps"]) == ("other.html", 32, [6])
+    assert record["bytes"] == (tmp_path / "other.html").stat().st_size
     written = gptx("live", "-o", "-", *place)
     assert written.out.startswith("<!doctype html>")
 
@@ -161,7 +165,7 @@ def test_the_command_refuses_in_one_line(
     Path("live.html").write_text("mine")
     for arguments, code, reason in (
         ((), 2, "live.html is not a page of gptx"),
-        (("--json",), 2, "--json: the output is a page"),
+        (("--json", "-o", "-"), 2, "--json: needs a file"),
         (("-o", "-", "--open"), 2, "--open: needs a file"),
         (("é", "-o", "a.html"), 3, "'é' (U+00E9"),
         (("--limit", "0.1", "-o", "a.html"), 2, "--limit: the model alone needs"),
