@@ -151,7 +151,7 @@ def _found(place: str, checkpoints: Path) -> Saved:
         if os.path.lexists(place):
             raise
         raise CheckpointError(
-            f"there is no run, folder or file {place!a}; give a run in {checkpoints}, or the path "
+            f"there is no run, folder or file {place!r}; give a run in {checkpoints}, or the path "
             "of a run or of a model file"
         ) from None
     _ = saved.model  # its probe shows damage in files of old releases, which have no digest

@@ -301,6 +301,11 @@ def test_version_and_help_are_printed(gptx: Gptx) -> None:
     ("arguments", "code", "problem"),
     [
         (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of back"),
+        (
+            ["heads", "--sort", "ablation"],
+            2,
+            "--sort: ablation is measured only with --ablate mean",
+        ),
         (["heads", "missing.txt"], 3, "cannot read missing.txt"),
         (["heads", "--windows", "0"], 2, "--windows"),
         (["next", "To be", "--top-k", "0"], 2, "--top-k: 0 is less than 1"),
@@ -334,6 +339,17 @@ def test_note_names_the_newest_of_several_runs(gptx: Gptx, home: Path) -> None:
     newest = gptx("next", "the", "--checkpoints", "several").err
     assert re.fullmatch(r"run: [ab], the newest \(--run takes another\)\n", newest)
     assert gptx("next", "the", "--checkpoints", "several", "--run", "a").err == ""
+
+
+def test_debugging_shows_the_traceback_and_keeps_line_and_code(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = gptx("train", "no.txt")
+    monkeypatch.setenv("GPTX_DEBUG", "1")
+    debugged = gptx("train", "no.txt")
+    assert (usual.code, debugged.code) == (3, 3)
+    assert debugged.err.startswith("Traceback")
+    assert debugged.err.endswith(f"\n{usual.err}")
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "10"])

@@ -185,6 +185,8 @@ class Eval(shared.DrawingCommand):
             console.say(
                 f"warning: {shared.label_of(name)} is in the text that this run was trained on, so "
                 "its loss says nothing about new texts"
+                + "; --baseline is left out, as counting saw the text, too"
+                * self.baseline
             )
         left_out = _left_out(self.opened.model, text)
         return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpt.commands.common import console, shared
+from gpt.config.fields import with_flags
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Runs(shared.Writing):
 
         rows, broken = readable(found)
         for problem in broken:
-            console.say(f"warning: {problem}")
+            console.say(f"warning: {with_flags(problem)}")
         return rows
 
     def _list(self, rows: list[tuple[Run, Manifest]]) -> None:

@@ -42,7 +42,7 @@ def parse_freeze(text: str) -> Frozen:
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         right = word.strip() == "embeddings" or first <= last
         known = "embeddings, layers:N, layers:FROM-TO, or several with commas between them"
-        require(right, "freeze", f"{word!a} is not one of {known}")
+        require(right, "freeze", f"{word!r} is not one of {known}")
         embeddings = embeddings or not found
         layers += [range(first, last + 1)] * bool(found)
     return Frozen(embeddings, tuple(layers))
@@ -58,5 +58,5 @@ def trained_parameters(model: ModelConfig, freeze: str) -> int:
     require(last < model.n_layer, "freeze", f"there is no layer {last}; the model has {has}")
     shapes = model.shapes().items()
     count = sum(math.prod(shape) for name, shape in shapes if not frozen.holds(name))
-    require(count > 0, "freeze", f"{freeze!a} leaves nothing to train; freeze less")
+    require(count > 0, "freeze", f"{freeze!r} leaves nothing to train; freeze less")
     return count

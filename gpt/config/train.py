@@ -93,13 +93,13 @@ class TrainConfig:
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
         visible = len(self.replacement) == 1 and self.replacement.isprintable()
         visible = visible and not self.replacement.isspace()
-        require(visible, "replacement", f"{self.replacement!a} is not one visible character")
+        require(visible, "replacement", f"{self.replacement!r} is not one visible character")
         require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
         require(
-            self.split.isprintable(), "split", f"{self.split!a} cannot be stored; rename the file"
+            self.split.isprintable(), "split", f"{self.split!r} cannot be stored; rename the file"
         )
         require(self.split != "-", "split", "standard input cannot validate; give a file")
-        require(self.every != 1, "split", f"{self.split!a} needs N of 2 or more")
+        require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
         parse_freeze(self.freeze)
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
@@ -139,12 +139,12 @@ def unescaped(text: str, option: str) -> str:
             return _ESCAPED[name]
         point = int(name[1:], 16) if len(name) > 1 else 0xD800
         good = point <= 0x10FFFF and not 0xD800 <= point < 0xE000
-        require(good, option, f"{match[0]!a} stands for no character; write \\\\ for a backslash")
+        require(good, option, f"{match[0]!r} stands for no character; write \\\\ for a backslash")
         return chr(point)
 
     result = _ESCAPE.sub(resolved, text)
     lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
-    require(not lone, option, f"{lone!a} is no character")
+    require(not lone, option, f"{lone!r} is no character")
     return result
 
 
@@ -156,5 +156,5 @@ def parse_step_plan(text: str) -> tuple[tuple[int, int], ...]:
     starts = [start for start, _ in plan]
     good = len(plan) == len(pairs) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
     good = good and all(start < steps <= MOST_STEPS for start, steps in plan)
-    require(good, "step_plan", f"{text!a} is not FROM:STEPS FROM:STEPS …, the first FROM 0")
+    require(good, "step_plan", f"{text!r} is not FROM:STEPS FROM:STEPS …, the first FROM 0")
     return plan

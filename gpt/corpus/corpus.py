@@ -140,7 +140,8 @@ def encode(
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
-        raise TextError(f"corpus is empty: {', '.join(names)}")
+        piped = "; pipe the text to standard input" * ("-" in names)
+        raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
     text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
     made = build_vocabulary(text.counts, known, config.min_count, config.replacement, grows)
     division = divide(text.starts, len(sources), config.every)

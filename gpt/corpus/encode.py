@@ -67,7 +67,7 @@ def build_vocabulary(
         if folds.any() and min_count <= 1:
             missing = characters[int(np.argmax(folds))]
             raise TextError(
-                f"{missing!a} (U+{ord(missing):04X}) is only in the text that validates, so "
+                f"{missing!r} (U+{ord(missing):04X}) is only in the text that validates, so "
                 "training cannot teach it; leave it out there, or fold such characters: "
                 "`min_count=2`"
             )
@@ -77,7 +77,7 @@ def build_vocabulary(
     if folded and replacement in characters:
         count = int(times[characters.index(replacement)])
         raise TextError(
-            f"{replacement!a} (U+{ord(replacement):04X}) was to stand for rare characters, but the "
+            f"{replacement!r} (U+{ord(replacement):04X}) was to stand for rare characters, but the "
             f"text has it itself ({count:,} ×); choose another `replacement`"
         )
     shown = "".join(replacement if each in folded else each for each in characters)

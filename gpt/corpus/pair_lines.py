@@ -65,7 +65,7 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
         elif not source or not targets[0]:
             problem = f"has an empty {'target' if source else 'source'}"
         if problem:
-            shown = f"{line[:QUOTED]!a}" + "…" * (len(line) > QUOTED)
+            shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
             problem = f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
         elif too_long := window.problem(len(source), len(targets[0])):
             problem = f"{too_long}; shorten the line or delete it"

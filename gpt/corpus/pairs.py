@@ -112,7 +112,7 @@ def pairs_of(corpus: Corpus) -> Pairs:
         start, end = int(starts[line]), int(ends[line])
         reason = next(reason for found, reason in reasons if found[line])
         shown = corpus.vocabulary.decode(ids[start : min(end, start + QUOTED)])
-        shown = f"{shown!a}" + "…" * (end - start > QUOTED)
+        shown = f"{shown!r}" + "…" * (end - start > QUOTED)
         raise TextError(
             f"{_place(ids, start, newline, identity)} {reason}: {shown}; {LAYOUT}; correct the "
             "line or delete it"

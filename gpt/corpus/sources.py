@@ -126,7 +126,7 @@ def _mode(name: str) -> int:
 
 def _unreadable(name: str, why: str) -> TextError:
     shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
-    return TextError(f"cannot read corpus {shown!a}: {why}")
+    return TextError(f"cannot read corpus {shown!r}: {why}")
 
 
 def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:

@@ -70,8 +70,8 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     if not ascii_only:
         controls = sorted(each for each in used if each not in names and label(each) in PICTURES)
         entries += [f"{label(each)} U+{ord(each):04X}" for each in controls]
-    marks = any(unicodedata.category(character)[0] == "M" for character in used)
-    return entries + (["◌ carries a combining mark"] if marks and not ascii_only else [])
+    marks = any(label(character, ascii_only)[0] == DOTTED_CIRCLE for character in used)
+    return entries + ["◌ carries a combining mark"] * marks
 
 
 def pad(text: str, width: int, right: bool = False) -> str:

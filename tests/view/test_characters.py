@@ -97,6 +97,7 @@ def test_escapes_equal_known_values() -> None:
 def test_legend_explains_only_used_symbols() -> None:
     assert legend("abc") == []
     assert legend("b a\n") == ["␠ space", "⏎ newline"]
+    assert legend("❤️") == []  # a mark without width is U+FE0F
     assert legend("\te\u0301") == ["⇥ tab", "◌ carries a combining mark"]
     assert legend("a\r\0\n") == ["⏎ newline", "␀ U+0000", "␍ U+000D"]
     assert legend("a\r\0", ascii_only=True) == []

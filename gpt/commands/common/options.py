@@ -69,7 +69,7 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     for spelling, value in stored.items():
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
         if name is None:
-            raise ConfigError(f"--config {path}: there is no option {spelling!a}")
+            raise ConfigError(f"--config {path}: there is no option {spelling!r}")
         now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
         values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
     context.default_map = values

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from typing import Any
 
 import typer
@@ -33,7 +34,7 @@ ClickContext: Any = typer.Context.__mro__[1]
 def run(app: typer.Typer) -> None:
     """Runs the program and leaves with its exit code; an error is one line on stderr.
 
-    GPTX_DEBUG=1 shows the traceback instead.
+    GPTX_DEBUG=1 shows the traceback before it.
     """
     one_thread_a_product()
     _reopen_closed_streams()
@@ -52,7 +53,7 @@ def run(app: typer.Typer) -> None:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
         if os.environ.get("GPTX_DEBUG"):
-            raise
+            traceback.print_exc()
         code, message = explained(error)
         if message and not (is_follower() and isinstance(error, ClickException)):
             say_error(message)

@@ -39,7 +39,7 @@ def corpus_of(model: Foreign, name: str, data: Path, guessed: bool) -> Corpus:
     vocabulary = Vocabulary(model.characters)
     corpus = read_corpus([name], data, BytesIO(), vocabulary, TrainConfig())
     if unknown := vocabulary.unknown(corpus.vocabulary.characters):
-        raise TextError(f"{name} has characters that the model does not know: {unknown[:5]!a}")
+        raise TextError(f"{name} has characters that the model does not know: {unknown[:5]!r}")
     if guessed and not corpus.counts.all():
         raise TextError(f"{name} lacks characters that the model knows")
     corpus.split(TrainConfig().val_fraction, model.config.block_size)

@@ -36,6 +36,8 @@ def ranked(survey: Survey, by: str | None = None) -> list[tuple[int, int]]:
     """
     known = {measure.name: measure.values for measure in survey.measures}
     if by is not None and by not in known:
+        if by == "ablation":
+            raise ConfigError("sort", "ablation is measured only with `ablate=mean`")
         raise ConfigError("sort", f"{by!r} is not one of {', '.join(known)}")
     values = known.get(by or "ablation")
     values = strengths(survey.measures) if values is None else values
