@@ -67,7 +67,7 @@ class Entry:
         return self.manifest.step * self.manifest.step_characters
 
     @property
-    def seconds(self) -> float:
+    def elapsed(self) -> float:
         """Since training began, evaluations and saves included."""
         return max(self.manifest.elapsed, self.manifest.seconds)
 
@@ -209,7 +209,7 @@ def _record(group: Group) -> dict[str, Any]:
     best = [each.manifest.best_step for each in entries if each.manifest.best_step is not None]
     record["best_step"] = float(np.mean(best)) if best else None
     record["step"] = float(np.mean([each.manifest.step for each in entries]))
-    for name in ("characters", "seconds", "parameters"):
+    for name in ("characters", "elapsed", "parameters"):
         record[name] = float(np.mean([getattr(each, name) for each in entries]))
     return record | {"corpus": ", ".join(entries[0].manifest.corpus.sources)}
 

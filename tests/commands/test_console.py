@@ -84,6 +84,15 @@ def test_piped_lines_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pipe.getvalue().count("\n") == 1
 
 
+def test_line_beside_a_bar_is_wrapped_between_words_and_a_short_one_keeps_its_spaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "20")
+    assert console.aside("step 9 · train 1.95 · val 2.1") == "step 9 · train 1.95\n· val 2.1"
+    assert console.aside("  │ ten  words more") == "  │ ten  words more"
+
+
 def test_coloured_table_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpt.view.terminal.lines import card
 

@@ -38,9 +38,14 @@ def say_error(message: str) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, wrapped between words on a terminal; ignores a closed stderr."""
+    """Prints a line on stderr, as `aside` shows it; ignores a closed stderr."""
+    _print_aside(aside(line))
+
+
+def aside(line: str) -> str:
+    """The line for stderr: wrapped between words on a terminal."""
     line = one_line(line)
-    _print_aside(_wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line)
+    return _wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line
 
 
 def one_line(text: str) -> str:
@@ -68,6 +73,8 @@ def _wrapped(text: str, width: int) -> str:
         return text
     from rich.cells import cell_len
 
+    if all(cell_len(line) <= width for line in text.split("\n")):
+        return text
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""

@@ -146,7 +146,7 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
     if bar.disable:
         console.say(line)
     else:
-        bar.write(console.one_line(line), file=sys.stderr)
+        bar.write(console.aside(line), file=sys.stderr)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _table(found: Comparison, groups: Sequence[Group], page: Page) -> list[Text]
         "steps": [_span(group, lambda each: each.manifest.step) for group in groups],
         "characters": [_span(group, lambda each: each.characters, millions) for group in groups],
         "parameters": [_span(group, lambda each: each.parameters, millions) for group in groups],
-        "time": [_span(group, lambda each: round(each.seconds), duration) for group in groups],
+        "time": [_span(group, lambda each: round(each.elapsed), duration) for group in groups],
     }
     if not found.by_characters:
         del whole["characters"]  # as many as steps

@@ -90,9 +90,9 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
 
 
 def _unlike_planned(manifest: Manifest) -> str:
-    """ "; the card estimated 1,760", if a time budget changed the number by more than a tenth."""
+    """ " (the card estimated 1,760)", if a time budget changed the number by more than a tenth."""
     planned, steps = manifest.train.horizons[0][1], manifest.train.steps
-    return f"; the card estimated {planned:,}" if abs(steps - planned) > 0.1 * planned else ""
+    return f" (the card estimated {planned:,})" if abs(steps - planned) > 0.1 * planned else ""
 
 
 def time_of(manifest: Manifest) -> str:

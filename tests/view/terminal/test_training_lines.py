@@ -88,7 +88,7 @@ def test_last_lines_say_if_a_time_budget_has_changed_the_steps_much() -> None:
         now = manifest(train=TrainConfig(steps=steps, step_plan=plan))
         ended.append(farewell(Run(Path("checkpoints/tale-1")), now, "finished")["ended"])
     ends = [each.split(",")[0] for each in ended]
-    assert ends == ["all 41 steps; the card estimated 131", "all 978 steps", "all 1 step"]
+    assert ends == ["all 41 steps (the card estimated 131)", "all 978 steps", "all 1 step"]
 
 
 def test_train_and_eval_json_contain_numbers() -> None:
