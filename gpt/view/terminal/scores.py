@@ -148,10 +148,15 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
 
 
 def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
-    """ "0.0037 worse" than counting, "0.0500 better" """
+    """ "0.0037 worse" than counting, "0.0500 better", "as good": the difference of the losses as
+    they are shown, with four digits.
+    """
     if baseline is None or nats is None:
         return "–"
-    return f"{abs(nats - baseline.nats):.4f} {'worse' if nats > baseline.nats else 'better'}"
+    shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
+    if float(shown) == 0:
+        return "as good"
+    return f"{shown.removeprefix('-')} {'better' if shown.startswith('-') else 'worse'}"
 
 
 def comparison_record(

@@ -32,6 +32,8 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
         f"{counted}; this model is 0.0037 worse{advice}"
     )
     assert comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
+    assert comparison(1.12096, 46_504, baseline) == f"{counted}; this model is as good"
+    assert comparison(1.12094, 46_504, baseline) == f"{counted}; this model is 0.0001 better"
     assert comparison(1.2, 1_000_000, baseline) == (
         f"{counted}; this model is 0.0790 worse (counting is scored on 46,504 characters, the "
         f"model on 1,000,000){advice}"
