@@ -102,6 +102,8 @@ def new_order(corpus: Corpus, options: NewRunOptions) -> Order:
     new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
+    if new.text == "":
+        raise TextError("text: it is empty")
     by_share = options.get("split", "last") in BY_SHARE
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'` or `split='source'`")

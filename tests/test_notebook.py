@@ -58,6 +58,10 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
         gpt.resume(half, steps=12)
     with pytest.raises(CheckpointError, match="no checkpoint in nowhere"):
         gpt.resume("nowhere", steps=12)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in half; checkpoints/half is a run"):
+        gpt.resume("half", steps=14)
+    with pytest.raises(TypeError, match=r"^other: expected a model as load\(\) opens it, not str"):
+        half.compare("whole", "the cat")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no keyword 'n_layer'"):
         gpt.resume(half, n_layer=3)  # type: ignore[call-arg]
 
@@ -113,7 +117,7 @@ def test_text_itself_can_be_trained_on() -> None:
     run = gpt.train(text="the cat sat. " * 40, **SMALL)
     assert run.path.name == "text-1"
     assert "".join(run.vocabulary.characters) == " .acehst"
-    with pytest.raises(TextError, match="corpus is empty"):
+    with pytest.raises(TextError, match=r"^text: it is empty"):
         gpt.train(text="", **SMALL)
     assert not Path("checkpoints/text-2").exists()
 

@@ -43,6 +43,13 @@ def test_answers_are_greedy_or_those_of_a_beam(trained: TrainedGPT) -> None:
     assert trained.answers([]) == []
 
 
+def test_other_types_than_a_list_of_texts_are_refused(trained: TrainedGPT) -> None:
+    with pytest.raises(TypeError, match=r"^sources: expected a list of texts, not one text"):
+        trained.answers("two")
+    with pytest.raises(TypeError, match=r"^sources: expected texts, not int"):
+        trained.answers([3])  # type: ignore[list-item]
+
+
 def test_generate_draws_targets_with_a_temperature(trained: TrainedGPT) -> None:
     drawn = trained.generate("4ba", n=4, temperature=1.0, seed=3)
     assert len(set(drawn)) > 1

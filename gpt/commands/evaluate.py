@@ -107,9 +107,7 @@ class Eval(shared.DrawingCommand):
             ),
         )
         # Errors in these concern all texts, so they come before the first text.
-        opened, other, opponents, _ = self.opened, self.other, self.opponents, self.counted
-        others = [each for group in opponents for each in group.checkpoints]
-        others += [other] if other else []
+        opened, others, _ = self.opened, self.others, self.counted
         require_comparable(self, others)
         failed: list[int] = []
         for chosen in self.files or ():
@@ -144,6 +142,12 @@ class Eval(shared.DrawingCommand):
         from gpt.commands.against import opponents
 
         return opponents(self, self.against) if self.against and not self.other else []
+
+    @cached_property
+    def others(self) -> list[Saved]:
+        """The checkpoints of --against."""
+        others = [each for group in self.opponents for each in group.checkpoints]
+        return others + ([self.other] if self.other else [])
 
     @cached_property
     def counted(self) -> Ids | None:
@@ -188,6 +192,12 @@ class Eval(shared.DrawingCommand):
                 + "; --baseline is left out, as counting saw the text, too"
                 * self.baseline
             )
+        for each in self.others:
+            if name != "-" and not seen and each.is_corpus(Path(name), len(text)):
+                console.say(
+                    f"warning: {shared.label_of(name)} is in the text that {each.name} was trained "
+                    "on, so this comparison favours it"
+                )
         left_out = _left_out(self.opened.model, text)
         return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpt.commands.common import console, shared
 from gpt.commands.interactive import HELP, Talk, talk
 from gpt.config import SampleConfig
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from gpt.commands.evaluate import Eval
@@ -171,7 +171,7 @@ def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> No
     line, lines, page = pairs.pairs_line(found), [], command.page(precision=2)
     place = "line" if name else "validation pair"
     if command.other is not None:
-        line = _against(command, command.other, found, text, record)
+        line = _against(command, command.other, found, label, text, record)
     elif command.as_json:
         numbered = place.replace(" ", "_")
         worst = pairs.each_pair(found, False, numbered)
@@ -196,13 +196,22 @@ def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> No
 
 
 def _against(
-    command: Eval, other: Saved, found: PairScores, text: str, record: dict[str, Any]
+    command: Eval,
+    other: Saved,
+    found: PairScores,
+    label: str,
+    text: str,
+    record: dict[str, Any],
 ) -> str:
     """How another model predicts the same pairs: a line; puts it into the record, too."""
     from gpt.reading.paired import paired
     from gpt.view.terminal import pairs, scores
 
-    opened, its = command.opened, other.model.score_pairs(text, beam=command.beam or 1)
+    opened = command.opened
+    try:
+        its = other.model.score_pairs(text, beam=command.beam or 1)
+    except TextError as error:
+        raise TextError(f"{label} for {other.name}: {error}") from None
     compared = paired(found.nats, its.nats, (opened.name, other.name))
     first, second = names = [opened.name, other.name]
     if first == second:

@@ -71,7 +71,7 @@ def check_fields(config: object) -> None:
         elif kind is bool:
             require(type(value) is bool, name, f"{value!r} is not true or false")
         elif kind is str:
-            require(type(value) is str, name, f"{value!r} is not a text")
+            require(type(value) is str, name, f"{value!r:.60} is not a text")
 
 
 @cache  # a configuration is checked wherever one is made, and hints are text to be evaluated

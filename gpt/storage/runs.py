@@ -90,7 +90,9 @@ def find_run(root: Path, name: str | None = None) -> Run:
     if name is None:
         runs = all_runs(root)
         if not runs:
-            raise CheckpointError(f"no checkpoint in {root}; train one with: gptx train")
+            run = Run(Path(os.environ.get("GPTX_CHECKPOINTS", "checkpoints")) / root)
+            remedy = f"{run.path} is a run" if run.steps() else "train one with: gptx train"
+            raise CheckpointError(f"no checkpoint in {root}; {remedy}")
         return runs[-1]
     run = Run(root / check_run_name(name))
     if run.steps():

@@ -82,6 +82,11 @@ class Targets:
         settings: from `target_settings`. start: the number of the first source, and name: what it
         is, for errors. Raises TextError, as `answers`.
         """
+        if isinstance(sources, str):
+            raise TypeError(f"sources: expected a list of texts, not one text; use [{sources!r}]")
+        wrong = [each for each in sources if not isinstance(each, str)]
+        if wrong:
+            raise TypeError(f"sources: expected texts, not {type(wrong[0]).__name__}")
         first, last = self._marks()
         ids = source_lines(sources, self.vocabulary, self._window, start, name)
         if beam_width is None:

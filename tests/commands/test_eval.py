@@ -199,7 +199,7 @@ def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     assert gptx("eval", "--against", "none").code == 4
 
 
-def test_an_unknown_character_of_a_comparison_names_the_run_that_does_not_know_it(
+def test_a_comparison_names_the_run_that_does_not_know_a_character_or_learned_the_text(
     gptx: Gptx, home: Path
 ) -> None:
     (home / "odd.txt").write_text("no cat, " * 90 + "Ő" * 90, encoding="utf-8")
@@ -210,6 +210,12 @@ def test_an_unknown_character_of_a_comparison_names_the_run_that_does_not_know_i
     assert "validation split of odd for plain: " in answer.err
     assert "'Ő' (U+0150" in answer.err
     assert "is not in this model's vocabulary" in answer.err
+    compared = ("--checkpoints", "two", "--run", "odd", "--against", "plain")
+    learned = gptx("eval", "corpus.txt", *compared, "--unknown", "skip")
+    assert (
+        "warning: corpus.txt is in the text that plain was trained on, so this comparison favours "
+        "it\n"
+    ) in learned.err
 
 
 def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
