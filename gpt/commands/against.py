@@ -1,4 +1,4 @@
-"""`gptx eval --against` with several runs, or with patterns that stand for groups of seeds."""
+"""`gptx eval --against`: another run, several, or patterns that stand for groups of seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpt.commands.common import console, shared
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gpt.commands.evaluate import Eval
+    from gpt.commands.evaluate import Eval, Scored
     from gpt.loading import Saved
     from gpt.reading.layers import Array
 
@@ -87,6 +87,26 @@ def exposed(others: Sequence[Saved], opened: Saved) -> dict[str, str]:
     """Of the opponents, those that may have been trained on the validation text, and why."""
     seen = {each.name: each.exposure_to_split(opened) for each in others}
     return {name: why for name, why in seen.items() if why}
+
+
+def two_compared(command: Eval, against: Saved, scored: Scored, record: dict[str, Any]) -> str:
+    """How two models differ on the characters that both know: a line; puts it into the record, too.
+
+    Raises TextError for a character that the other model does not know.
+    """
+    from gpt.commands.evaluate import left_out
+    from gpt.view.terminal import scores
+
+    model, other = command.opened.model, against.model
+    whole = model.vocabulary.decode(scored.ids)
+    name = f"{scored.label} for {against.name}"
+    found = model.compare(other, shared.known_text(other, whole, command.unknown, name))
+    names = [command.opened.name, against.name]
+    if names[0] == names[1]:
+        names = [f"step {each.stored.step:,}" for each in (model, other)]
+    its = {**against.origin, "left_out": left_out(other, whole)}
+    record |= {"against": its, **scores.paired_record(found)}
+    return scores.paired_line(names[0], names[1], found)
 
 
 def write_compared(command: Eval, label: str, plain: str, record: dict[str, Any]) -> None:

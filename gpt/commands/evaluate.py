@@ -198,8 +198,8 @@ class Eval(shared.DrawingCommand):
                     f"warning: {shared.label_of(name)} is in the text that {each.name} was trained "
                     "on, so this comparison favours it"
                 )
-        left_out = _left_out(self.opened.model, text)
-        return {"file": name, "split": None, "left_out": left_out, "trained_on": seen}
+        unknown = left_out(self.opened.model, text)
+        return {"file": name, "split": None, "left_out": unknown, "trained_on": seen}
 
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""
@@ -225,7 +225,7 @@ class Eval(shared.DrawingCommand):
 
     def _show(self, text: Scored, may_have_seen: str | None = None) -> None:
         """Scores a text and writes the result. Raises TextError."""
-        from gpt.commands.against import write_compared
+        from gpt.commands.against import two_compared, write_compared
         from gpt.view.terminal import scores
 
         record = {"schema": SCHEMA, "scored": text.label, **text.facts, **self.opened.origin}
@@ -234,7 +234,7 @@ class Eval(shared.DrawingCommand):
             return write_compared(self, text.label, plain, record)
         if self.other is not None:
             record["may_have_seen"] = may_have_seen and self.other.name
-            line = self._compared(self.other, text, record)
+            line = two_compared(self, self.other, text, record)
         elif self.chars:
             line = self._characters(text, record) + self._beside_counting(text, record)
         else:
@@ -282,21 +282,6 @@ class Eval(shared.DrawingCommand):
         one_window = len(text.ids) - 1 <= model.config.block_size
         return scores.score_line(whole, None if one_window else found.score)
 
-    def _compared(self, against: Saved, scored: Scored, record: dict[str, Any]) -> str:
-        """How two models differ on the characters that both know."""
-        from gpt.view.terminal import scores
-
-        model, other = self.opened.model, against.model
-        whole = model.vocabulary.decode(scored.ids)
-        name = f"{scored.label} for {against.name}"
-        found = model.compare(other, shared.known_text(other, whole, self.unknown, name))
-        names = [self.opened.name, against.name]
-        if names[0] == names[1]:
-            names = [f"step {each.stored.step:,}" for each in (model, other)]
-        its = {**against.origin, "left_out": _left_out(other, whole)}
-        record |= {"against": its, **scores.paired_record(found)}
-        return scores.paired_line(names[0], names[1], found)
-
 
 def _is_part(ids: Ids, counted: Ids | None) -> bool:
     """Whether the characters are a part of the training text that --baseline counts."""
@@ -305,7 +290,7 @@ def _is_part(ids: Ids, counted: Ids | None) -> bool:
     return counted.tobytes().find(ids.astype(counted.dtype).tobytes()) >= 0
 
 
-def _left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
+def left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
     """For JSON: how many characters of a text the model does not know, and which."""
     count = int((~model.vocabulary.known(text)).sum())
     return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}
