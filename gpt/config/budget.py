@@ -94,7 +94,7 @@ class Budget:
         """
         left = self.seconds - elapsed
         if step == 0 and not config.eval_interval:
-            others = PAUSES * left / max(self.evaluating + self.saving, 1e-9)
+            others = max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9))
             config = replace(config, evaluations=min(config.evaluations, 1 + int(others)))
         remaining = self.remaining(config, step)
         tolerated = TOLERANCE * self.seconds + DRIFT * remaining

@@ -128,6 +128,11 @@ def test_slow_saves_make_fewer_evaluations_instead_of_fewer_steps(
     assert config.steps * 0.1 > 0.2 * SECONDS
 
 
+def test_time_that_is_over_before_the_first_step_leaves_one_step_and_one_evaluation() -> None:
+    late = BUDGET.replan(CONFIG, 0, 10 * SECONDS)  # counting a large text took so long
+    assert (late.steps, late.evaluations) == (1, 1)
+
+
 def test_slow_saves_do_not_change_the_interval_that_the_user_gave() -> None:
     config = TrainConfig(steps=1080, step_plan="0:1080", eval_interval=200)
     after = replace(BUDGET, saving=30.0).replan(config, 0, 0.0)
