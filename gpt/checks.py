@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, fields
 from typing import Any, SupportsIndex
@@ -67,7 +68,10 @@ class TableResult(Result):
 
 @dataclass(frozen=True)
 class Check:
-    """A check: `error` must be at most `bound`. group: title of several checks, if any."""
+    """A check: `error` must be at most `bound`, which must be finite.
+
+    group: title of several checks, if any.
+    """
 
     name: str
     error: float
@@ -76,4 +80,4 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        return self.error <= self.bound  # False for NaN
+        return self.error <= self.bound < math.inf  # False for NaN

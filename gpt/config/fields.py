@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError, GptxError
 
-LARGEST = 1e300  # largest number allowed: beyond it, a float overflows
+LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 
 
 def require(condition: bool, field: str, reason: str) -> None:

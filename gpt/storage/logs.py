@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt.config.fields import LARGEST
+from gpt.config.train import MOST_STEPS
 from gpt.storage import files
 
 LOG_LIMIT = 2**30  # bytes
@@ -102,7 +103,9 @@ def _record(name: str, line: bytes) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int or record["step"] < 0:
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        return None
+    if not 0 <= record["step"] <= MOST_STEPS:
         return None
     if name == FILES["samples"]:
         return record if isinstance(record.get("text"), str) else None
@@ -111,4 +114,6 @@ def _record(name: str, line: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]
+    if type(value) is int:
+        return abs(value) < 2**63  # as numpy's
+    return type(value) is float and abs(value) < LARGEST

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.schedule import characters_read, step_characters
+from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
 from gpt.storage.migration import (
@@ -163,6 +164,8 @@ class Manifest:
         """Raises ValueError for values of the right types that contradict one another."""
         if not 1 <= self.schema <= SCHEMA:
             raise ValueError(f"schema: {self.schema}")
+        if self.step > MOST_STEPS:
+            raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
         Vocabulary(self.characters)
         if len(self.characters) != self.model.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
+from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import read_json_object
+from gpt.storage.json_values import parsed, read_json_object
 from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
 
@@ -32,10 +33,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 BLANK = "0" * 64  # placeholder for the digest in the file's header
 
-_DTYPES = ("F64", "F32", "I32")  # safetensors' names
-_COUNTS = ("U8", "U16", "U32")
-
-_COUNTED = ("counting.symbols", "counting.counts", "counting.children")
+_COUNTS = ("U8", "U16", "U32")  # safetensors' names
+#: Tensor -> its possible types; every other tensor has floats.
+_DTYPES = {"probe.ids": ("I32",), "counting.symbols": _COUNTS, "counting.counts": _COUNTS}
+_DTYPES |= {"counting.children": _COUNTS}
+_FLOATS = ("F64", "F32")
 
 #: Arrays of the counting expert (gpt/counting/tables.py) and its gate -> number of dimensions.
 COUNTING = {"symbols": 1, "counts": 1, "children": 1, "gate": 2}
@@ -161,8 +163,8 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
         entry = entries[name]
         if not isinstance(entry, dict) or entry.get("shape") != list(shape):
             raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
-        if entry.get("dtype") not in (_COUNTS if name in _COUNTED else _DTYPES):
-            raise CheckpointError(f"damaged: {source} {name} is not of a known type")
+        if entry.get("dtype") not in _DTYPES.get(name, _FLOATS):
+            raise CheckpointError(f"damaged: {source} {name} has another type than gptx writes")
     try:
         return dict(safetensors.numpy.load(data))
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
@@ -186,14 +188,14 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         raise CheckpointError(f"not a gptx checkpoint: {path}")
     about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
     try:
-        schema = int(about["schema"])
+        schema = parsed(int, about["schema"], "schema")
         if schema > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
         own = schema >= DIGEST_SINCE or "digest" in about
         if own and not recorded and not _is_sealed(data, about["digest"]):
             raise ValueError("its bytes do not match its digest")
-        config = ModelConfig(**migrate_model(about["config"], schema))
-        vocabulary = Vocabulary(about["characters"])
+        config = parsed(ModelConfig, migrate_model(about["config"], schema), "config")
+        vocabulary = Vocabulary(parsed(str, about["characters"], "characters"))
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
         shape, (_, kept) = header["probe.ids"]["shape"], header["probe.logits"]["shape"]
@@ -202,7 +204,10 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
             raise ValueError("the probe is longer than the context")
         if not 1 <= kept <= config.vocab_size:
             raise ValueError("the probe has more logits than there are characters")
-        excerpt, step = str(about["excerpt"]), int(about["step"])
+        excerpt = parsed(str, about["excerpt"], "excerpt")
+        step = parsed(int, about["step"], "step")
+        if step > MOST_STEPS:
+            raise ValueError(f"step: {step} is over {MOST_STEPS}")
         counting: Shapes = _counting_shapes(header) if config.counting else {}
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error})") from error
@@ -212,11 +217,11 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     shapes = config.shapes()
     expected = {"probe.ids": tuple(shape), "probe.logits": (rows * length, kept)}
     tensors = unpack(data, header, {**shapes, **expected, **counting}, path)
-    ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
-    if ids.dtype.kind != "i" or ids.min() < 0 or ids.max() >= config.vocab_size:
+    ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
+    if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
     counted = {name: read_only(tensors.pop(f"counting.{name}")) for name in COUNTING if counting}
     tensors = migrate(tensors, config, schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.heads import proof as module
 from gpt.heads.exact import Exact
@@ -162,3 +164,18 @@ def test_float32_errors_are_below_a_fifth_of_their_bound(kind: str, sharper: flo
     logits: Array = reader.logits(reader.forward(ids))
     error = float(np.abs(logits[0] - Exact(reader).logits(ids[0])).max())
     assert error < promised(reader, ids, logits, np.inf) / 5
+
+
+def test_infinite_bound_proves_nothing() -> None:
+    assert not Check("x", math.inf, math.inf).passed
+    assert not Check("x", 0.0, math.inf).passed
+    assert not Check("x", math.nan, 1.0).passed
+    assert Check("x", 1.0, 1.0).passed
+
+
+@pytest.mark.parametrize("factor", [1e10, 1e30, 1e38])
+def test_weights_that_overflow_are_not_proven(factor: float) -> None:
+    model = weights("1 x 16", "default", 1.0, 1.0, False)
+    probe = probe_of(model, LETTERS.encode(TEXT))
+    random = {name: tensor * np.float32(factor) for name, tensor in tensors_of(model).items()}
+    assert not prove_tensors(model.config, random, probe).passed

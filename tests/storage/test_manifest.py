@@ -20,7 +20,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.migration import SCHEMA
 
 SOURCE = Path("manifest.json")
-ANY_LOSS = st.none() | st.floats(-1e299, 1e299)
+ANY_LOSS = st.none() | st.floats(-1e99, 1e99)
 
 
 BUDGET = Budget(seconds=60.0, per_step=0.1, evaluating=0.5, saving=1.0)

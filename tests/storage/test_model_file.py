@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from gpt.config.model import MOST_LAYERS
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage import model_file as stored
-from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
+from gpt.storage.checkpoint import MODEL, STATE, Checkpoint, fingerprint
 from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
 from gpt.trained import TrainedGPT
@@ -209,6 +210,13 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "a digest that is no text": (about(digest=64), "damaged"),
     "a digest that is short": (about(digest="0"), "do not match its digest"),
     "no step": (about(step="soon"), "damaged"),
+    "step below 0": (about(step=-1), "step: -1 is not of the type int"),
+    "step beyond the names of folders": (about(step=10**12), "step: 1000000000000 is over"),
+    "step beyond 64 bits": (about(step=2**70), "step: 1180591620717411303424 is not"),
+    "step that is true": (about(step=True), "step: True is not of the type int"),
+    "excerpt that is a number": (about(excerpt=7), "excerpt: 7 is not of the type str"),
+    "schema that is a text": (about(schema="5"), "schema: '5' is not of the type int"),
+    "config that is a list": (about(config=[]), "damaged"),
     "no excerpt": (about(excerpt=None), "damaged"),
     "no config": (about(config=None), "damaged"),
     "no vocabulary": (about(characters=None), "damaged"),
@@ -225,7 +233,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "tensor foreign": (lambda h: h.update({"\x1b[2J": h[EMBEDDING]}), r"unknown .*'\\x1b\[2J'"),
     "tensor misshapen": (tensor(shape=[16, 15]), f"{EMBEDDING} does not have the shape"),
     "tensor no object": (lambda h: h.update({EMBEDDING: []}), "does not have the shape"),
-    "tensor of no type": (tensor(dtype="F8_E4M3"), f"{EMBEDDING} is not of a known type"),
+    "tensor of no type": (tensor(dtype="F8_E4M3"), f"{EMBEDDING} has another type than gptx"),
     "tensor outside": (tensor(data_offsets=[0, 2**60]), "damaged"),
     "tensor overflows": (tensor(data_offsets=[2**64, 2**65]), "damaged"),
     "tensors overlap": (tensor(data_offsets=[0, 960]), "damaged"),
@@ -240,7 +248,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "probe of no rows": (tensor("probe.ids", shape=[0, 16]), "damaged"),
     "probe of too many logits": (tensor("probe.logits", shape=[16, 16]), "more logits than"),
     "probe of too few logits": (tensor("probe.logits", shape=[15, 15]), "not have the shape"),
-    "probe of fractions": (tensor("probe.ids", dtype="F32"), "probe has unknown ids"),
+    "probe of fractions": (tensor("probe.ids", dtype="F32"), "probe.ids has another type"),
+    "embedding of whole numbers": (tensor(dtype="I32"), f"{EMBEDDING} has another type"),
 }
 
 
@@ -278,14 +287,31 @@ def test_largest_model_stays_below_the_tensor_limit() -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", [EMBEDDING, "blocks.1.feed_forward.down.weight", "lm_head.weight"])
-def test_non_finite_weights_are_refused(
-    tiny: Checkpoint, tmp_path: Path, name: str, number: float
+def test_any_number_that_is_not_finite_is_refused(
+    tiny: Checkpoint, tmp_path: Path, number: float
 ) -> None:
     header, body = parts((tiny.path / MODEL).read_bytes())
-    end = header[name]["data_offsets"][1]
-    body = body[: end - 4] + struct.pack("<f", number) + body[end:]
-    refused(tmp_path, joined(header, body), f"{name} holds numbers that are not finite")
+    names = [name for name in header if header[name].get("dtype") == "F32"]
+    assert {"probe.logits", EMBEDDING, "lm_head.weight"} < {*names}
+    for name in names:
+        start, end = header[name]["data_offsets"]
+        for at in (start, end - 4):
+            changed = body[:at] + struct.pack("<f", number) + body[at + 4 :]
+            message = f"{name} holds numbers that are not finite"
+            refused(tmp_path, joined(header, changed), message)
+
+
+def test_state_of_another_type_is_refused(fresh: Checkpoint) -> None:
+    whole = (fresh.path / STATE).read_bytes()
+    header, body = parts(whole)
+    name = next(iter(header.keys() - {"__metadata__"}))
+    shapes = {each: tuple(it["shape"]) for each, it in header.items() if each != "__metadata__"}
+    header[name]["dtype"] = "I32"
+    data = joined(header, body)
+    (fresh.path / STATE).write_bytes(data)
+    forged = replace(fresh.manifest, files={**fresh.manifest.files, STATE: fingerprint(data)})
+    with pytest.raises(CheckpointError, match="has another type than gptx writes"):
+        Checkpoint(fresh.path, forged).state(shapes)
 
 
 @pytest.mark.parametrize("number", [-1, 15])
