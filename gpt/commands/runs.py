@@ -160,6 +160,15 @@ class Runs(shared.Writing):
                     console.write_json({**about, "whole": not problem, "problem": problem})
                 else:
                     console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
+            for left, what in (
+                (run.set_aside(), "damaged, and replaced by a training that continued before it"),
+                (run.unfinished(), "unfinished; the next gptx train --resume removes it"),
+            ):
+                for path in left:
+                    if self.as_json:
+                        console.write_json({"run": run.name, "left": path.name, "why": what})
+                    else:
+                        console.stream(f"{run.name}  {path.name}  {what}")
         if damaged:
             raise CheckpointError(
                 f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "

@@ -7,6 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 
 from gpt.storage import files
@@ -19,7 +20,7 @@ def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     already has the name is renamed first.
     """
     temporary = target.with_name(f".tmp-{target.name}")
-    _remove(temporary)
+    discard(temporary)
     try:
         temporary.mkdir()
         for name, data in contents:
@@ -27,11 +28,11 @@ def commit(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         files.sync_folder(temporary)
         old = _take_place(temporary, target)
     except BaseException:
-        _remove(temporary)
+        discard(temporary)
         raise
     files.sync_folder(target.parent)
     if old is not None:
-        _remove(old)
+        discard(old)
 
 
 def fill(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -80,16 +81,25 @@ def _take_place(new: Path, target: Path) -> Path | None:
 
 def _trash(path: Path) -> Path:
     trash = path.with_name(f".trash-{path.name}")
-    _remove(trash)
+    discard(trash)
     return trash
 
 
-def _remove(path: Path) -> None:
+def discard(path: Path) -> None:
     """Removes a folder, or a file of that name: rmtree would wait for a pipe. Ignores errors."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         files.discard(path)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Renames a folder to TARGET or, if that exists, TARGET-2, TARGET-3, … Raises OSError."""
+    free, others = target, (target.with_name(f"{target.name}-{n}") for n in count(2))
+    while os.path.lexists(free):
+        free = next(others)
+    os.rename(path, free)
+    files.sync_folder(path.parent)
 
 
 def remove(path: Path) -> None:
@@ -101,4 +111,4 @@ def remove(path: Path) -> None:
     trash = _trash(path)
     os.rename(path, trash)
     files.sync_folder(path.parent)
-    _remove(trash)
+    discard(trash)

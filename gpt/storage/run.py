@@ -26,6 +26,8 @@ from gpt.storage.model_file import StoredModel
 PID_LIMIT = 100  # bytes of .owner
 
 _BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner", "tensorboard"})
+_UNFINISHED = (".tmp-", ".trash-")  # how names of unfinished files and folders begin
+_ASIDE = "damaged-"  # how names of folders begin that `abandon_after` has renamed
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 Read = TypeVar("Read")
 
@@ -60,7 +62,18 @@ class Run(Logs):
             names = {entry.name for entry in os.scandir(self.path)}
         except (OSError, ValueError):
             return False
-        return all(name in _BEFORE_COMMIT or name.startswith(".tmp-step-") for name in names)
+        return all(name in _BEFORE_COMMIT or name.startswith(_UNFINISHED) for name in names)
+
+    def unfinished(self) -> list[Path]:
+        """What a trainer was writing or removing, or, if it was killed, what it left."""
+        with suppress(OSError, ValueError):
+            names = (entry.name for entry in os.scandir(self.path))
+            return sorted(self.path / name for name in names if name.startswith(_UNFINISHED))
+        return []
+
+    def set_aside(self) -> list[Path]:
+        """The folders of damaged steps that a resumed training has renamed."""
+        return sorted(self.path.glob(f"{_ASIDE}step-*"))
 
     def last(self) -> Checkpoint:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
@@ -175,44 +188,66 @@ class Run(Logs):
                 commit = self._open(step)
                 commit.verify()
             except CheckpointError as error:
-                warnings.append(f"{error}; trying the previous checkpoint")
+                renamed = f"{_ASIDE}{step_folder(step)}"
+                warnings.append(
+                    f"{error}; trying the previous checkpoint (training renames this to {renamed})"
+                )
             else:
                 return commit, warnings
         raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves all of a step or nothing, then removes old steps.
+        """Saves all of a step or nothing, then removes earlier steps.
 
-        Keeps the newest two and the best, or all; if the corpus was changed, also every step from
-        before the change. Raises StorageError; then nothing has changed.
+        Keeps the newest two whole steps and the best one, or all; if the corpus was changed, also
+        every step from before the change. Steps with higher numbers stay. Raises StorageError, and
+        CheckpointError for a manifest that could not be read again; then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data) for name, data in contents.items()}
         manifest = replace(manifest, files=recorded)
-        before = self.steps()
+        about = _readable_json(manifest, target)
+        before = [step for step in self.steps() if self._seems_whole(step)]
         good = f" (last good: step {before[-1]})" if before else ""
         with files.storage_errors(f"save step {manifest.step} in {self.path}{good}"):
             if self._has(target, contents):
-                files.replace(target / MANIFEST, manifest.to_json())
+                files.replace(target / MANIFEST, about)
             else:
-                folders.commit(target, [*contents.items(), (MANIFEST, manifest.to_json())])
+                folders.commit(target, [*contents.items(), (MANIFEST, about)])
         if not manifest.train.keep_all:
-            steps = self.steps()
-            keep = {*steps[-2:], manifest.best_step}
+            earlier = [step for step in before if step < manifest.step]
+            keep = {*earlier[-1:], manifest.step, manifest.best_step}
             if manifest.earlier_corpora:
-                keep.update(step for step in before if step <= manifest.since)
-            for step in steps:
-                if step not in keep:
+                keep.update(step for step in earlier if step <= manifest.since)
+            for step in self.steps():
+                if step < manifest.step and step not in keep:
                     with suppress(OSError):  # an old step that cannot be removed does no harm
                         folders.remove(self.path / step_folder(step))
         return Checkpoint(target, manifest)
+
+    def _seems_whole(self, step: int) -> bool:
+        """Whether a step has its manifest, and every file in the size that the manifest records."""
+        with suppress(CheckpointError, OSError):
+            found = self._open(step)
+            sizes = {name: size for name, (size, _) in found.manifest.files.items()}
+            return all(os.lstat(found.path / name).st_size == sizes[name] for name in sizes)
+        return False
+
+    def abandon_after(self, step: int) -> None:
+        """Renames the folders of later steps, which are damaged: step-N to damaged-step-N. Raises
+        StorageError.
+        """
+        for path in self.step_paths():
+            if int(path.name[5:]) > step:
+                with files.storage_errors(f"rename {path}"):
+                    folders.rename(path, path.with_name(f"{_ASIDE}{path.name}"))
 
     def amend(self, manifest: Manifest) -> None:
         """Replaces the manifest of a saved step; its tensors stay. Raises StorageError."""
         saved = self._open(manifest.step)
         with files.storage_errors(f"save step {manifest.step} in {self.path}"):
             amended = replace(manifest, files=saved.manifest.files)
-            files.replace(saved.path / MANIFEST, amended.to_json())
+            files.replace(saved.path / MANIFEST, _readable_json(amended, saved.path))
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
@@ -233,8 +268,10 @@ class Run(Logs):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer; the system releases the lock if the process dies. Raises
-        RunInUseError with the other trainer's process id.
+        """Locks the run for one trainer, and removes what a killed one has left unfinished.
+
+        The system releases the lock if the process dies. Raises RunInUseError with the other
+        trainer's process id.
         """
         import filelock
 
@@ -250,6 +287,8 @@ class Run(Logs):
                     pid = files.read(owner, PID_LIMIT).decode("ascii", "replace")
                 raise RunInUseError(f"{self.name} is in use by process {pid}") from None
         try:
+            for path in self.unfinished():
+                folders.discard(path)
             with files.storage_errors(f"write {owner}"):
                 files.write_note(owner, str(os.getpid()))
             yield
@@ -257,3 +296,10 @@ class Run(Logs):
             with suppress(OSError):
                 owner.unlink(missing_ok=True)
             lock.release()
+
+
+def _readable_json(manifest: Manifest, folder: Path) -> bytes:
+    """The manifest's file. Raises CheckpointError if no one could open it."""
+    data = manifest.to_json()
+    Manifest.from_json(data, folder / MANIFEST)
+    return data

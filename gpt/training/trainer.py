@@ -99,6 +99,7 @@ class Trainer:
             self._saved_step = stored.step
             self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
             if ranks.first:
+                run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
         self._stop_reason: str | None = None
         self._agreed: str | None = None  # the reason that all ranks have

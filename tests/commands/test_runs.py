@@ -255,3 +255,20 @@ def test_eval_against_unknown_runs_prints_one_line(
     assert (answer.code, answer.out) == (code, "")
     assert says in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_runs_verify_names_what_a_killed_or_resumed_training_left(gptx: Gptx, home: Path) -> None:
+    run = home / "checkpoints/corpus-1"
+    names = [".trash-step-00000002", "damaged-step-00000099"]
+    try:
+        for name in names:
+            (run / name).mkdir()
+        answer = gptx("runs", "--verify", "corpus-1")
+        assert answer.code == 0
+        assert "corpus-1  .trash-step-00000002  unfinished; the next gptx train" in answer.out
+        assert "corpus-1  damaged-step-00000099  damaged, and replaced" in answer.out
+        records = map(json.loads, gptx("runs", "--verify", "corpus-1", "--json").out.splitlines())
+        assert {*names} == {record["left"] for record in records if "left" in record}
+    finally:
+        for name in names:
+            (run / name).rmdir()
