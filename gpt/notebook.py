@@ -150,14 +150,20 @@ def _note(start: Start) -> None:
 
 
 def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed."""
+    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed. Its ETA is
+    that of the time budget, if there is one.
+    """
     from gpt.preparing import recorded
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
     from gpt.training.fit import step_characters
 
     val = best = ""
+    layout = "" if bar.disable else bar.bar_format
     for event in recorded(trainer):
-        steps = trainer.config.steps
+        steps, budget = trainer.config.steps, trainer.manifest.budget
+        if layout and budget is not None:
+            left = bar.format_interval(max(0.0, budget.seconds - trainer.manifest.elapsed))
+            bar.bar_format = layout.replace("{remaining}", left)
         if isinstance(event, Stepped) and not bar.disable:
             rate = bar.format_dict["rate"]  # share of the run in a second
             characters = steps * step_characters(trainer.manifest)

@@ -16,7 +16,7 @@ FIRST_STEPS, FIRST_LOOK = 10, 0.1  # the first check: after so many steps, or th
 NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
 #: Error of a forecast that changes no plan: as a share of the whole time, plus one of what remains.
 TOLERANCE, DRIFT = 0.02, 0.05
-PAUSES = 0.5  # largest share of the time for evaluations but the last, and their saves
+PAUSES = 0.2  # largest share of the time left for evaluations but the last, and their saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +46,18 @@ class Budget:
         if min(*times, self.last, self.stepping) < 0:
             raise ValueError("budget: a time is negative")
 
-    def stepped(self, seconds: float) -> Budget:
-        """Returns the budget after one more step. When a check of the plan is due, the speed is
-        updated and `steps` is set to 0. A run that ends on time has at most 1 / LOOK checks. The
-        first check replaces an estimated speed; it waits for FIRST_STEPS, so that a few slow steps
-        do not end a short run. Until an evaluation is timed, steps k times as slow as estimated
-        multiply its estimate by √k: a busy machine slows evaluations less than steps.
+    def stepped(self, seconds: float, left: int) -> Budget:
+        """Returns the budget after one more step, with `left` steps to do. When a check of the plan
+        is due, the speed is updated and `steps` is set to 0: whenever steps have taken LOOK of the
+        time, or after half of the steps that the last check has left, so that a run whose steps
+        become faster at its end gets more of them. The first check replaces an estimated speed; it
+        waits for FIRST_STEPS, so that a few slow steps do not end a short run. Until an evaluation
+        is timed, steps k times as slow as estimated multiply its estimate by √k: a busy machine
+        slows evaluations less than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         looks = FIRST_LOOK / LOOK if self.estimated and steps < FIRST_STEPS else 1.0
-        if stepping < looks * LOOK * self.seconds:
+        if stepping < looks * LOOK * self.seconds and not 0 < left <= steps:
             return replace(self, steps=steps, stepping=stepping)
         weight = 1.0 if self.estimated else NEWEST
         per_step = (1 - weight) * self.per_step + weight * (stepping / steps)
@@ -86,16 +88,19 @@ class Budget:
         return evaluations_left(config, step) * each + self.last * self.per_step
 
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
-        """The options with as many steps as the time that is left allows. Before the first step,
-        when a save has been timed, there may also be fewer evaluations.
+        """The options with as many steps as the time that is left allows. There are fewer
+        evaluations if all but the last would take more than PAUSES of it.
 
         If the forecast misses the budget only by little, the number of steps does not change. Plans
         at least 1 % more steps than those done, so that the learning rate can fall.
         """
         left = self.seconds - elapsed
-        if step == 0 and not config.eval_interval:
-            others = max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9))
-            config = replace(config, evaluations=min(config.evaluations, 1 + int(others)))
+        most = 1 + int(max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9)))
+        if not config.eval_interval and evaluations_left(config, step) > most:
+            if step:
+                config = replanned(config, step, config.steps, most)
+            else:
+                config = replace(config, evaluations=most)
         remaining = self.remaining(config, step)
         tolerated = TOLERANCE * self.seconds + DRIFT * remaining
         if abs(remaining - left) <= max(tolerated, self.per_step):

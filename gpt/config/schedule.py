@@ -23,7 +23,7 @@ def progress(config: TrainConfig, step: int, since: int = 0) -> float:
     the remaining steps.
     """
     done, at, steps = 0.0, since, config.horizons[0][1]
-    for start, changed in config.horizons[1:]:
+    for start, changed, _ in config.horizons[1:]:
         if start >= step:
             break
         if start > at:
@@ -47,7 +47,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     """
     if step < config.warmup_steps:
         rate = config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-        start, steps = [plan for plan in config.horizons if plan[0] <= step][-1]
+        start, steps, _ = [plan for plan in config.horizons if plan[0] <= step][-1]
         if start == 0 or steps > config.warmup_steps:
             return rate
         return rate + (step - start) / (steps - start) * (config.min_lr - rate)
@@ -57,11 +57,17 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return config.learning_rate + done * (config.min_lr - config.learning_rate)
 
 
-def replanned(config: TrainConfig, step: int, steps: int) -> TrainConfig:
-    """The options with `steps` as the new end, planned after `step` steps; earlier plans stay."""
-    plan = [(start, old) for start, old in config.horizons if start < step] + [(step, steps)]
-    text = " ".join(f"{start}:{number}" for start, number in plan)
-    return replace(config, steps=steps, step_plan=text)
+def replanned(config: TrainConfig, step: int, steps: int, evaluations: int = 0) -> TrainConfig:
+    """The options with `steps` as the new end, planned after `step` steps; earlier plans stay.
+
+    evaluations: from there on; 0: as planned before.
+    """
+    plans = [plan for plan in config.horizons if plan[0] <= step]
+    if plans[-1][0] == step:
+        evaluations = evaluations or plans.pop()[2]
+    plans.append((step, steps, evaluations))
+    texts = (f"{start}:{end}" + f":{count}" * (count > 0) for start, end, count in plans)
+    return replace(config, steps=steps, step_plan=" ".join(texts))
 
 
 def is_due(config: TrainConfig, step: int) -> bool:
@@ -70,7 +76,9 @@ def is_due(config: TrainConfig, step: int) -> bool:
         return True
     if config.eval_interval:
         return step > 0 and step % config.eval_interval == 0
-    return step > 0 and _passed(config, step) > _passed(config, step - 1)
+    since, count = _evaluations(config, step)
+    passed, before = (_passed(config, each, since, count) for each in (step, step - 1))
+    return step > 0 and passed > before
 
 
 def is_recorded(config: TrainConfig, step: int) -> bool:
@@ -90,13 +98,22 @@ def evaluations_left(config: TrainConfig, step: int = 0) -> int:
     steps = max(0, config.steps - step)
     if steps and config.eval_interval:
         return -(-config.steps // config.eval_interval) - step // config.eval_interval
-    return min(steps, max(config.evaluations - _passed(config, step), int(steps > 0)))
+    since, count = _evaluations(config, step + 1)
+    return min(steps, max(count - _passed(config, step, since, count), int(steps > 0)))
 
 
-def _passed(config: TrainConfig, step: int) -> int:
-    """How many of the evenly distributed evaluations are done after this step."""
-    passed = int(config.evaluations * progress(config, step) + 1e-9)  # 0.7 * 10 may be below 7
-    return min(passed, config.evaluations - (step < config.steps))
+def _evaluations(config: TrainConfig, step: int) -> tuple[int, int]:
+    """The plan that step `step` is in: the step since which it has so many evaluations."""
+    plans = ((start, count) for start, _, count in reversed(config.horizons) if count)
+    return next((plan for plan in plans if plan[0] < step), (0, config.evaluations))
+
+
+def _passed(config: TrainConfig, step: int, since: int, count: int) -> int:
+    """How many of the `count` evaluations, evenly distributed since that step, are done."""
+    begun = progress(config, since)
+    share = (progress(config, step) - begun) / (1 - begun)
+    passed = int(count * share + 1e-9)  # 0.7 * 10 may be below 7
+    return min(passed, count - (step < config.steps))
 
 
 def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:

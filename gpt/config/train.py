@@ -121,9 +121,11 @@ class TrainConfig:
         return None if self.split in BY_SHARE or self.every else self.split
 
     @property
-    def horizons(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (from_step, steps): from step from_step on, the plan was to do `steps` in all."""
-        return parse_step_plan(self.step_plan) or ((0, self.steps),)
+    def horizons(self) -> tuple[tuple[int, int, int], ...]:
+        """(from_step, steps, evaluations): from step from_step on, the plan was to do `steps` in
+        all, and so many evaluations from there on; 0 evaluations: as planned before.
+        """
+        return parse_step_plan(self.step_plan) or ((0, self.steps, 0),)
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
@@ -149,12 +151,14 @@ def unescaped(text: str, option: str) -> str:
 
 
 @cache  # called at every step, for the learning rate
-def parse_step_plan(text: str) -> tuple[tuple[int, int], ...]:
-    """ "0:900 120:800" -> ((0, 900), (120, 800)). Raises ConfigError."""
-    pairs = [re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", word) for word in text.split()]
-    plan = tuple((int(pair[1]), int(pair[2])) for pair in pairs if pair)
-    starts = [start for start, _ in plan]
-    good = len(plan) == len(pairs) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
-    good = good and all(start < steps <= MOST_STEPS for start, steps in plan)
-    require(good, "step_plan", f"{text!r} is not FROM:STEPS FROM:STEPS …, the first FROM 0")
+def parse_step_plan(text: str) -> tuple[tuple[int, int, int], ...]:
+    """ "0:900 120:800:3" -> ((0, 900, 0), (120, 800, 3)). Raises ConfigError."""
+    number = "([0-9]{1,12})"
+    parts = [re.fullmatch(f"{number}:{number}(?::{number})?", word) for word in text.split()]
+    plan = tuple((int(it[1]), int(it[2]), int(it[3] or 0)) for it in parts if it)
+    starts = [start for start, *_ in plan]
+    good = len(plan) == len(parts) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
+    good = good and all(start < steps <= MOST_STEPS for start, steps, _ in plan)
+    known = "FROM:STEPS or FROM:STEPS:EVALUATIONS …, the first FROM 0"
+    require(good, "step_plan", f"{text!r:.60} is not {known}")
     return plan

@@ -184,7 +184,7 @@ class Trainer:
         )
         took = self._lap()
         if self.manifest.budget is not None and step > 1:  # the first step starts the libraries
-            budget = self.manifest.budget.stepped(took)
+            budget = self.manifest.budget.stepped(took, self.config.steps - step)
             self._note(budget=budget)
             if budget.steps == 0 and step < self.config.steps:
                 self._replan(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -30,7 +30,7 @@ def ends(
     while step < config.steps:
         took = 0.1 * slower(elapsed)
         elapsed, step = elapsed + took, step + 1
-        budget = budget.stepped(took)
+        budget = budget.stepped(took, config.steps - step)
         if budget.steps == 0 and step < config.steps:
             config = budget.replan(config, step, elapsed)
         if is_due(config, step):
@@ -90,7 +90,7 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
     guess = replace(BUDGET, per_step=0.1 / wrong, evaluating=0.4 / wrong, estimated=True, last=last)
     budget = guess
     for _ in range(int(LOOK * SECONDS / 0.1) + 1):
-        budget = budget.stepped(0.1)
+        budget = budget.stepped(0.1, 1080)
     assert budget.per_step == pytest.approx(0.1)
     assert budget.evaluating == pytest.approx(0.4 / wrong**0.5)
     assert budget.last == pytest.approx(last / wrong**0.5)
@@ -102,12 +102,12 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
 
 
 def test_two_slow_steps_do_not_replace_the_estimate() -> None:
-    budget = replace(BUDGET, estimated=True).stepped(2.0).stepped(2.0)
+    budget = replace(BUDGET, estimated=True).stepped(2.0, 99).stepped(2.0, 98)
     assert (budget.estimated, budget.per_step, budget.steps) == (True, 0.1, 2)
     for _ in range(8):
-        budget = budget.stepped(0.1)
+        budget = budget.stepped(0.1, 1080)
     assert (budget.estimated, budget.per_step) == (False, pytest.approx(0.48))
-    assert not replace(BUDGET, estimated=True).stepped(0.1 * SECONDS).estimated
+    assert not replace(BUDGET, estimated=True).stepped(0.1 * SECONDS, 99).estimated
 
 
 def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
@@ -117,7 +117,7 @@ def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
     assert after.last == 0  # it does not belong to the time
 
 
-@pytest.mark.parametrize(("saving", "evaluations"), [(6.0, 10), (10.0, 6), (30.0, 2), (90.0, 1)])
+@pytest.mark.parametrize(("saving", "evaluations"), [(1.0, 10), (3.0, 7), (6.0, 4), (30.0, 1)])
 def test_slow_saves_make_fewer_evaluations_instead_of_fewer_steps(
     saving: float, evaluations: int
 ) -> None:
@@ -126,6 +126,86 @@ def test_slow_saves_make_fewer_evaluations_instead_of_fewer_steps(
     assert sum(is_due(config, step) for step in range(config.steps + 1)) == evaluations
     assert progress(config, config.steps) == 1
     assert config.steps * 0.1 > 0.2 * SECONDS
+
+
+def simulated(
+    slower: Mapping[str, tuple[float, float, float]], costs: Mapping[str, float], last: float
+) -> tuple[float, TrainConfig, list[int]]:
+    """(share of the time, options, steps of evaluations) of a run in which each kind of work, step,
+    evaluation or save, is (factor, from, to) slower from one second to another.
+    """
+
+    def took(kind: str) -> float:
+        factor, start, end = slower.get(kind, (1.0, 0.0, 0.0))
+        return costs[kind] * (factor if start <= elapsed < end else 1.0)
+
+    elapsed, step, due = 0.0, 0, list[int]()
+    steps = int((SECONDS - 10 * (costs["evaluation"] + costs["save"]) - last) / costs["step"])
+    config = TrainConfig(steps=steps, step_plan=f"0:{steps}")
+    elapsed += took("save")
+    budget = Budget(
+        seconds=SECONDS,
+        per_step=costs["step"],
+        evaluating=costs["evaluation"],
+        saving=elapsed,
+        last=last / costs["step"],
+        estimated=True,
+    )
+    config = budget.replan(config, 0, elapsed)
+    while step < config.steps:
+        seconds = took("step")
+        elapsed, step = elapsed + seconds, step + 1
+        budget = budget.stepped(seconds, config.steps - step)
+        if budget.steps == 0 and step < config.steps:
+            config = budget.replan(config, step, elapsed)
+        if is_due(config, step):
+            due.append(step)
+            seconds = took("evaluation")
+            elapsed += seconds
+            budget = budget.evaluated(0.0, seconds, costs["evaluation"] / last if last else 1.0)
+            saving = took("save")
+            elapsed, budget = elapsed + saving, replace(budget, saving=saving)
+    elapsed += took("evaluation") / costs["evaluation"] * last
+    assert due == [step for step in range(1, step + 1) if is_due(config, step)]  # as repeated
+    return elapsed / SECONDS, config, due
+
+
+TEXT = {"step": 0.1, "evaluation": 0.4, "save": 0.6}, 2.0
+PAIRS = {"step": 0.1, "evaluation": 1.5, "save": 0.3}, 0.0
+
+
+@pytest.mark.parametrize("costs", [TEXT, PAIRS])
+@pytest.mark.parametrize("kind", ["step", "evaluation", "save"])
+@pytest.mark.parametrize("since", [0.0, 10.0, 60.0])
+def test_work_that_becomes_twenty_times_slower_leaves_training_most_of_the_time(
+    costs: tuple[dict[str, float], float], kind: str, since: float
+) -> None:
+    used, config, due = simulated({kind: (20.0, since, 1e9)}, *costs)
+    assert 0.9 < used < 1.15  # the last evaluation is whole, also if it has become slow
+    assert due[-1] == config.steps
+    assert progress(config, config.steps) == 1
+    slow = costs[0]["step"] * (20 if kind == "step" else 1)
+    assert config.steps * slow > 0.35 * (SECONDS - since)
+
+
+@pytest.mark.parametrize("costs", [TEXT, PAIRS])
+def test_steps_that_are_slow_for_a_while_or_fast_at_the_end_use_the_time(
+    costs: tuple[dict[str, float], float],
+) -> None:
+    for slower in ((20.0, 0.0, 30.0), (20.0, 30.0, 60.0), (0.05, 90.0, 110.0), (0.05, 100.0, 1e9)):
+        used, *_ = simulated({"step": slower}, *costs)
+        assert 0.9 < used < 1.1, slower
+
+
+@pytest.mark.parametrize("costs", [TEXT, PAIRS])
+def test_evaluations_that_were_slow_do_not_end_the_run_after_a_few_steps(
+    costs: tuple[dict[str, float], float],
+) -> None:
+    """The last one is reserved as long as the slow ones took, so some of the time is left."""
+    for kind in ("evaluation", "save"):
+        used, config, _ = simulated({kind: (20.0, 0.0, 30.0)}, *costs)
+        assert used > 0.7
+        assert config.steps > 500
 
 
 def test_time_that_is_over_before_the_first_step_leaves_one_step_and_one_evaluation() -> None:
@@ -140,8 +220,8 @@ def test_slow_saves_do_not_change_the_interval_that_the_user_gave() -> None:
 
 
 def test_constant_speed_keeps_the_planned_steps() -> None:
-    assert ends(lambda now: 1.0)[1].horizons == ((0, 1080),)
-    assert ends(lambda now: 1.005)[1].horizons == ((0, 1080),)
+    assert ends(lambda now: 1.0)[1].horizons == ((0, 1080, 0),)
+    assert ends(lambda now: 1.005)[1].horizons == ((0, 1080, 0),)
 
 
 def test_faster_machine_gets_no_more_steps_than_the_corpus_allows() -> None:
@@ -153,7 +233,7 @@ def test_faster_machine_gets_no_more_steps_than_the_corpus_allows() -> None:
 def test_learning_rate_still_falls_to_its_end_after_the_time_is_over() -> None:
     config = TrainConfig(steps=1000, step_plan="0:1000")
     late = BUDGET.replan(config, 500, 130.0)
-    assert (late.steps, late.step_plan) == (505, "0:1000 500:505")
+    assert (late.steps, late.step_plan) == (505, "0:1000 500:505:1")
     assert progress(late, 500) == 0.5
     assert progress(late, 505) == 1
 

@@ -148,7 +148,7 @@ def test_the_steps_fit_the_minutes(
     total = train.steps * 0.01 + evaluations * budget.evaluating + last
     assert total == pytest.approx(60 * minutes, rel=0.01)
     assert train.warmup_steps == min(100, train.steps // 10)
-    assert train.horizons == ((0, train.steps),)
+    assert train.horizons == ((0, train.steps, 0),)
     assert train.eval_chars == given.get("eval_chars", 0)
 
 

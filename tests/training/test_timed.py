@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks, rank
+from tqdm import tqdm
 
 from gpt.config.budget import Budget
 from gpt.config.schedule import progress
+from gpt.notebook import LAYOUT, followed
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
@@ -108,8 +111,20 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     assert learning_rate(config.steps - 1, config) < 0.15 * config.learning_rate
     steps = [event.step for event in events if isinstance(event, Evaluated)]
     shares = [progress(config, step) for step in steps]
-    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
+    if slower is late:  # then five evaluations would take more than a fifth of what is left
+        assert (len(shares), shares[-1]) == (4, 1)
+    else:
+        assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
     assert len(config.horizons) > (slower in (late, early))
+
+
+def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
+    trainer = timed(tmp_path, Clock(late))
+    with tqdm(file=io.StringIO(), total=1.0, bar_format=LAYOUT) as bar:
+        for event in followed(trainer, bar):
+            if isinstance(event, Stepped):
+                left = max(0, int(10 - trainer.manifest.elapsed))
+                assert f"ETA 00:{left:02}" in str(bar)
 
 
 @pytest.mark.parametrize("stops", [[0], [61], [26, 71]])
