@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 
@@ -53,3 +55,21 @@ def some(items: Sequence[str], most: int, joint: str = " ") -> str:
     """The first `most` items, joined, and the number of further ones."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return joint.join(items[:most]) + more
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value of a foreign file in an error: its repr in about `most` characters, in a time that
+    depends neither on its size nor on its depth.
+    """
+    short = _Short()
+    short.maxlevel, short.maxstring, short.maxother = 2, most, most
+    text = short.repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+class _Short(reprlib.Repr):
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"

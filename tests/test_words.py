@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from gpt.words import counted, duration, layers_and_heads, losses, millions
+from gpt.words import counted, duration, layers_and_heads, losses, millions, shown
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,20 @@ def test_one_thing_has_no_plural() -> None:
         *("0 runs", "1 run", "2 runs", "1,000 runs", "all runs")
     ]
     assert layers_and_heads(1, 4) == "1 layer × 4 heads"
+
+
+@pytest.mark.parametrize("kind", [lambda part: [part] * 9, lambda part: {"a": part, "b": part}])
+def test_foreign_values_of_any_size_and_depth_are_shown_in_one_short_text(kind: Any) -> None:
+    values: list[Any] = ["x" * 10**7, b"x" * 10**6, 10**5000, -(10**400), [10**5000], 1e300, None]
+    deep: Any = 1
+    for level in range(20_000):
+        deep = kind(deep)
+        values += [deep] * (level in (40, 19_999))
+    assert all(0 < len(shown(value)) <= 60 for value in values)
+    assert [shown(value) for value in ("é", 5, [1, "a"], {"a": 1})] == [
+        "'é'",
+        "5",
+        "[1, 'a']",
+        "{'a': 1}",
+    ]
+    assert shown(10**400) == "a number of 1,329 bits"

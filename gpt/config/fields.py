@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError, GptxError
+from gpt.words import shown
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 
@@ -61,17 +62,17 @@ def check_fields(config: object) -> None:
             kind = get_args(kind)[0]
         if get_origin(kind) is Literal:
             choices = get_args(kind)
-            require(value in choices, name, f"{value!r} is not one of {', '.join(choices)}")
+            require(value in choices, name, f"{shown(value)} is not one of {', '.join(choices)}")
         elif kind is int:
-            require(type(value) is int, name, f"{value!r} is not a whole number")
+            require(type(value) is int, name, f"{shown(value)} is not a whole number")
         elif kind is float:
-            require(type(value) in (int, float), name, f"{value!r} is not a number")
-            require(abs(value) < math.inf, name, f"{value!r} is not a finite number")
+            require(type(value) in (int, float), name, f"{shown(value)} is not a number")
+            require(abs(value) < math.inf, name, f"{shown(value)} is not a finite number")
             require(abs(value) < LARGEST, name, "this number is too large")
         elif kind is bool:
-            require(type(value) is bool, name, f"{value!r} is not true or false")
+            require(type(value) is bool, name, f"{shown(value)} is not true or false")
         elif kind is str:
-            require(type(value) is str, name, f"{value!r:.60} is not a text")
+            require(type(value) is str, name, f"{shown(value)} is not a text")
 
 
 @cache  # a configuration is checked wherever one is made, and hints are text to be evaluated

@@ -16,6 +16,7 @@ from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.migration import migrate
 from gpt.storage.model_file import Shapes, StoredModel, Tensors, read_header, read_model, unpack
+from gpt.words import shown
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 MANIFEST_LIMIT = 16 * 2**20  # bytes
@@ -65,7 +66,7 @@ class Checkpoint:
         """Reads every byte that the manifest records. Raises CheckpointError."""
         stored = self.model()
         for name in self.manifest.files.keys() - {MODEL, STATE}:
-            raise CheckpointError(f"damaged: {self.path} lists a foreign file {name!a}")
+            raise CheckpointError(f"damaged: {self.path} lists a foreign file {shown(name)}")
         if STATE in self.manifest.files:
             self._state_bytes()
         return stored

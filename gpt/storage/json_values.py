@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from gpt.config.fields import LARGEST, field_types
 from gpt.errors import CheckpointError
+from gpt.words import shown
 
 
 def parsed(kind: Any, value: Any, name: str) -> Any:
@@ -30,7 +31,7 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
         values = {key: parsed(kinds.get(key, Any), each, key) for key, each in value.items()}
         return kind(**values)  # type: ignore[operator]
     elif origin is dict and isinstance(value, dict):
-        return {key: parsed(arguments[1], each, f"{name} {key!a}") for key, each in value.items()}
+        return {key: parsed(arguments[1], each, name) for key, each in value.items()}
     elif origin is tuple and isinstance(value, list | tuple):
         items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(items) == len(value):
@@ -46,9 +47,10 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
             return float(value)
     elif kind in (Any, type(value)):
         return value
-    raise ValueError(f"{name}: {value!a:.50} is not of the type {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"{name}: {shown(value)} is not of the type {getattr(kind, '__name__', kind)}")
 
 
+MOST_VALUES = 2**19  # in a JSON text; more would take seconds, and hundreds of MB
 _END = b"\n}"
 
 
@@ -65,7 +67,8 @@ def is_sealed(data: bytes) -> bool:
 
 
 def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
-    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates.
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates, and at most
+    MOST_VALUES of the characters "{", "[" and ",".
 
     Raises CheckpointError.
     """
@@ -80,10 +83,12 @@ def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
         raise ValueError(f"{constant} is not JSON")
 
     try:
+        if sum(map(data.count, (b"{", b"[", b","))) > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
         value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
         json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"damaged: {source} ({error})") from error
+        raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"damaged: {source} (not a JSON object)")
     return value

@@ -277,5 +277,5 @@ class Manifest:
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise CheckpointError(f"damaged: {source} ({error})") from error
+            raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
         return manifest

@@ -23,6 +23,7 @@ from gpt.storage import files
 from gpt.storage.json_values import parsed, read_json_object
 from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
+from gpt.words import shown
 
 HEADER_LIMIT = 10 * 2**20  # bytes
 MOST_TENSORS = 25_000  # MOST_LAYERS and their moments have fewer
@@ -158,7 +159,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
         what = "lacks" if name in expected else "has an unknown tensor"
-        raise CheckpointError(f"damaged: {source} {what} {name!a}")
+        raise CheckpointError(f"damaged: {source} {what} {shown(name)}")
     for name, shape in expected.items():
         entry = entries[name]
         if not isinstance(entry, dict) or entry.get("shape") != list(shape):
@@ -168,7 +169,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
     try:
         return dict(safetensors.numpy.load(data))
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"damaged: {source} ({error})") from error
+        raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
 
 
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
@@ -210,7 +211,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
             raise ValueError(f"step: {step} is over {MOST_STEPS}")
         counting: Shapes = _counting_shapes(header) if config.counting else {}
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"damaged: {path} ({error})") from error
+        raise CheckpointError(f"damaged: {path} ({error!s:.300})") from error
     # A damaged config may have a billion layers: compare sizes before listing the names of tensors.
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
         raise CheckpointError(f"damaged: {path} is smaller than its model")

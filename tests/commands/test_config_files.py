@@ -75,6 +75,8 @@ def test_config_file_accepts_names_and_types_from_help_only(
         ("heads", "every = true", "there is no option 'every'"),
         ("sample", "config = 'x'", "there is no option 'config'"),
         ("sample", "context = 'x'", "there is no option 'context'"),
+        ("sample", f"prompt{'.a' * 3000} = 1", "prompt = {'a': {'a': {...}}} is not a text"),
+        ("sample", f"{'x' * 9999} = 1", "there is no option 'xxx"),
         ("sample", "length = true", "length = True is not a whole number"),
         ("sample", "length = 1.0", "length = 1.0 is not a whole number"),
         ("sample", "temperature = '1'", "temperature = '1' is not a number"),

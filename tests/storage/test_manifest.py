@@ -204,6 +204,25 @@ def test_json_is_parsed_strictly(text: str | bytes, problem: str) -> None:
         read_json_object(data, SOURCE)
 
 
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"0", b'{"a":1}'])
+def test_json_of_more_values_than_any_file_has_is_refused_before_it_is_parsed(value: bytes) -> None:
+    data = b'{"a":[' + b",".join([value] * 600_000) + b"]}"
+    with pytest.raises(CheckpointError, match=r"damaged: .* \(more than 524,288 values\)"):
+        read_json_object(data, SOURCE)
+    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    data = json.dumps({"characters": every, "files": ["a"] * 99}, ensure_ascii=False).encode()
+    assert read_json_object(data, SOURCE)["characters"] == every
+
+
+def test_a_long_name_in_a_manifest_gives_a_short_error(tiny: Checkpoint) -> None:
+    values = json.loads(tiny.manifest.to_json()) | {"x" * 10**6: 1}
+    del values["sha256"]
+    data = sealed(json.dumps(values, indent=1).encode())
+    with pytest.raises(CheckpointError) as raised:
+        Manifest.from_json(data, SOURCE)
+    assert len(str(raised.value)) < 400
+
+
 @pytest.mark.parametrize("bit", range(8))
 def test_manifest_with_a_flipped_bit_or_cut_is_refused(tiny: Checkpoint, bit: int) -> None:
     whole = tiny.manifest.to_json()

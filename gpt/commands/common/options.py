@@ -18,6 +18,7 @@ from gpt.commands.common import console
 from gpt.config.fields import field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml
+from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
@@ -69,7 +70,7 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     for spelling, value in stored.items():
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
         if name is None:
-            raise ConfigError(f"--config {path}: there is no option {spelling!r}")
+            raise ConfigError(f"--config {path}: there is no option {shown(spelling)}")
         now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
         values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
     context.default_map = values
@@ -94,11 +95,11 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
     else:
         kinds, expected = TOML.get(kind, ((str, int), "a text"))
         fits = type(value) in kinds
-        value = str(value) if str in kinds else value
+        value = str(value) if fits and str in kinds else value
     if not fits:
-        raise ConfigError(f"{where} = {value!r} is not {expected}")
+        raise ConfigError(f"{where} = {shown(value)} is not {expected}")
     if kind is Path and "\0" in str(value):
-        raise ConfigError(f"{where} = {value!r}: a file's name has no NUL character")
+        raise ConfigError(f"{where} = {shown(value)}: a file's name has no NUL character")
     return value
 
 
