@@ -19,6 +19,7 @@ from gpt.exchange.importing.torch_file import read_torch, refused
 from gpt.reading.layers import EPSILON
 from gpt.storage import files
 from gpt.storage.json_values import read_json_object
+from gpt.words import shown
 
 WHAT = "a GPT-2 of characters"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -98,18 +99,18 @@ def _config(found: Mapping[str, Any], characters: int) -> ModelConfig:
     """config.json as options here. Raises ValueError, ConfigError."""
     if found.get("model_type") != "gpt2":
         kind = found.get("model_type")
-        raise ValueError(f"its model_type is {kind!a:.40}; gptx imports gpt2")
+        raise ValueError(f"its model_type is {shown(kind)}; gptx imports gpt2")
     sizes = {ours: _size(found, theirs) for theirs, ours in _SIZES.items()}
     for name, value in _FIXED.items():
         if found.get(name, value) != value:
-            raise ValueError(f"its {name} is {found[name]!a:.40}, and gptx computes {value}")
+            raise ValueError(f"its {name} is {shown(found[name])}, and gptx computes {value}")
     wide = found.get("n_inner")
     if wide not in (None, 4 * sizes["n_embd"]):
-        raise ValueError(f"its n_inner is {wide!a:.40}, and gptx computes 4 times n_embd")
+        raise ValueError(f"its n_inner is {shown(wide)}, and gptx computes 4 times n_embd")
     activation = found.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise ValueError(f"its activation_function {activation!a:.40} is not one of {known}")
+        raise ValueError(f"its activation_function {shown(activation)} is not one of {known}")
     options: dict[str, Any] = {
         **sizes,
         **OPTIONS,

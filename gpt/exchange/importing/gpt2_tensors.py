@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from gpt.config import ModelConfig
+from gpt.exchange.importing.torch_file import FLOATS, StoredTensor
+from gpt.words import shown
 
 _OUTSIDE = {"wte": "token_embedding", "wpe": "position", "ln_f": "norm", "lm_head": "lm_head"}
 _IN_BLOCK = {
@@ -24,7 +26,7 @@ _IN_BLOCK = {
     "mlp.c_fc": "feed_forward.up",
     "mlp.c_proj": "feed_forward.down",
 }
-_BLOCK = re.compile(r"h\.([0-9]{1,3})\.(.+)")
+_BLOCK = re.compile(r"h\.(0|[1-9][0-9]{0,2})\.(.+)")
 #: Constants of some releases: the causal mask, and what it puts into scores.
 _MASKS = (".attn.bias", ".attn.masked_bias")
 
@@ -51,24 +53,29 @@ class Foreign:
 def renamed(state: object, limit: int) -> dict[str, Tensor]:
     """The parameters of a state dict, without masks. limit: bytes that they may have in all.
 
-    Raises ValueError for what is no parameter of GPT-2, and for a tensor that is not stored as a
-    whole: one number can stand for as many as a file claims.
+    Raises ValueError for what is no parameter of GPT-2, for two that have one name here, and for a
+    tensor that is not stored as a whole: one number can stand for as many as a file claims.
     """
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ValueError("its weights are not a dict of tensors")
-    found: dict[str, Tensor] = {}
+    found: dict[str, Tensor | StoredTensor] = {}
     for name, tensor in state.items():
         if name.endswith(_MASKS):
             continue
         ours = _renamed(name.removeprefix("_orig_mod."))
         if ours is None:
-            raise ValueError(f"it has {name!a:.80}, which is no parameter of GPT-2")
-        if not _is_plain(tensor):
-            raise ValueError(f"{name!a:.80} is not a tensor of real numbers")
-        found[ours] = tensor.detach()
-    if sum(tensor.numel() * tensor.element_size() for tensor in found.values()) > limit:
+            raise ValueError(f"it has {shown(name)}, which is no parameter of GPT-2")
+        if ours in found:
+            raise ValueError(f"it has {ours} twice, also as {shown(name)}")
+        if not isinstance(tensor, StoredTensor) and getattr(tensor, "dtype", None) not in FLOATS:
+            raise ValueError(f"{shown(name)} is not a tensor of real numbers, stored as a whole")
+        found[ours] = tensor
+    if sum(tensor.nbytes for tensor in found.values()) > limit:
         raise ValueError("its tensors claim more numbers than the file has")
-    return found
+    return {
+        name: tensor.read() if isinstance(tensor, StoredTensor) else tensor
+        for name, tensor in found.items()
+    }
 
 
 def _renamed(name: str) -> str | None:
@@ -81,17 +88,7 @@ def _renamed(name: str) -> str | None:
     block = _BLOCK.fullmatch(module)
     if block is None or block[2] not in _IN_BLOCK:
         return None
-    return f"blocks.{int(block[1])}.{_IN_BLOCK[block[2]]}.{kind}"
-
-
-def _is_plain(tensor: object) -> bool:
-    return (
-        isinstance(tensor, Tensor)
-        and tensor.layout == torch.strided
-        and tensor.device.type == "cpu"
-        and tensor.is_floating_point()
-        and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
-    )
+    return f"blocks.{block[1]}.{_IN_BLOCK[block[2]]}.{kind}"
 
 
 def is_tied(tensors: Mapping[str, Tensor]) -> bool:

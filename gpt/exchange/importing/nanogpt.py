@@ -1,6 +1,6 @@
 """nanoGPT's character models: ckpt.pt of its train.py and meta.pkl of its prepare.py.
 
-Neither file is executed: torch reads tensors only, and pickles.py reads meta.pkl.
+Neither file is executed: pickles.py reads both.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError, ForeignModelError
 from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
 from gpt.exchange.importing.pickles import LONGEST, plain_value
 from gpt.exchange.importing.tokens import check_characters
-from gpt.exchange.importing.torch_file import read_torch, refused
+from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
@@ -76,7 +74,7 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
         raise ValueError(f"it is {what}; train.py saves a dict with 'model' and 'model_args'")
     sizes = {name: arguments.get(name) for name in _SIZES}
     for name, size in sizes.items():
-        if type(size) is not int:
+        if type(size) is not int or not 0 <= size < 2**31:
             raise ValueError(f"its model_args have no whole number {name}")
     step, config = checkpoint.get("iter_num"), checkpoint.get("config")
     dataset = config.get("dataset") if isinstance(config, dict) else None
@@ -91,10 +89,9 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
 
 def _loss(value: Any) -> float | None:
     """nanoGPT stores a tensor of one number; before the first evaluation, a very large number."""
-    try:
-        loss = float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
+    if isinstance(value, StoredTensor) and not value.shape:
+        value = value.read().item()
+    loss = value if type(value) is float else math.inf
     return loss if math.isfinite(loss) and loss < 1e6 else None
 
 
@@ -137,7 +134,7 @@ def _characters(meta: Any) -> list[str]:
     table = meta.get("itos") if isinstance(meta, dict) else None
     if not isinstance(table, dict) or not table:
         raise ValueError("it has no dict 'itos'")
-    if set(table) != set(range(len(table))):
+    if {*map(type, table)} != {int} or {*table} != {*range(len(table))}:
         raise ValueError("the ids in 'itos' are not 0, 1, 2 …")
     characters = [table[id] for id in range(len(table))]
     check_characters(characters)

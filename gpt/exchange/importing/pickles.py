@@ -1,87 +1,83 @@
-"""Reads pickles of dicts, texts and whole numbers without running them: nanoGPT's meta.pkl.
+"""Reads pickles of plain values without running them: nanoGPT's meta.pkl and files of torch.save.
 
-A pickle is a program for a stack machine that can import and call any function. Only the
-instructions that build these three kinds of values are known here; any other one is an error.
+A pickle is a program for a stack machine that can import and call any function. Here, Python's own
+unpickler knows only the instructions for plain values, and imports nothing.
 """
 
 from __future__ import annotations
 
-import pickletools
+import pickle
+from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
-LONGEST = 4 * 2**20  # bytes
-LARGEST = 2**31  # no whole number may be as large
+LONGEST = 2**19  # bytes; what they build may take a hundred times as many
+LONGEST_NAME = 100  # characters of a function's full name
+MOST_ARGUMENTS = 8
 
-_SKIPPED = ("PROTO", "FRAME")  # they build nothing
-_TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
-_NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
-_PUTS, _GETS = ("PUT", "BINPUT", "LONG_BINPUT"), ("GET", "BINGET", "LONG_BINGET")
+_EVERY = pickle._Unpickler.dispatch
+_NAMES = (
+    "PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE "
+    "SHORT_BINUNICODE BINUNICODE8 EMPTY_DICT EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 "
+    "TUPLE2 TUPLE3 BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL BINPERSID"
+)
+_CODES = [getattr(pickle, name)[0] for name in _NAMES.split()]
 
 
-def plain_value(data: bytes) -> Any:
-    """The value of a pickle of any protocol: a dict, a text or a whole number, or dicts of these.
+def plain_value(
+    data: bytes,
+    known: Callable[[str], Any] = lambda name: None,
+    stored: Callable[[Any], Any] | None = None,
+) -> Any:
+    """The value of a pickle of protocol 2 or later: None, a number, a text, or a dict, list or
+    tuple of these. Keys of dicts are texts and small whole numbers.
 
-    Raises ValueError for any other content, for damaged data and for more than LONGEST bytes.
+    known: what stands for the function or class of a full name; None: nothing does. stored: what
+    stands for a value that is stored outside the pickle. A part may stand in many places, to any
+    depth: never compare, hash, copy or show a part before its type is known. Raises ValueError for
+    any other content, for damaged data and for more than LONGEST bytes.
     """
     if len(data) > LONGEST:
-        raise ValueError(f"it has {len(data):,} bytes, more than any vocabulary needs")
+        raise ValueError(f"it has more than {LONGEST:,} bytes")
+    unpickler = _Unpickler(BytesIO(data))
+    unpickler.known = known
+    if stored:
+        unpickler.persistent_load = stored  # type: ignore[assignment, method-assign]
     try:
-        return _built(data)
-    except (IndexError, KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"it is damaged: {type(error).__name__}") from error
+        return unpickler.load()
+    except ValueError:
+        raise
+    except Exception as error:  # damaged data can raise almost any
+        raise ValueError("it is damaged, or has more than dicts, texts and numbers") from error
 
 
-def _built(data: bytes) -> Any:
-    stack: list[Any] = []
-    marks: list[int] = []  # heights of the stack
-    memo: dict[int, Any] = {}
-    for opcode, argument, _ in pickletools.genops(data):
-        name = opcode.name
-        if name in _SKIPPED:
-            continue
-        if name in _TEXTS:
-            stack.append(argument)
-        elif name in _NUMBERS:
-            if type(argument) is not int or not 0 <= argument < LARGEST:
-                raise ValueError(f"it has the number {argument!a:.30}")
-            stack.append(argument)
-        elif name == "EMPTY_DICT":
-            stack.append({})
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name == "DICT":
-            stack.append(_filled({}, _popped(stack, marks.pop())))
-        elif name == "SETITEM":
-            items = _popped(stack, len(stack) - 2)
-            _filled(stack[-1], items)
-        elif name == "SETITEMS":
-            items = _popped(stack, marks.pop())
-            _filled(stack[-1], items)
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name in _PUTS:
-            memo[int(str(argument))] = stack[-1]
-        elif name in _GETS:
-            stack.append(memo[int(str(argument))])
-        elif name == "STOP" and len(stack) == 1:
-            return stack[0]
-        else:
-            raise ValueError(f"it has more than dicts, texts and whole numbers: {name}")
-    raise ValueError("it ends too early")
+def _fill(unpickler: Any, items: list[Any]) -> None:
+    """Fills the dict on top of the stack. Other keys could take long to hash, or to compare."""
+    for key in items[::2]:
+        if type(key) is not str and not (type(key) is int and -(2**31) <= key < 2**31):
+            raise ValueError("it has a key that is neither a text nor a small whole number")
+    if type(unpickler.stack[-1]) is not dict:
+        raise TypeError
+    unpickler.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
 
-def _popped(stack: list[Any], height: int) -> list[Any]:
-    """The values above this height, which are removed."""
-    if not 0 <= height <= len(stack):
-        raise IndexError(height)
-    values = stack[height:]
-    del stack[height:]
-    return values
+def _call(unpickler: Any) -> None:
+    arguments = unpickler.stack.pop()
+    if type(arguments) is not tuple or len(arguments) > MOST_ARGUMENTS:
+        raise TypeError
+    unpickler.stack[-1] = unpickler.stack[-1](*arguments)
 
 
-def _filled(target: Any, items: list[Any]) -> Any:
-    """The dict with keys and values that alternate in `items`. Raises TypeError."""
-    if type(target) is not dict or any(type(key) not in (str, int) for key in items[::2]):
-        raise TypeError("not a dict, or a key that is neither a text nor a number")
-    target.update(zip(items[::2], items[1::2], strict=True))
-    return target
+class _Unpickler(pickle._Unpickler):
+    known: Callable[[str], Any]
+    dispatch = {code: _EVERY[code] for code in _CODES} | {
+        pickle.SETITEM[0]: lambda self: _fill(self, [self.stack.pop(-2), self.stack.pop()]),
+        pickle.SETITEMS[0]: lambda self: _fill(self, self.pop_mark()),
+        pickle.REDUCE[0]: _call,
+        pickle.BUILD[0]: lambda self: self.stack.pop(),  # attributes of a dict
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if len(module) + len(name) > LONGEST_NAME or not (it := self.known(f"{module}.{name}")):
+            raise ValueError(f"it would call {module:.60}.{name:.60}")
+        return it

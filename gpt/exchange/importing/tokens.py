@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpt.words import shown
+
 #: Regular expressions that match any one character, a newline, too.
 ANY_CHARACTER = (r"[\s\S]", r"[\S\s]", r"(?s).", r"(?s:.)", r".|\n", r"[\w\W]", r"[\d\D]")
 SPACE_OF_BYTES = "\u0120"  # how byte-level tokenizers write a space
@@ -18,7 +20,8 @@ def check_characters(tokens: Sequence[Any]) -> None:
     """Raises ValueError unless all tokens are different single characters."""
     for token in tokens:
         if not isinstance(token, str) or len(token) != 1 or 0xD800 <= ord(token) < 0xE000:
-            raise ValueError(f"its token {token!a:.40} is not a character; gptx is character-level")
+            it = shown(token)
+            raise ValueError(f"its token {it} is not a character; gptx is character-level")
     if len(set(tokens)) != len(tokens):
         raise ValueError("two ids have the same character")
 
@@ -34,7 +37,7 @@ def characters_of(tokenizer: Mapping[str, Any]) -> tuple[dict[str, int], list[st
     if kind == "Unigram" and isinstance(vocab, list):
         vocab = {pair[0]: id for id, pair in enumerate(vocab) if isinstance(pair, list) and pair}
     if kind not in ("WordLevel", "BPE", "Unigram"):
-        raise ValueError(f"its tokenizer {kind!a:.40} is not WordLevel, BPE or Unigram")
+        raise ValueError(f"its tokenizer {shown(kind)} is not WordLevel, BPE or Unigram")
     if not isinstance(vocab, dict):
         raise ValueError(f"its tokenizer {kind} has no vocabulary")
     special = _special(tokenizer)

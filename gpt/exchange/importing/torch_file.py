@@ -1,38 +1,81 @@
-"""Reads what torch.save has written without running code: tensors, dicts, texts and numbers."""
+"""Reads what torch.save has written, without torch.load: tensors, dicts, lists, texts and numbers.
+
+Nothing of the file is called, and a tensor is read only when its name and size are known.
+"""
 
 from __future__ import annotations
 
-import re
-import warnings
+import io
+import math
+import os
+import sys
 import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from gpt.errors import ForeignModelError
+from gpt.exchange.importing.pickles import LONGEST, plain_value
 
 #: Among the first bytes of a file that torch has written before release 1.6.
 BEFORE_1_6 = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
-LONGEST_PICKLE = 16 * 2**20  # bytes; the tensors are stored apart from it
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file, not yet read. start: in its record, in bytes; shape: of numbers > 0."""
+
+    path: Path
+    record: zipfile.ZipInfo
+    dtype: torch.dtype
+    shape: tuple[int, ...] = ()
+    start: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self) -> Tensor:
+        """The numbers. Raises ValueError, OSError."""
+        data = bytearray(self.nbytes)
+        with open(self.path, "rb") as file:
+            file.seek(self.record.header_offset + 26)
+            lengths = [int.from_bytes(file.read(2), "little") for _ in "ab"]  # of name and padding
+            file.seek(self.record.header_offset + 30 + sum(lengths) + self.start)
+            if file.readinto(data) < len(data):
+                raise ValueError("it is damaged")
+        return torch.frombuffer(data, dtype=self.dtype).view(self.shape)
 
 
 def read_torch(path: Path, what: str) -> Any:
-    """The content of a file, with its tensors mapped into memory. what: it should be, for errors.
+    """The content of a file. A tensor of FLOATS that is stored as a whole is a StoredTensor, any
+    other one is None. what: it should be, for errors.
 
     Raises ForeignModelError for a file of another format, for a damaged one, and for one whose
     pickle would call a function that builds no tensor.
     """
-    import torch
-
-    _check_archive(path, what)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about its own formats
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # a damaged file can raise almost anything
-        called = re.search(r"GLOBAL ([\w.]+)", str(error))
-        damaged = "it is damaged, or has more than tensors, dicts, texts and numbers"
-        reason = f"it would call {called[1]}" if called else damaged
-        raise refused(path, what, reason) from error
+        if not os.path.isfile(path):  # a pipe would block
+            raise ForeignModelError(f"cannot read {path}: it is missing, or not a file")
+        with _Bounded(path) as file:
+            if BEFORE_1_6 in file.read(32):
+                says = "torch has written it before release 1.6; load it with torch and save it"
+                raise refused(path, what, f"{says} again")
+            with zipfile.ZipFile(file) as archive:
+                data, stored = _contents(path, archive)
+    except OSError as error:
+        raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ValueError, RuntimeError, EOFError, LookupError) as error:
+        raise refused(path, what, "torch.save has not written it, or it is damaged") from error
+    try:
+        return plain_value(data, _known, stored)
+    except ValueError as error:
+        raise refused(path, what, str(error)) from error
 
 
 def refused(path: Path, what: str, reason: str) -> ForeignModelError:
@@ -40,29 +83,70 @@ def refused(path: Path, what: str, reason: str) -> ForeignModelError:
     return ForeignModelError(f"not {what}: {path} ({reason})")
 
 
-def _check_archive(path: Path, what: str) -> None:
-    """Raises ForeignModelError unless a file is a zip archive as torch writes it: uncompressed, so
-    that nothing in it is larger than the file.
+class _Bounded(io.FileIO):
+    """A file of which little is read at once: the table of a zip archive may have any size."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(LONGEST + 1 if size is None or size < 0 else min(size, LONGEST + 1))
+
+
+def _contents(path: Path, archive: zipfile.ZipFile) -> tuple[bytes, Callable[[Any], Any]]:
+    """The pickle of an archive, and what returns a tensor of the archive for the pickle.
+
+    Raises ValueError, LookupError for an archive that torch.save has not written: it compresses
+    nothing, so that nothing is larger than the file.
     """
-    try:
-        with open(path, "rb") as file:
-            old = BEFORE_1_6 in file.read(32)
-        if old:
-            raise refused(
-                path,
-                what,
-                "torch has written it before release 1.6; load it with torch and save it again",
-            )
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except OSError as error:
-        raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-        raise refused(path, what, "torch.save has not written it, or it is damaged") from error
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise refused(path, what, "it is compressed, and files of torch.save are not")
-    if sum(entry.file_size for entry in entries) > path.stat().st_size:
-        raise refused(path, what, "it is damaged")
-    pickles = [each.file_size for each in entries if each.filename.endswith(".pkl")]
-    if not pickles or max(pickles) > LONGEST_PICKLE:
-        raise refused(path, what, "torch.save has not written it")
+    entries, size = archive.infolist(), os.path.getsize(path)
+    for each in entries:
+        if each.compress_type or not 0 <= each.header_offset <= size - each.file_size:
+            raise ValueError("compressed, or damaged")
+    root = entries[0].filename.partition("/")[0]
+    records = {each.filename.removeprefix(f"{root}/data/"): each for each in entries}
+
+    def begin(name: str) -> bytes:
+        with archive.open(f"{root}/{name}") as file:
+            return file.read(LONGEST + 1)
+
+    if f"{root}/byteorder" in records and begin("byteorder") != sys.byteorder.encode():
+        raise ValueError("another order of bytes")
+
+    def stored(about: Any) -> StoredTensor | None:
+        _, dtype, name, _, _ = about
+        if type(name) is not str:
+            raise TypeError
+        return StoredTensor(path, records[name], dtype) if dtype in FLOATS else None
+
+    return begin("data.pkl"), stored
+
+
+def _tensor(storage: Any, start: Any, shape: Any, strides: Any, *_: Any) -> StoredTensor | None:
+    """torch._utils._rebuild_tensor_v2, without reading the numbers."""
+    if type(storage) is not StoredTensor or type(shape) is not tuple or len(shape) > 4:
+        return None
+    if not all(type(number) is int and 0 <= number < 2**40 for number in (start, *shape)):
+        return None
+    whole = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+    if any(n > 1 and own != it for n, own, it in zip(shape, strides, whole, strict=True)):
+        return None
+    tensor = replace(storage, shape=shape, start=start * storage.dtype.itemsize)
+    inside = 0 < tensor.nbytes <= storage.record.file_size - tensor.start
+    return tensor if inside else None
+
+
+def _known(name: str) -> Any:
+    """What stands for a function or type that torch.save names; None: nothing."""
+    return _STAND_INS.get(name, _nothing if name.startswith("torch.") else None)
+
+
+def _nothing(*_: Any) -> None: ...
+
+
+_STAND_INS: dict[str, Any] = {
+    "collections.OrderedDict": lambda: {},
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+    "torch.FloatStorage": torch.float32,
+    "torch.DoubleStorage": torch.float64,
+    "torch.HalfStorage": torch.float16,
+    "torch.BFloat16Storage": torch.bfloat16,
+}
