@@ -6,7 +6,7 @@ All bytes are made and checked before the first one is written, so a failed expo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,11 +15,16 @@ from gpt.config.fields import require
 from gpt.errors import ConfigError
 from gpt.exchange.exporting.losses import Losses, losses_of
 from gpt.storage import files, folders
+from gpt.storage.checkpoint import MANIFEST, MODEL
+from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.trained.pairs import require_decoder_only
 
 To = Literal["huggingface", "onnx"]
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
+#: How the files begin: of safetensors, after the length of its header; of ONNX, after the
+#: version of the format: the producer's name and version.
+WEIGHTS_BEGIN, ONNX_BEGINS = b'{"__metadata__":{"format":"pt"}', b"\x12\x04gptx\x1a"
 
 
 @dataclass(frozen=True)
@@ -88,35 +93,55 @@ def _to_huggingface(model: TrainedGPT, path: Path, force: bool) -> Exported:
 
     architecture = architecture_of(model.config)
     is_folder = _is_folder(path)
+    _check_outside_runs(path)
     if is_folder is False:
         raise ConfigError(f"export: {path} is a file; name a folder")
-    if is_folder and not force and os.listdir(path):
-        raise ConfigError(
-            f"export: {path} exists already and has files; name another folder, or replace an "
-            "earlier export with `force`"
-        )
+    if is_folder and os.listdir(path):
+        if not force:
+            raise ConfigError(
+                f"export: {path} exists already and has files; name another folder, or replace an "
+                "earlier export with `force`"
+            )
+        _check_replaceable(path)
     losses = losses_of(model)
     contents = files_of(model, architecture, losses)
-    if is_folder:
-        _check_replaceable(path, contents)
     with files.storage_errors(f"write {path}"):
         folders.fill(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
     return Exported(path, "huggingface", architecture.name, sizes, _counted(model, losses))
 
 
-def _check_replaceable(folder: Path, names: Iterable[str]) -> None:
-    """Raises ConfigError for a folder of a run, and for files that no export has written."""
+def _check_replaceable(folder: Path) -> None:
+    """Raises ConfigError for a folder that is no earlier export."""
+    card, weights = folder / CARD, folder / MODEL
     with files.storage_errors(f"write {folder}"):
-        if any(folder.glob("step-*/manifest.json")) or (folder / "manifest.json").exists():
-            raise ConfigError(f"export: {folder} is a folder of a run; name another folder")
-        known = [name for name in names if (folder / name).exists()]
-        card = folder / CARD
-        if known and not (card.is_file() and MARK in card.read_text("utf-8", "replace")):
-            raise ConfigError(
-                f"export: {folder} has {known[0]}, but not of an earlier export (its {CARD} lacks "
-                f'the tag "{MARK.strip()}"); name another folder'
-            )
+        if not (card.is_file() and MARK in card.read_text("utf-8", "replace")):
+            why = f'has no {CARD} with the tag "{MARK.strip()}"'
+        elif not _begins(weights, 8, WEIGHTS_BEGIN):
+            why = f"has no {MODEL} of one"
+        else:
+            return
+    raise ConfigError(f"export: {folder} is no earlier export, it {why}; name another folder")
+
+
+def _check_outside_runs(path: Path) -> None:
+    """Raises ConfigError for a run, a step, and any place in them."""
+    with files.storage_errors(f"write {path}"):
+        real = Path(os.path.realpath(path))
+        inside = (real / MANIFEST).exists()
+        for folder in (real, *real.parents[:2]):
+            begun = (folder / ".lock").exists() and (folder / "config.toml").exists()
+            inside = inside or begun or bool(Run(folder).steps())
+    if inside:
+        raise ConfigError(f"export: {path} is in a folder of a run; name another place")
+
+
+def _begins(path: Path, place: int, content: bytes) -> bool:
+    """Whether a regular file has this content at a place. Raises OSError."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(place + len(content))[place:] == content
 
 
 def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
@@ -127,10 +152,10 @@ def _to_onnx(model: TrainedGPT, path: Path, force: bool) -> Exported:
         raise ConfigError(f"export: {path} is a folder; name a file, as in model.onnx")
     if is_folder is False and not force:
         raise ConfigError(f"export: {path} exists already; name another file, or give `force`")
-    if path.is_file():  # not a device or a pipe
-        with files.storage_errors(f"write {path}"), path.open("rb") as file:
-            if b"gptx" not in file.read(32):  # the producer's name
-                raise ConfigError(f"export: {path} is no earlier export; name another file")
+    _check_outside_runs(path)
+    with files.storage_errors(f"write {path}"):
+        if path.is_file() and not _begins(path, 2, ONNX_BEGINS):  # not a device or a pipe
+            raise ConfigError(f"export: {path} is no earlier export; name another file")
     losses = losses_of(model)
     data = file_of(model, losses)
     with files.storage_errors(f"write {path}"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ from random_models import random_model
 
 import gpt
 from gpt.errors import ConfigError, StorageError
-from gpt.exchange.exporting.export import export
+from gpt.exchange.exporting.export import WEIGHTS_BEGIN, To, export
 from gpt.storage import files
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.trained import TrainedGPT
 
 NAMES = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
@@ -56,11 +58,14 @@ def test_export_replaces_files_only_with_force_and_keeps_others(
     with pytest.raises(ConfigError, match=r"has files; name another folder, or .* `force`"):
         export(model, folder)
     assert names(folder) == ["LICENSE", "README.md"]
-    with pytest.raises(ConfigError, match=r"has README\.md, but not of an earlier export"):
-        export(model, folder, force=True)
-    assert (folder / "README.md").read_text() == "mine"
-    (folder / "README.md").unlink()
-    export(model, folder, force=True)
+    for left in (["LICENSE", "README.md"], ["LICENSE"]):
+        with pytest.raises(ConfigError, match=r"is no earlier export, it has no README\.md with"):
+            export(model, folder, force=True)
+        assert names(folder) == left
+        (folder / "README.md").unlink(missing_ok=True)
+    (folder / "LICENSE").unlink()
+    export(model, folder)
+    (folder / "LICENSE").write_text("mine")
     first = (folder / "README.md").read_text("utf-8")
     (folder / "README.md").write_text(first.replace("# license: of", "license: mit  #"), "utf-8")
     export(model, folder, force=True)
@@ -69,15 +74,62 @@ def test_export_replaces_files_only_with_force_and_keeps_others(
     assert (folder / "LICENSE").read_text() == "mine"
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("to", ["huggingface", "onnx"])
 def test_export_never_writes_into_a_run_or_a_checkpoint(
-    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint
+    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint, to: To
 ) -> None:
-    before = {path: path.read_bytes() for path in fresh.path.parent.rglob("*") if path.is_file()}
-    for folder in (fresh.path, fresh.path.parent):
-        with pytest.raises(ConfigError, match="is a folder of a run; name another folder"):
-            export(model, folder, force=True)
-    after = {path: path.read_bytes() for path in fresh.path.parent.rglob("*") if path.is_file()}
-    assert after == before
+    run, step, copy = fresh.path.parent, fresh.path, tmp_path / "copy"
+    shutil.copytree(step, copy)
+    (tmp_path / "begun").mkdir()
+    for name in (".lock", "config.toml"):
+        (tmp_path / "begun" / name).touch()
+    (tmp_path / "link").symlink_to(step)
+    (tmp_path / "file").symlink_to(step / "model.safetensors")
+    os.link(step / "model.safetensors", tmp_path / "same.onnx")
+    export(model, tmp_path / "export")
+    shutil.copy(tmp_path / "export/README.md", copy)
+    before = contents(tmp_path)
+    for place in (
+        *(tmp_path, run, step, tmp_path / "link", copy, tmp_path / "begun", tmp_path / "begun/new"),
+        *(run / "new", step / "new", run / "step-00000099", tmp_path / "link/new.onnx"),
+        *(path for path in before if run in path.parents or copy in path.parents),
+        *(tmp_path / "file", tmp_path / "same.onnx", tmp_path / "link/../config.toml"),
+    ):
+        with pytest.raises(ConfigError, match="export: "):
+            export(model, place, to=to, force=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("how", ["copied", "linked", "symlinked", "pipe"])
+def test_a_card_of_an_export_beside_other_weights_is_no_export(
+    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint, how: str
+) -> None:
+    folder, weights = tmp_path / "folder", fresh.path / "model.safetensors"
+    export(model, folder)
+    (folder / "model.safetensors").unlink()
+    make = {"copied": shutil.copy, "linked": os.link, "symlinked": os.symlink}
+    make.get(how, lambda _, path: os.mkfifo(path))(weights, folder / "model.safetensors")
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"has no model\.safetensors of one"):
+        export(model, folder, force=True)
+    assert contents(tmp_path) == before
+
+
+def test_export_as_onnx_replaces_no_other_file_that_names_gptx(
+    tmp_path: Path, model: TrainedGPT
+) -> None:
+    for number, content in enumerate((b"made by gptx", b"\x08\x08\x12\x04gpty\x1a", b"gptx", b"")):
+        (path := tmp_path / f"{number}.onnx").write_bytes(content)
+        with pytest.raises(ConfigError, match="is no earlier export; name another file"):
+            export(model, path, force=True)
+        assert path.read_bytes() == content
+    assert not Path.cwd().joinpath("README.md").read_text("utf-8").startswith("---")
+    with pytest.raises(ConfigError, match="is no earlier export"):
+        export(model, "", force=True)
 
 
 def test_export_to_a_file_or_to_an_impossible_folder_is_refused(
@@ -93,7 +145,7 @@ def test_export_to_a_file_or_to_an_impossible_folder_is_refused(
     with pytest.raises(StorageError, match="NUL character"):
         export(model, "a\0b")
     (tmp_path / "README.md").mkdir()
-    with pytest.raises(ConfigError, match=r"has README\.md, but not of an earlier export"):
+    with pytest.raises(ConfigError, match="is no earlier export"):
         export(model, tmp_path, force=True)
     assert names(tmp_path) == ["README.md", "file"]
 
@@ -107,6 +159,7 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
         folder.mkdir()
         (folder / "config.json").write_text("mine")
         (folder / "README.md").write_text("---\ntags:\n- gptx\n---\n")
+        (folder / MODEL).write_bytes(bytes(8) + WEIGHTS_BEGIN)
 
     def fails(path: Path, data: bytes) -> None:
         written(path, data)
@@ -117,7 +170,7 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
     with pytest.raises(StorageError, match=r"cannot write .*folder: No space left on device"):
         export(model, folder, force=True)
     if exists:
-        assert names(folder) == ["README.md", "config.json"]
+        assert names(folder) == ["README.md", "config.json", MODEL]
         assert (folder / "config.json").read_text() == "mine"
     assert names(tmp_path) == ["folder"] * exists
 
