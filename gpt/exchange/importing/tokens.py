@@ -35,7 +35,8 @@ def characters_of(tokenizer: Mapping[str, Any]) -> tuple[dict[str, int], list[st
     model = model if isinstance(model, dict) else {}
     vocab, kind = model.get("vocab"), model.get("type", "BPE" if "merges" in model else None)
     if kind == "Unigram" and isinstance(vocab, list):
-        vocab = {pair[0]: id for id, pair in enumerate(vocab) if isinstance(pair, list) and pair}
+        pairs = (pair if isinstance(pair, list) and pair else [None] for pair in vocab)
+        vocab = {text: id for id, (text, *_) in enumerate(pairs) if isinstance(text, str)}
     if kind not in ("WordLevel", "BPE", "Unigram"):
         raise ValueError(f"its tokenizer {shown(kind)} is not WordLevel, BPE or Unigram")
     if not isinstance(vocab, dict):

@@ -211,6 +211,7 @@ def split(**changes: Any) -> dict[str, Any]:
         ({"model": {"type": "WordPiece", "vocab": IDS}}, "'WordPiece' is not WordLevel, BPE or"),
         ({"model": None}, "is not WordLevel"),
         ({"model": {"type": "Unigram", "vocab": 5}}, "its tokenizer Unigram has no vocabulary"),
+        ({"model": {"type": "Unigram", "vocab": [[[], 0], [{}], 5, []]}}, "has no characters"),
         ({"normalizer": {"type": "NFC"}}, "has a normalizer, which changes texts"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "has a post_processor"),
         ({"post_processor": {**TEMPLATE, "single": [TEXT, END]}}, "has a post_processor"),
