@@ -66,9 +66,15 @@ def is_sealed(data: bytes) -> bool:
     return bool(found) and sealed(body + _END) == data
 
 
+def loads(data: bytes, **hooks: Any) -> Any:
+    """json.loads; raises ValueError, too, for more than MOST_VALUES of "{", "[" and ","."""
+    if sum(map(data.count, (b"{", b"[", b","))) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values")
+    return json.loads(data, **hooks)
+
+
 def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
-    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates, and at most
-    MOST_VALUES of the characters "{", "[" and ",".
+    """Strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates, few values.
 
     Raises CheckpointError.
     """
@@ -83,9 +89,7 @@ def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        if sum(map(data.count, (b"{", b"[", b","))) > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values")
-        value = json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+        value = loads(data, object_pairs_hook=unique, parse_constant=refuse)
         json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error

@@ -16,6 +16,7 @@ from typing import Any
 from gpt.config.fields import LARGEST
 from gpt.config.train import MOST_STEPS
 from gpt.storage import files
+from gpt.storage.json_values import loads
 
 LOG_LIMIT = 2**30  # bytes
 
@@ -100,7 +101,7 @@ def _shown_by(record: Mapping[str, Any]) -> str:
 def _record(name: str, line: bytes) -> dict[str, Any] | None:
     """A line of a log, if all values that gptx reads have the right types."""
     try:
-        record = json.loads(line)
+        record = loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or type(record.get("step")) is not int:

@@ -333,7 +333,9 @@ def test_log_returns_all_lines_except_a_torn_last_one(tmp_path: Path) -> None:
         b'{"step": 2, "train_loss": 1, "val_loss": 1e999}',
         b'{"step": 2, "train_loss": 1, "val_loss": 1, "seconds": []}',
         b'{"step": 2, "whole_loss": {}}',
+        b'{"step": 2, "whole_loss": 1, "text": "a", "more": [' + b"{}," * 300_000 + b"{}]}",
     ],
+    ids=lambda line: repr(line[:50]),
 )
 def test_damaged_log_line_is_skipped_and_counted(line: bytes, tmp_path: Path) -> None:
     run = Run(tmp_path)
