@@ -38,11 +38,12 @@ names are imported when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from gpt.version import __version__
 
+TYPE_CHECKING = False  # typing's own; its import takes as long as all the rest of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpt.config import ModelConfig as ModelConfig
     from gpt.config import SampleConfig as SampleConfig
     from gpt.config import TrainConfig as TrainConfig

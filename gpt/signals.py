@@ -6,6 +6,27 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+
+def raise_first_interrupt() -> None:
+    """The next Ctrl-C raises KeyboardInterrupt, or ends the program at once while modules load; one
+    after it ends the program at once.
+
+    For programs. In an import and at Python's end, KeyboardInterrupt would print a traceback, be
+    lost, or abort.
+    """
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
+        signal.signal(signal.SIGINT, _raise_interrupt)
+
+
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    while frame:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.raise_signal(number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -17,20 +38,26 @@ def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
-    previous = {number: signal.getsignal(number) for number in numbers}
+    found = {number: signal.getsignal(number) for number in numbers}
+    previous = {number: each for number, each in found.items() if each is not signal.SIG_IGN}
+    stopped = False
 
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            stop(signal.Signals(number).name)
+        elif callable(handler := previous[number]):
+            handler(number, frame)
+        else:  # only now: Python reports a signal whose handler was removed before its turn
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    def on_signal(number: int, _: object) -> None:
-        restore()
-        stop(signal.Signals(number).name)
-
-    for number, handler in previous.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, on_signal)
+    for number in previous:
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
-        restore()
+        for number, handler in previous.items():
+            if signal.getsignal(number) is on_signal:
+                signal.signal(number, handler)

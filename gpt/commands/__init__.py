@@ -6,12 +6,18 @@ imports neither numpy nor torch: each command imports its modules when it runs.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
-from typing import Annotated
 
 try:
+    from collections.abc import Iterable
+    from functools import partial
     from importlib import import_module
+    from typing import Annotated
+
+    from gpt.signals import raise_first_interrupt
+
+    raise_first_interrupt()  # the modules below take long to load
 
     import typer
 
@@ -19,7 +25,7 @@ try:
     from gpt.commands.common.options import callback
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
-    raise SystemExit(130) from None
+    os._exit(130)
 
 __all__ = ["COMMANDS", "application", "main"]
 
@@ -75,8 +81,4 @@ def main() -> None:
     import.
     """
     named = [name for name in sys.argv[1:2] if name in COMMANDS]
-    try:
-        app = application(named or COMMANDS)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    program.run(app)
+    program.run(partial(application, named or COMMANDS))

@@ -19,7 +19,7 @@ from gpt.commands.common.shared import refuse
 from gpt.config import SampleConfig
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
-from gpt.signals import graceful
+from gpt.signals import graceful, raise_first_interrupt
 from gpt.storage.files import storage_errors
 
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ def talk(talk: Talk, title: str) -> None:
     if talk.text:
         console.stream(talk.text)
     while True:
+        raise_first_interrupt()
         try:
             line = session.prompt("> ")
         except KeyboardInterrupt:  # the line is dropped

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -20,6 +21,7 @@ from gpt.commands.common.options import RENAMED, plain
 from gpt.config.fields import flag_of, spelled
 from gpt.devices import one_thread_a_product
 from gpt.errors import GptxError
+from gpt.signals import raise_first_interrupt
 
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 NARROW = 80  # in fewer cells, Typer's tables of options cut names of options
@@ -31,11 +33,23 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 ClickContext: Any = typer.Context.__mro__[1]
 
 
-def run(app: typer.Typer) -> None:
-    """Runs the program and leaves with its exit code; an error is one line on stderr.
+def run(load: Callable[[], typer.Typer]) -> None:
+    """Loads and runs the program, and leaves with its exit code; an error is one line on stderr.
 
     GPTX_DEBUG=1 shows the traceback before it.
     """
+    raise_first_interrupt()
+    try:
+        code = _code_of(load)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    raise SystemExit(code)
+
+
+def _code_of(load: Callable[[], typer.Typer]) -> int:
+    """The exit code of the program, once it has run."""
+    app = load()
     one_thread_a_product()
     _reopen_closed_streams()
     _allow_for_narrow_terminals(app)
@@ -47,8 +61,6 @@ def run(app: typer.Typer) -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
         with writing():
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
     except ReaderLeft:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
@@ -57,7 +69,7 @@ def run(app: typer.Typer) -> None:
         code, message = explained(error)
         if message and not (is_follower() and isinstance(error, ClickException)):
             say_error(message)
-    raise SystemExit(code)
+    return int(code)
 
 
 class _Stdout:
