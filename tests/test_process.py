@@ -174,6 +174,25 @@ def test_closed_pipe_is_no_error(home: Path) -> None:
     assert said == b""
 
 
+@pytest.mark.parametrize("form", [(), ("--json",), ("--novelty",)])
+def test_closed_pipe_ends_many_long_samples_at_once(home: Path, form: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    many = ["sample", "-n", "50", "--length", "1000000000", "--device", "cpu", *form]
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*MAIN, *many],
+            cwd=home,
+            env=environment(),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=20,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_closed_pipe_during_help_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

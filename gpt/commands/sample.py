@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +15,15 @@ import typer
 from gpt.commands.common import console, shared
 from gpt.commands.common.options import options_of
 from gpt.config import SampleConfig
-from gpt.errors import GptxError
+from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
     from gpt.vocabulary import Ids
 
 SCHEMA = 1
+DIVIDER = "\n---\n"  # between two samples
+REPEATED = 0.5  # seconds between two looks at a pipe to which nothing is written yet
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 
@@ -103,44 +105,61 @@ class Sample(shared.ModelCommand):
         return replace(opened, device="cpu" if device == "auto" and work < TORCH_PAYS else device)
 
     def _write(self, prompt: str, stops: Sequence[str]) -> None:
-        """Writes the samples; after Ctrl-C or without the corpus, what there is of them."""
+        """Writes the samples; after Ctrl-C, without the corpus, or once the texts that are held do
+        not fit in memory, what there is of them.
+        """
+        from gpt.reading.sample import HeldTexts
+
         count = self.settings.n
         samples = self.opened.model.stream(prompt, self.settings, stops)
-        streaming = count == 1 and not self.as_json
-        texts = [StringIO() for _ in range(count)]
+        texts, held = HeldTexts(count), count > 1 or self.as_json or self.novelty
+        failure: KeyboardInterrupt | GptxError | None = None
 
         def written() -> Iterator[str]:
-            """New text of the first sample; all texts are collected if they are needed later."""
-            for gained in samples:
-                if self.novelty or not streaming:
-                    for text, new in zip(texts, gained, strict=True):
-                        text.write(new)
-                yield gained[0]
+            """One sample after the other: each as it grows, once those before it are complete."""
+            nonlocal failure
+            shown, checked = 0, 0.0
+            try:
+                for gained in samples:
+                    if held:
+                        texts.add(gained)
+                    yield gained[shown]
+                    if failure:
+                        break
+                    while shown < count - 1 and samples.stopped[shown]:
+                        shown += 1
+                        yield DIVIDER + prompt + texts.text(shown)
+                    if self.as_json and time.monotonic() > checked + REPEATED:
+                        console.require_reader()
+                        checked = time.monotonic()
+            except (KeyboardInterrupt, OutOfMemory) as error:
+                failure = error
+            for number in range(shown + 1, count):
+                yield DIVIDER + prompt + texts.text(number)
 
-        failure: KeyboardInterrupt | GptxError | None = None
-        try:
-            if streaming:
-                console.stream(prompt, written())
-            else:
-                for _ in written():
-                    pass
-        except KeyboardInterrupt as error:
-            failure = error
-        found = [text.getvalue() for text in texts]
-        if not (streaming or self.as_json):
-            console.stream("\n---\n".join(prompt + text for text in found))
+        pieces = written()
+        if self.as_json:
+            for _ in pieces:
+                pass
+        else:
+            try:
+                console.stream(prompt, pieces)
+            except KeyboardInterrupt as error:  # while it wrote
+                failure = error
+                console.stream("", pieces)
         copied: list[tuple[str, dict[str, Any]]] = []
         ended = "interrupted" if failure else "length"
         if self.novelty and not failure:
             try:
-                copied = self._copied(found, len(prompt))
+                copied = self._copied([*map(texts.text, range(count))], len(prompt))
             except GptxError as error:
                 failure = error
         if self.as_json:
             used = {name: value for name, value in vars(self.settings).items() if name != "n"}
             made_by = {"prompt": prompt, **used, "stop": list(stops), **self.opened.origin}
-            for number, (text, stopped) in enumerate(zip(found, samples.stopped, strict=True)):
-                record = {"schema": SCHEMA, "sample": number, "text": prompt + text, **made_by}
+            for number, stopped in enumerate(samples.stopped):
+                text = prompt + texts.text(number)
+                record = {"schema": SCHEMA, "sample": number, "text": text, **made_by}
                 record["ended"] = "stop" if stopped else ended
                 if copied:
                     record["novelty"] = copied[number][1]

@@ -18,7 +18,7 @@ from gpt.counting.mixture import Mixture, mixture_of
 from gpt.errors import ConfigError
 from gpt.reading.decode import require_memory
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sample import Sample
+from gpt.reading.sample import HeldTexts, Sample
 from gpt.reading.sampler import Decoder, DrawingDecoder, Samples
 from gpt.storage.model_file import StoredModel
 from gpt.trained.targets import Targets
@@ -106,7 +106,8 @@ class Generation(Targets):
 
         The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
         prompt without the characters that the model does not know. Raises TextError for such a
-        character, ConfigError for an option out of range, TypeError for an unknown option.
+        character, ConfigError for an option out of range, TypeError for an unknown option,
+        OutOfMemory for texts that this machine has no room for.
         """
         if self.config.encoder_layers:
             require(not stop, "stop", "a target ends by itself; leave `stop` out")
@@ -116,7 +117,10 @@ class Generation(Targets):
             targets = [self.vocabulary.decode(each.ids) for each in written]
             return targets if n > 1 else targets[0]
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
-        texts: list[str] = [Sample(prompt, "".join(gained)) for gained in zip(*steps, strict=True)]
+        held = HeldTexts(n)
+        for gained in steps:
+            held.add(gained)
+        texts: list[str] = [Sample(prompt, held.text(number)) for number in range(n)]
         return texts if n > 1 else texts[0]
 
     def stream(
@@ -139,6 +143,8 @@ class Generation(Targets):
             )
         if isinstance(stop, str):
             raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
+        if wrong := [each for each in stop if not isinstance(each, str)]:
+            raise TypeError(f"stop: expected texts, not {type(wrong[0]).__name__}")
         if not all(stop):
             raise ValueError("stop: an empty text would stop before anything is written")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))

@@ -146,6 +146,43 @@ def test_ctrl_c_keeps_the_text_written_so_far(
         assert complete.startswith(text)
 
 
+def test_first_of_several_samples_is_written_as_it_grows(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, steps = CachedDecoder.step, iter(range(99))
+
+    def failing(self: CachedDecoder, ids: Ids) -> Array:
+        if next(steps) == 7:
+            raise RuntimeError("an error after 8 characters")
+        return step(self, ids)
+
+    monkeypatch.setattr(CachedDecoder, "step", failing)
+    answer = gptx("sample", "the", "-n", "3", "--length", "20")
+    assert (answer.code, len(answer.out)) == (1, len("the") + 8)
+
+
+def test_next_sample_is_written_once_the_one_before_it_has_stopped(gptx: Gptx) -> None:
+    some = ("sample", "the", "-n", "9", "--length", "50", "--stop", " ")
+    records = [json.loads(line) for line in gptx(*some, "--json").out.splitlines()]
+    joined = "\n---\n".join(record["text"] for record in records)
+    assert gptx(*some).out == joined.removesuffix("\n") + "\n"
+    assert len({len(record["text"]) for record in records}) > 1  # they stop at different steps
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("gpt.reading.sample.physical_memory", lambda: 8 * 2 * 100)
+    answer = gptx("sample", "the", "-n", "2", "--length", str(10**12), "--device", "cpu", *form)
+    advice = "2 texts of 100 bytes wait until they are complete; use a smaller --length or -n"
+    assert (answer.code, answer.err) == (8, f"gptx: error: out of memory: {advice}\n")
+    texts = answer.out.removesuffix("\n").split("\n---\n")
+    if form:
+        texts = [json.loads(line)["text"] for line in answer.out.splitlines()]
+    assert [len(text) for text in texts] in ([103, 104], [104, 104])
+
+
 def test_huge_length_is_refused_and_the_largest_allowed_starts(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:

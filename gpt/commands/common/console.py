@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import select
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -100,6 +101,17 @@ def writing() -> Iterator[None]:
             raise ReaderLeft from error
         reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
         raise StorageError(f"cannot write output: {reason}") from error
+
+
+def require_reader() -> None:
+    """Raises ReaderLeft if stdout is a pipe that its reader has closed; for a long work that has
+    nothing to write yet. Windows cannot tell.
+    """
+    with suppress(OSError, AttributeError):  # no descriptor, or no poll
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        if any(event & select.POLLERR for _, event in pipe.poll(0)):
+            raise ReaderLeft
 
 
 def write(text: str, output: Path | None = None) -> None:
