@@ -12,10 +12,23 @@ import numpy.typing as npt
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that cannot be written to."""
+    """A view that cannot be written to, nor made writable: its owner is read-only from now on."""
     view = array.view()
     view.flags.writeable = False
+    if isinstance(view.base, np.ndarray):
+        view.base.flags.writeable = False
     return view
+
+
+def all_read_only(value: Any) -> Any:
+    """The value; if it is an array, or a dictionary or tuple of some, these are read-only."""
+    if isinstance(value, np.ndarray):
+        return read_only(value)
+    if isinstance(value, dict):
+        return {name: all_read_only(each) for name, each in value.items()}
+    if type(value) is tuple:
+        return tuple(map(all_read_only, value))
+    return value
 
 
 def numbered(what: str, number: SupportsIndex, count: int) -> int:
@@ -44,13 +57,13 @@ class Shown:
 
 
 class Result(Shown):
-    """Base of frozen dataclasses: makes their arrays read-only."""
+    """Base of frozen dataclasses: makes their arrays read-only, in copies and pickles, too."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, read_only(value))
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(all_read_only(state))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by their names."""

@@ -100,10 +100,24 @@ class Vocabulary:
         """The distinct characters of `text` that the vocabulary lacks, sorted."""
         return "".join(sorted(set(text) - set(self.characters)))
 
+    def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
+        """The (n,) ids as an array. name: what they are, for errors.
+
+        Raises TypeError unless they are one row of whole numbers, ValueError unless the vocabulary
+        has them all.
+        """
+        row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            found = f"an array of {row.dtype} and shape {row.shape}"
+            raise TypeError(f"{name}: expected a row of ids, not {found}")
+        if row.size and not 0 <= row.min() <= row.max() < len(self):
+            found = f"{row.min()} … {row.max()}"
+            raise ValueError(f"{name}: {found} are not in 0 … {len(self) - 1}")
+        return row
+
     def decode(self, ids: Ids | Iterable[int]) -> str:
-        """The text of these ids."""
-        places = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, np.intp)
-        points = self._points[places]
+        """The text of these ids. Raises as `row_of`."""
+        points = self._points[self.row_of(ids).astype(np.intp)]
         return points.tobytes().decode("utf-32-le", "surrogatepass")
 
 

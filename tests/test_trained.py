@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
-from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
 from gpt.trained import TrainedGPT
@@ -244,6 +244,68 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         arrays = list(arrays_of(result))
         assert arrays, name
         assert not any(array.flags.writeable for array in arrays), name
+
+
+def test_copies_and_pickles_are_read_only_for_good(trained: TrainedGPT) -> None:
+    results = [
+        trained.attention("the cat sat"),
+        trained.activations("the cat"),
+        trained.surprises("the cat sat on the mat"),
+        trained.heads(windows=1),
+        trained.following("the"),
+        trained.explain("the"),
+        trained,
+    ]
+    ways = (copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result)))
+    for result in results:
+        for way in ways:
+            copied = way(result)
+            if isinstance(copied, TrainedGPT):
+                copied = (copied.stored.tensors, copied.stored.probe, copied.reader.tensors)
+            for array in arrays_of(copied):
+                assert not array.flags.writeable, type(result)
+                if result is not trained:
+                    with pytest.raises(ValueError, match="WRITEABLE"):
+                        array.flags.writeable = True
+
+
+WRONG_IDS: list[tuple[Any, type[Exception]]] = [
+    (np.array([-1, 0, 1]), ValueError),
+    (np.array([0, 1, 15]), ValueError),
+    (np.array([0, 2**62, 1]), ValueError),
+    (np.array([0, 1, 2**64 - 1], np.uint64), ValueError),
+    (np.array([0.0, 1.5, 2.0]), TypeError),
+    (np.array([True, False, True]), TypeError),
+    (np.array([[0, 1, 2]]), TypeError),
+    (np.array(1), TypeError),
+    (np.array([0, 10**400, 1]), TypeError),
+    (np.array(["a", "b", "c"]), TypeError),
+]
+
+
+@pytest.mark.parametrize(("ids", "error"), WRONG_IDS)
+@pytest.mark.parametrize("method", ["score", "surprises", "heads", "decode", "logits"])
+def test_ids_that_the_vocabulary_lacks_are_refused(
+    trained: TrainedGPT, ids: Any, error: type[Exception], method: str
+) -> None:
+    if method == "logits" and ids.ndim == 2:
+        assert trained.logits(ids).shape == (1, 3, 15)  # one text of three characters
+        return
+    call = trained.vocabulary.decode if method == "decode" else getattr(trained, method)
+    with pytest.raises(error, match=r"^(text|texts|ids):"):
+        call(ids)
+    if method == "decode":
+        with pytest.raises((TypeError, ValueError)):
+            call(ids.tolist())
+
+
+def test_generated_texts_that_do_not_fit_in_memory_are_refused(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt.reading.sample.physical_memory", lambda: 8 * 2 * 100)
+    assert len(trained.generate("the", n=2, length=100)) == 2
+    with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
+        trained.generate("the", n=2, length=10**12)
 
 
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result, numbered, read_only
+from gpt.checks import Result, numbered
 from gpt.config import ModelConfig
 from gpt.devices import physical_memory
 from gpt.errors import OutOfMemory, TextError
@@ -47,10 +47,6 @@ class Activations(Result):
     layers: tuple[int, ...]
     ids: Ids
     lengths: npt.NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "arrays", {n: read_only(a) for n, a in self.arrays.items()})
 
     def to_numpy(self) -> dict[str, Array]:
         """The arrays by their names."""
@@ -126,7 +122,7 @@ class Plan:
         lengths: npt.NDArray[np.int64] | None = None,
     ) -> None:
         config, (N, T) = reader.config, ids.shape
-        self.reader, self.ids = reader, ids
+        self.reader, self.ids = reader, ids.copy()  # the result makes it read-only
         self.lengths = np.full(N, T) if lengths is None else lengths
         self.names = _chosen_names(names, shapes(config, T))
         self.layers = _chosen_layers(layers, config.n_layer)
@@ -220,7 +216,7 @@ def padded(
     Raises TextError for empty and too long texts and for unknown characters, ValueError for ids of
     another shape or outside the vocabulary, TypeError for what is neither text nor ids.
     """
-    if isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
+    if isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1):
         texts = [texts]  # type: ignore[list-item]
     rows = [
         vocabulary.encode(text, unknown) if isinstance(text, str) else np.asarray(text)

@@ -279,11 +279,12 @@ class Samples(Iterator[list[str]]):
     ) -> None:
         ids = vocabulary.encode(prompt or before_all(vocabulary))
         filters = [StopFilter(stops, past) for _ in range(config.n)]
+        character_of = vocabulary.characters.__getitem__
 
         def steps() -> Iterator[list[str]]:
             with decoding as decoder:
                 for row in sample_ids(decoder, ids, config, mixture):
-                    pushed = zip(filters, vocabulary.decode(row), strict=True)
+                    pushed = zip(filters, map(character_of, row.tolist()), strict=True)
                     yield [each.push(character) for each, character in pushed]
                     if all(each.stop for each in filters):
                         return

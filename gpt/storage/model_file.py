@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Result, read_only
+from gpt.checks import Result
 from gpt.config import ModelConfig
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
@@ -75,7 +75,7 @@ def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class StoredModel:
+class StoredModel(Result):
     """A model file's content: enough to run the model, and to prove that it runs right.
 
     excerpt is the start of the validation split. vouched: whether a digest, its own or the
@@ -224,11 +224,10 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
-    counted = {name: read_only(tensors.pop(f"counting.{name}")) for name in COUNTING if counting}
+    counted = {name: tensors.pop(f"counting.{name}") for name in COUNTING if counting}
     tensors = migrate(tensors, config, schema)
     probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
     vouched = bool(recorded) or own
-    tensors = {name: read_only(tensor) for name, tensor in tensors.items()}
     return StoredModel(
         *(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched), counted or None
     )

@@ -92,7 +92,8 @@ class Measuring(Pairs):
         if text is None:
             text = self.excerpt_lines if self.has_encoder else self.stored.excerpt
             name = name or self.excerpt_name
-        name, ids = name or f"a text of {len(text):,} characters", self._ids(text)
+        ids = self._ids(text)
+        name = name or f"a text of {len(text):,} characters"
         pairs = self.pair_ids(self.vocabulary.decode(ids)) if self.has_encoder else []
 
         def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
@@ -142,4 +143,4 @@ class Measuring(Pairs):
             return self.vocabulary.encode(text, unknown)
         if not isinstance(text, np.ndarray):
             raise TypeError(f"text: expected a text or an array of ids, not {type(text).__name__}")
-        return text
+        return self.vocabulary.row_of(text, "text")

@@ -249,7 +249,7 @@ def test_a_gate_of_an_earlier_version_predicts_with_its_features_alone(
     gate = stored.counting["gate"].copy()
 
     def loss(gate: Array) -> float:
-        counting = {**stored.counting, "gate": gate}  # type: ignore[dict-item]
+        counting = {**stored.counting, "gate": gate.copy()}  # type: ignore[dict-item]
         return TrainedGPT(replace(stored, counting=counting)).score(ids).nats
 
     whole = loss(gate)

@@ -99,7 +99,8 @@ def test_counts_that_no_text_has_are_refused() -> None:
     counts[0] += 1
     with pytest.raises(CheckpointError, match=r"damaged: model.safetensors \(no text has"):
         counting_record(replace(whole, counting={**whole.counting, "counts": counts}))
-    symbols, last = whole.counting["symbols"].copy(), whole.counting["children"][0] - 1
+    counts, symbols = counts.copy(), whole.counting["symbols"].copy()
+    last = whole.counting["children"][0] - 1
     symbols[last], counts[0], counts[last] = 5, counts[0] - 1, 0  # which ends no longer n-gram
     other = {**whole.counting, "symbols": symbols, "counts": counts}
     with pytest.raises(CheckpointError, match=r"damaged: model.safetensors \(no text has"):
