@@ -10,6 +10,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from gpt.arguments import checks_methods
+
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A view that cannot be written to, nor made writable: its owner is read-only from now on."""
@@ -33,8 +35,10 @@ def all_read_only(value: Any) -> Any:
 
 def numbered(what: str, number: SupportsIndex, count: int) -> int:
     """The number of a layer or head, what: its name. Raises IndexError unless it is in
-    0 … count − 1.
+    0 … count − 1, TypeError unless it is a whole number.
     """
+    if not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
     at = operator.index(number)
     if not 0 <= at < count:
         raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
@@ -49,7 +53,10 @@ def views() -> Any:
 
 
 class Shown:
-    """Base of objects that a notebook shows as HTML."""
+    """Base of objects that a notebook shows as HTML. Their public methods check their arguments."""
+
+    def __init_subclass__(cls) -> None:
+        checks_methods(cls)
 
     def _repr_html_(self) -> str | None:
         html: str | None = views().html_of(self)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
+from gpt.arguments import checks_arguments
 from gpt.errors import CheckpointError
 from gpt.loading import load
 from gpt.storage.comparison import Comparison, compared
@@ -98,6 +99,7 @@ class Runs(RunTable):
         raise KeyError(f"no run {which!r}; there are: {', '.join(run.name for run in self)}")
 
 
+@checks_arguments
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
     """The runs of a folder, as `gptx runs` lists them: a sequence that names can index.
 

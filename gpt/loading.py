@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+from gpt.arguments import checks_arguments
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.sampler import DrawingDecoder
@@ -127,6 +128,7 @@ class Saved:
         return f"{self.name} {why}" if why else None
 
 
+@checks_arguments
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:

@@ -140,7 +140,10 @@ def names_of(corpus: Corpus) -> tuple[str, ...]:
     from gpt.corpus.sources import KNOWN
 
     several = () if corpus is None else corpus
-    several = [several] if isinstance(several, str | os.PathLike) else several
+    several = [several] if isinstance(several, str | os.PathLike) else [*several]
+    wrong = [each for each in several if not isinstance(each, str | os.PathLike)]
+    if wrong:
+        raise TypeError(f"corpus: expected names of files, not {type(wrong[0]).__name__}")
     names = tuple(os.fspath(each) for each in several)
     for name in names:
         if not os.path.exists(name) and name not in KNOWN:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.arguments import checks_methods
 from gpt.errors import TextError
 
 Ids = npt.NDArray[np.integer[Any]]
@@ -25,6 +26,7 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
+@checks_methods
 @dataclass(frozen=True)
 class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.

@@ -196,8 +196,8 @@ def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> Non
 @pytest.mark.parametrize(
     ("call", "error", "problem"),
     [
-        (lambda model: model.generate(b"the"), TypeError, "text: expected a str, not bytes"),
-        (lambda model: model.attention(None), TypeError, "text: expected a str, not NoneType"),
+        (lambda model: model.generate(b"the"), TypeError, "prompt: expected str, not bytes"),
+        (lambda model: model.attention(None), TypeError, "text: expected str, not NoneType"),
         (lambda model: model.score("the", unknown="drop"), ValueError, "unknown: 'drop' is not"),
         (lambda model: model.generate("the", stop=[""]), ValueError, "stop: an empty text"),
         (lambda model: model.generate("the", stop="."), TypeError, r"use \['\.'\]"),

@@ -65,6 +65,7 @@ def check_fields(config: object) -> None:
             require(value in choices, name, f"{shown(value)} is not one of {', '.join(choices)}")
         elif kind is int:
             require(type(value) is int, name, f"{shown(value)} is not a whole number")
+            require(abs(value) < LARGEST, name, "this number is too large")
         elif kind is float:
             require(type(value) in (int, float), name, f"{shown(value)} is not a number")
             require(abs(value) < math.inf, name, f"{shown(value)} is not a finite number")

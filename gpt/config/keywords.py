@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
+from gpt.arguments import checks_arguments
 from gpt.config.fields import field_help, field_types
 from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.config.sample import Only
@@ -118,12 +119,14 @@ def takes(
         shown = [each.replace(annotation=Unquoted(each.annotation)) for each in (*own, *options)]
         known = [each.name for each in shown if each.name != "self"]
 
-        @wraps(function)
+        call = checks_arguments(function)
+
+        @wraps(call)
         def checked(*args: Any, **keywords: Any) -> Any:
             for name in keywords:
                 if name not in known:
                     raise TypeError(_unexpected(function.__name__, name, known))
-            return function(*args, **keywords)
+            return call(*args, **keywords)
 
         result = Unquoted(signature.return_annotation)
         checked.__signature__ = signature.replace(  # type: ignore[attr-defined]

@@ -109,15 +109,17 @@ class Targets:
         unique = list(dict.fromkeys(sources))
         written = dict(zip(unique, self.answers(unique, beam=beam), strict=True))
         numbers = [line.number for line in lines]
-        return pair_scores(numbers, sources, targets, written, self.nats_of(lines))
+        return pair_scores(numbers, sources, targets, written, self._nats(lines))
 
-    def nats_of(self, text: str | Sequence[Line]) -> Any:
+    def nats_of(self, text: str) -> Any:
         """(M,) −ln p of each target character of a text of pairs, pair after pair, the end of each
         included. Raises TextError, as `score_pairs`.
         """
+        return self._nats(self._pair_lines(text))
+
+    def _nats(self, lines: Sequence[Line]) -> Any:
         from gpt.reading.pairs.score import surprises_of_targets
 
-        lines = self._pair_lines(text) if isinstance(text, str) else text
         pairs = [(line.source, line.target) for line in lines]
         return surprises_of_targets(self.reader, pairs, *self._marks())
 

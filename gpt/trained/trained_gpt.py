@@ -269,9 +269,6 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         """
         from gpt.reading.paired import paired
 
-        if not isinstance(other, TrainedGPT):
-            kind = type(other).__name__
-            raise TypeError(f"other: expected a model as load() opens it, not {kind}")
         both = (self, other)
         if any(each.has_encoder for each in both):
             mine, its = (each.nats_of(text) for each in both)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gpt.arguments import checks_arguments
 from gpt.config.fields import require
 from gpt.errors import ConfigError
 from gpt.exchange.exporting.losses import Losses, losses_of
@@ -64,6 +65,7 @@ class Exported:
         }
 
 
+@checks_arguments
 def export(
     model: TrainedGPT, path: str | Path, *, to: To | None = None, force: bool = False
 ) -> Exported:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from gpt.config.fields import require
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
@@ -75,15 +76,17 @@ def save_live(
     windows: int,
 ) -> Path:
     """See TrainedGPT.live."""
-    from gpt.view.page.live import beginning, build_live, surveys_of
+    from gpt.view.page.live import Precision, beginning, build_live, surveys_of
 
+    known = get_args(Precision)
+    require(precision in known, "precision", f"{precision!r} is not one of {', '.join(known)}")
     if text is not None:
         text = beginning(model, text)
     models = [model]
     if steps is not None:
         models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
     surveys = surveys_of(models[-1], windows=windows)
-    page = build_live(models, surveys, text, None, precision, int(limit * 1e6))
+    page = build_live(models, surveys, text, None, precision, int(min(limit * 1e6, 1e18)))
     return _write(Path(path), page.html.encode())
 
 

@@ -1,0 +1,84 @@
+"""Every public function and method, called with a wrong value for each argument in turn."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpt
+from gpt.storage.checkpoint import Checkpoint
+
+WRONG = [None, object(), 10**400, -(10**400), 2**63, -1, True, 1.5, float("nan")]
+WRONG += ["x", b"x", [], {}, [None], [object()]]
+#: Arguments that have no default.
+RIGHT: dict[str, Any] = {
+    **{"text": "the cat", "texts": ["the cat"], "attention": "the cat", "prompt": "the"},
+    **{"ids": [0, 1], "sources": ["the"], "name": "weights", "layer": 0, "head": 0},
+    **{"config": gpt.SampleConfig(length=2), "settings": gpt.SampleConfig(length=2)},
+    **{"length": 2, "path": "file.html", "vocab_size": 15},
+}
+
+
+def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Name and function of everything that Python's users call, except what trains."""
+    for name in ("load", "runs", "export", "ModelConfig", "TrainConfig", "SampleConfig"):
+        yield name, getattr(gpt, name)
+    runs = gpt.runs(folder)
+    text = "the cat sat on the mat."
+    objects = [run, run.attention(text[:7]), run.activations(text[:7]), run.following("the")]
+    objects += [run.lens("the cat"), run.score(text), run.surprises(text), run.explain("the cat")]
+    objects += [run.heads(windows=1), run.curve, run.training_curve, run.compare(run, text)]
+    objects += [runs, runs.compare(), run.generate("the", length=2), run.stored, run.vocabulary]
+    objects += [run.measures("the cat")[0]]
+    for each in objects:
+        for name, _ in inspect.getmembers(type(each), inspect.isfunction):
+            if not name.startswith("_") and name != "torch":
+                yield f"{type(each).__name__}.{name}", getattr(each, name)
+    yield "SavedRun.load", runs[0].load
+
+
+def test_wrong_argument_is_answered_or_named(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny.path.parent.parent
+    run = gpt.load(tiny.path.parent)
+    right = {**RIGHT, "model": run, "other": run}
+    monkeypatch.chdir(tmp_path)
+    found, calls = list[str](), 0
+    for label, function in public_calls(run, folder):
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        parameters = inspect.signature(function).parameters.values()
+        taken = [each for each in parameters if each.kind in named]
+        given = {each.name: right[each.name] for each in taken if each.name in right}
+        for name in (each.name for each in taken):
+            for value in WRONG:
+                calls += 1
+                try:
+                    answer = function(**{**given, name: value})
+                    if isinstance(answer, Iterator):
+                        next(answer, None)
+                except gpt.GptxError:
+                    continue
+                except (TypeError, ValueError, IndexError, KeyError) as error:
+                    says = str(error)
+                    if not any(sign in says for sign in (name.rstrip("s"), repr(value))):
+                        found.append(f"{label}({name}={value!r:.20}): {error!r:.90}")
+                except Exception as error:
+                    found.append(f"{label}({name}={value!r:.20}): {error!r:.90}")
+    assert not found, "\n".join(found)
+    assert calls > 1000
+
+
+def test_training_names_a_wrong_argument(tiny: Checkpoint) -> None:
+    with pytest.raises(TypeError, match="corpus: expected Corpus, not int"):
+        gpt.train(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="progress: expected bool, not str"):
+        gpt.train("x", progress="no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="corpus: expected names of files, not NoneType"):
+        gpt.train([None])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"run: expected TrainedGPT \| PathLike, not NoneType"):
+        gpt.resume(None)  # type: ignore[arg-type]
