@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,8 +104,10 @@ def answer_of(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: byte
     for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
         patch.setattr(sys, name, stream)
     patch.setattr(sys, "argv", ["gptx", *arguments])
+    interrupt = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as left:
         main()
+    signal.signal(signal.SIGINT, interrupt)  # the program leaves its own
     texts = []
     for stream in streams[1:]:
         stream.flush()
