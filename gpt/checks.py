@@ -14,11 +14,9 @@ from gpt.arguments import checks_methods
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that cannot be written to, nor made writable: its owner is read-only from now on."""
+    """A view that cannot be written to."""
     view = array.view()
     view.flags.writeable = False
-    if isinstance(view.base, np.ndarray):
-        view.base.flags.writeable = False
     return view
 
 

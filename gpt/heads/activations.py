@@ -122,7 +122,7 @@ class Plan:
         lengths: npt.NDArray[np.int64] | None = None,
     ) -> None:
         config, (N, T) = reader.config, ids.shape
-        self.reader, self.ids = reader, ids.copy()  # the result makes it read-only
+        self.reader, self.ids = reader, ids
         self.lengths = np.full(N, T) if lengths is None else lengths
         self.names = _chosen_names(names, shapes(config, T))
         self.layers = _chosen_layers(layers, config.n_layer)
