@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.tables import Numbers, Trie
+from gpt.counting.tables import MOST_CHARACTERS, Numbers, Trie
 
+AT_ONCE = 2**21  # n-grams whose chances are computed at the same time
 FALLBACK = (0.5, 1.0, 1.5)  # discounts, if the counts of counts give none
 
 Array = npt.NDArray[np.float64]
@@ -66,12 +67,25 @@ class Expert:
         orders = zip(trie.ends, trie.ends[1:], strict=False)
         self.discounts = np.stack([discounts(trie.counts[a:b]) for a, b in orders])  # (N, 4)
 
+    @property
+    def least(self) -> float:
+        """A lower bound of the logarithm of any chance: of the largest total, every order leaves
+        one smallest discount to the order below.
+        """
+        largest = max(MOST_CHARACTERS, len(self.trie.symbols))
+        left = np.log(self.discounts[:, 1:].min(axis=1) / largest)
+        return float(left.sum() - np.log(self.vocab_size))
+
     def predict(self, histories: Numbers) -> Counted:
         """(N, T) histories -> the next character's distribution after each."""
         orders, count = histories.shape
         first = self.trie.starts[histories].ravel()  # (N · T,)
         kinds = self.trie.starts[histories + 1].ravel() - first
         ends = np.cumsum(kinds)
+        if ends[-1] > AT_ONCE and count > 1:
+            halves = [self.predict(half) for half in np.array_split(histories, 2, axis=1)]
+            columns = zip(*(vars(half).values() for half in halves), strict=True)
+            return Counted(*map(np.concatenate, columns))
         # All n-grams of all histories, one after the other: `pair` is the order and position.
         pair = np.repeat(np.arange(orders * count), kinds)
         grams = np.arange(ends[-1]) + (first - ends + kinds)[pair]

@@ -24,6 +24,9 @@ from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
 
+LARGEST_WEIGHT = 1e6  # of a gate in a file; fitted ones are below 10
+LEAST = -600.0  # logarithm of a probability; below −745, float64 has none
+
 
 @dataclass(frozen=True)
 class Together:
@@ -82,8 +85,13 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
     try:
         if gate.shape not in ((2, OLDER), (2, len(FEATURES))):
             raise ValueError("the gate has another shape")
+        if not np.abs(gate).max() <= LARGEST_WEIGHT:
+            raise ValueError("the gate has a weight that no text gives")
         gate = np.pad(gate, ((0, 0), (0, len(FEATURES) - gate.shape[1])))
-        return Mixture(Expert(unpacked(stored.counting, size), size), Gate(gate))
+        expert = Expert(unpacked(stored.counting, size, stored.config.counting), size)
+        if expert.least < LEAST:
+            raise ValueError("the counts leave some characters no probability")
+        return Mixture(expert, Gate(gate))
     except ValueError as error:
         raise CheckpointError(f"damaged: {stored.source} ({error})") from error
 

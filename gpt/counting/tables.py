@@ -109,21 +109,27 @@ class Trie:
         return {name: _smallest(numbers) for name, numbers in arrays.items()}
 
 
-def unpacked(arrays: Mapping[str, Numbers], vocab_size: int) -> Trie:
-    """The trie of three arrays. Raises ValueError if no text has such n-grams."""
+def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
+    """The trie of three arrays, of at most so many orders. Raises ValueError if no text has such
+    n-grams. Takes time and memory in proportion to the arrays.
+    """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
     grams, nodes = len(symbols), len(children)
-    starts = np.full(grams + 3, grams, np.int64)
-    if not 0 < nodes <= grams + 1 or len(counts) != grams or children.sum(dtype="i8") != grams:
+    if not 0 < nodes <= grams or len(counts) != grams or children.sum(dtype="i8") != grams:
         raise ValueError("the n-grams and their histories do not match")
+    starts = np.full(grams + 3, grams, np.int64)
     starts[0] = 0
     np.cumsum(children, out=starts[1 : nodes + 1])
     ends = [0]
-    while ends[-1] < grams:
-        last = ends[-1]  # the histories of the next order are node `last` of this one and before
-        ends.append(int(starts[min(last + 1, nodes)]))
-        if ends[-1] == last:
-            raise ValueError("the n-grams and their histories do not match")
+    while ends[-1] < grams and len(ends) <= orders:
+        # The histories of the next order are the node of the last n-gram so far and those before.
+        ends.append(int(starts[min(ends[-1] + 1, nodes)]))
+    if ends[-1] != grams or nodes != ends[-2] + 1:
+        raise ValueError("the n-grams and their histories do not match")
+    # Each distinct character before an n-gram makes a longer n-gram of it.
+    *sums, last = np.add.reduceat(counts, ends[:-1], dtype=np.int64).tolist()
+    if sums != np.diff(ends[1:]).tolist() or last > MOST_CHARACTERS:
+        raise ValueError("no text has n-grams with these counts")
     ascending = symbols[1:] > symbols[:-1]
     firsts = starts[:nodes]
     ascending[firsts[(firsts > 0) & (firsts < grams)] - 1] = True

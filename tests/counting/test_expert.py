@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.counting import cached as caching
+from gpt.counting import expert as experts
 from gpt.counting import tables
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Expert
@@ -134,7 +135,7 @@ def test_packed_tables_are_the_same_when_they_are_unpacked(
 ) -> None:
     trie = counted[0].trie
     arrays = trie.packed()
-    again = unpacked(arrays, 100)
+    again = unpacked(arrays, 100, trie.orders)
     assert np.array_equal(again.symbols, trie.symbols)
     assert np.array_equal(again.counts, trie.counts)
     assert np.array_equal(again.starts, trie.starts)
@@ -154,7 +155,7 @@ def test_orders_that_would_exceed_the_limit_are_not_counted(
     arrays = count(ids, 12, 8).packed()
     for name, array in fewer.packed().items():
         assert np.array_equal(arrays[name], array)
-    assert unpacked(arrays, 12).ends == whole.ends[: orders + 1]
+    assert unpacked(arrays, 12, 8).ends == whole.ends[: orders + 1]
 
 
 @pytest.mark.parametrize("damage", ["symbols", "counts", "children", "order", "alphabet", "empty"])
@@ -167,7 +168,18 @@ def test_damaged_tables_are_refused(counted: tuple[Expert, np.ndarray], damage: 
     elif damage == "empty":
         arrays = {name: array[:0] for name, array in arrays.items()}
     with pytest.raises(ValueError, match="n-grams"):
-        unpacked(arrays, 3 if damage == "alphabet" else 100)
+        unpacked(arrays, 3 if damage == "alphabet" else 100, 8)
+
+
+def test_parts_of_many_positions_predict_the_same(
+    counted: tuple[Expert, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expert, ids = counted
+    histories = expert.trie.histories(ids[-50:])
+    whole = expert.predict(histories)
+    monkeypatch.setattr(experts, "AT_ONCE", 40)
+    for name, array in vars(expert.predict(histories)).items():
+        assert np.array_equal(array, getattr(whole, name)), name
 
 
 def test_totals_and_kinds_are_of_the_longest_history_that_something_followed() -> None:

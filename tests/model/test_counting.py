@@ -37,7 +37,9 @@ def mixture(orders: int = 6, gate: Any = GATE) -> Mixture:
 @pytest.fixture
 def counted(tiny: Checkpoint) -> TrainedGPT:
     """The tiny model with a counting expert beside it; its context is 16 characters."""
-    return TrainedGPT(replace(tiny.model(), counting=mixture().packed()))
+    stored = tiny.model()
+    config = replace(stored.config, counting=6)
+    return TrainedGPT(replace(stored, config=config, counting=mixture().packed()))
 
 
 @pytest.fixture

@@ -44,11 +44,14 @@ def trained(tiny: Checkpoint, request: pytest.FixtureRequest) -> TrainedGPT:
     reader = Reader(stored.config, tensors)
     probe = stored.probe
     probe = replace(probe, logits=probe.of(reader.logits(reader.forward(probe.ids))))
-    counting = None
+    config, counting = stored.config, None
     if request.param == "counting":
+        config = replace(config, counting=5)
         trie = count(stored.vocabulary.encode(TEXT), len(stored.vocabulary), 5)
         counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
-    return TrainedGPT(replace(stored, tensors=tensors, probe=probe, counting=counting))
+    return TrainedGPT(
+        replace(stored, config=config, tensors=tensors, probe=probe, counting=counting)
+    )
 
 
 class Device:
