@@ -242,10 +242,10 @@ class Layer:
             bias, usual = added_to_scores(self._exact.config, q.shape[1]), np.tril(usual)
         allowed = usual if allowed is None else allowed
         masked = np.where(allowed, scaled + bias, -np.inf)
-        shifted = masked - masked.max(axis=-1, keepdims=True)
-        by_log_sum_exp = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-        self._made.update(scores=scores, scaled=scaled, masked=masked)
-        self._made["weights"] = np.exp(by_log_sum_exp)
+        weights = masked - masked.max(axis=-1, keepdims=True)
+        weights -= np.log(np.exp(weights).sum(axis=-1, keepdims=True))  # the log-sum-exp
+        np.exp(weights, out=weights)
+        self._made.update(scores=scores, scaled=scaled, masked=masked, weights=weights)
         lengths = _length(q) * _length(k).max(axis=1, keepdims=True)  # (H, T, 1): bound of scores
         largest = lengths / root + _largest(np.where(allowed, bias, 0.0))  # bound for masked scores
         self.reach.update(scores=lengths, scaled=lengths / root, masked=largest)

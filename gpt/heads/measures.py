@@ -107,18 +107,18 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
         T = len(text.ids)
         if T < 2:
             continue
-        uniform = np.tri(T) / np.arange(1, T + 1)[:, None]
-        heads = [head for layer in text.layers for head in layer.weights]
-        weights = np.stack([*heads, uniform])  # (L·H + 1, T, T)
-        shares = [_shares(reader, layer, stages) for layer, stages in enumerate(text.layers)]
-        found = _of_weights(weights, text.ids)
-        for name, values in _places(np.concatenate([*shares, uniform[None]])).items():
-            found[f"{name}_valued"] = values
-        for name, values in found.items():
-            taken.setdefault(name, []).append(values)
+        uniform = (np.tri(T) / np.arange(1, T + 1)[:, None])[None]
+        # One layer at a time: in float64, all of them are large.
+        found = [
+            _of_layer(stages.weights, _shares(reader, layer, stages), text.ids)
+            for layer, stages in enumerate(text.layers)
+        ]
+        found.append(_of_layer(uniform, uniform, text.ids))
+        for name in found[0]:
+            values = np.concatenate([each[name] for each in found])
+            (far if name == "far" else taken.setdefault(name, [])).append(values)
         rows, after = _completed(text.ids)
         asked.append(rows - after)
-        far.append(np.stack([np.trace(weights, -back, -2, -1) for back in range(T)], axis=-1))
     if not taken:
         return []
     taken["induction_distance"] = _from_distances(far, asked)
@@ -164,13 +164,26 @@ def induction(reader: Reader, seed: int = 0) -> Measure | None:
     )
 
 
+def _of_layer(weights: Array, shares: Array, ids: Ids) -> dict[str, Array]:
+    """(H, T, T) weights, and shares of what is written -> every measure of them, (H,), and "far",
+    (H, T) sums of the weights at each distance.
+    """
+    weights = weights.astype(np.float64)
+    far = [np.trace(weights, -back, -2, -1) for back in range(len(ids))]
+    valued = {f"{name}_valued": values for name, values in _places(shares).items()}
+    return {**_of_weights(weights, ids), **valued, "far": np.stack(far, axis=-1)}
+
+
 def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     """(…, T, T) weights of a text, T ≥ 2 -> every measure of them, (…)."""
     T = weights.shape[-1]
     rows, columns = np.arange(1, T), np.arange(T)
     back = np.maximum(columns[:, None] - columns, 0)  # (T, T) characters back
-    logs = np.log(np.where(weights > 0, weights, 1.0))
-    entropy = -(weights * logs).sum(axis=-1)[..., 1:] / np.log(rows + 1)
+    logs = np.where(weights > 0, weights, 1.0)
+    np.log(logs, out=logs)
+    logs *= weights
+    entropy = -logs.sum(axis=-1)[..., 1:] / np.log(rows + 1)
+    del logs  # as large as the weights
     earlier = (ids[:, None] == ids) & (back > 0)
     repeats = earlier.any(axis=-1)
     completed, after = _completed(ids)

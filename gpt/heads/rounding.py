@@ -25,9 +25,11 @@ Held = tuple[float, float]
 def held(found: Array, expected: Array, reach: Array | float) -> Held:
     """The row with the largest ratio of error to bound; NaN counts as largest."""
     with np.errstate(invalid="ignore"):
-        error = np.abs(found - expected).max(axis=-1)
+        apart = found - expected
+        error = np.abs(apart, out=apart).max(axis=-1)
         if np.isnan(error).any():  # for example a difference of equal infinities
-            error = np.where(found == expected, 0.0, np.abs(found - expected)).max(axis=-1)
+            apart[found == expected] = 0.0
+            error = apart.max(axis=-1)
     bound = np.broadcast_to(UNITS[found.dtype] * np.asarray(reach), (*error.shape, 1))[..., 0]
     return worst(zip(error.ravel().tolist(), bound.ravel().tolist(), strict=True))
 
