@@ -10,15 +10,18 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
 
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, OutOfMemory
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 #: Environment variables by which users limit the threads of numpy's products.
 LIMITS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+SMALL = 2**26  # bytes that every machine has
 PRODUCT, RATED = 64, 0.02  # rows and columns of a product; seconds for which products are timed
 
 
@@ -92,11 +95,61 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:200]}"
 
 
-def physical_memory() -> int | None:
-    """Bytes of this machine's main memory; None if the system does not report it."""
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def available_memory() -> int | None:
+    """Bytes that this process can still get: the least that the machine, its control groups and
+    its limit of address space leave. None if the system does not report it.
+    """
+    left = [*_left_in_groups()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        left.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError, LookupError):
+        left.append(int(_numbers("/proc/meminfo")["MemAvailable:"]) * 1024)
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            pages = Path("/proc/self/statm").read_text().split()[0]
+            left.append(limit - int(pages) * resource.getpagesize())
+    return max(0, min(left)) if left else None
+
+
+def _left_in_groups() -> Iterator[int]:
+    """What each control group of this process leaves; the file cache counts as free."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kind, group = line.split(":", 2)
+            root = Path("/sys/fs/cgroup", kind)
+            names = ("memory.limit_in_bytes", "total_rss") if kind else ("memory.max", "anon")
+            place = root / group.strip("/")
+            for folder in (place, *place.parents) if kind in ("", "memory") else ():
+                with suppress(OSError, ValueError, LookupError):
+                    used = int(_numbers(folder / "memory.stat")[names[1]])
+                    yield int((folder / names[0]).read_text()) - used
+
+
+def _numbers(path: str | Path) -> dict[str, str]:
+    """The names and numbers in the lines of a file."""
+    lines = map(str.split, Path(path).read_text().splitlines())
+    return {words[0]: words[1] for words in lines if len(words) > 1}
+
+
+def require_memory(
+    what: str, characters: int, need: Callable[[int], float], advice: str = "give at most"
+) -> None:
+    """Raises OutOfMemory, with a number of characters that fits, if need(characters) bytes are more
+    than this process can get.
+
+    Linux grants memory that it does not have, and kills the process that uses it.
+    """
+    if need(characters) <= SMALL or (has := available_memory()) is None or need(characters) <= has:
+        return
+    fits = characters
+    while fits > 1 and need(fits) > 0.9 * has:
+        fits = fits * 99 // 100
+    raise OutOfMemory(
+        f"out of memory: {what} {characters:,} characters needs {need(characters) / 2**30:,.1f} "
+        f"GB, {has / 2**30:,.1f} GB are free; {advice} {fits:,} characters"
+    )
 
 
 def core_rate() -> float:

@@ -26,6 +26,10 @@ OURS = b"gptx attention</title>"
 #: Options that have no effect for these formats, which contain everything.
 NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
+#: Memory for each number of a matrix that an output shows; of npz: of all matrices; of html: of
+#: a layer's (benchmarks/LOG.md).
+BYTES = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+
 
 class Attn(shared.DrawingCommand):
     """Show what attention heads do with a text: every stage, every number checked."""
@@ -191,8 +195,17 @@ class Attn(shared.DrawingCommand):
 
     def _write(self, selections: Sequence[Selection], form: Form) -> None:
         """Writes the output. Raises ConfigError if the format cannot show so many checkpoints."""
+        from gpt.devices import require_memory
         from gpt.view.files import exports
 
+        every = sum(layer.weights.size for it in selections for layer in it.attention.layers)
+        layers = len(selections[0].attention.layers)
+        shown = sum(
+            len(it.layers) * len(it.heads) * len(it.queries) * len(it.keys) for it in selections
+        )
+        numbers = {"npz": every, "html": every / layers}.get(form, shown)
+        need, longest = numbers * BYTES.get(form, 0), len(selections[0].attention.text)
+        require_memory("writing", longest, lambda n: need * (n / longest) ** 2)
         if form == "text":
             self.write_lines(self._lines(selections))
         elif form == "npz":

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gpt.checks import Result, numbered
 from gpt.config import ModelConfig
-from gpt.devices import physical_memory
+from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.patching import FINAL, Patch, Patches, shapes
 from gpt.reading.gpt import MATRICES, Reader
@@ -188,11 +188,11 @@ class Plan:
         widest = 8 * config.n_embd + 2 * config.widened + config.vocab_size
         computed = T * (MATRICES * config.n_head * T + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
-        has = physical_memory()
+        has = available_memory()
         if has is not None and need > has:
             raise OutOfMemory(
                 f"out of memory: {', '.join(self.names)} of {N:,} texts of {T} characters need "
-                f"{need / 2**30:,.1f} GB, this machine has {has / 2**30:,.1f} GB; choose fewer "
+                f"{need / 2**30:,.1f} GB, {has / 2**30:,.1f} GB are free; choose fewer "
                 "texts, names or layers, or use activation_batches"
             )
 

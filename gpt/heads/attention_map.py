@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import Check, TableResult, numbered, views
+from gpt.config import ModelConfig
 from gpt.config.show import AttentionKind, Stage
+from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.proof import recomputed
 from gpt.reading.gpt import Reader
@@ -246,7 +248,8 @@ def inspect(
 
     proof: the probe's check at opening; model: the TrainedGPT of the reader. source: the source's
     text and (S,) ids, for a model with an encoder; text and ids are what its decoder reads. All
-    kinds of attention are checked, and the map has one. Raises TextError for another T.
+    kinds of attention are checked, and the map has one. Raises TextError for another T,
+    OutOfMemory if the machine does not have the memory.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -255,6 +258,7 @@ def inspect(
             f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
             "shorten it, or use `truncate`"
         )
+    require_room(reader.config, len(ids), len(source[1]) if source else 0)
     stages = stages_of(reader, ids, source[1] if source else None)
     weights = [layer.weights for layers in stages.values() for layer in layers]
     sums = [np.abs(each.sum(axis=-1, dtype=np.float64) - 1).max() for each in weights]
@@ -272,6 +276,25 @@ def inspect(
     if kind == "encoder" and reader.encoder:
         bias = reader.encoder.position.bias(slice(0, len(ids)))
     return AttentionMap(text, ids, stages[kind], tuple(checks), bias, model, kind, source)
+
+
+def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
+    """Raises OutOfMemory if `inspect` of T characters, and S of a source, does not fit.
+
+    Within a tenth of the measured peaks (benchmarks/LOG.md).
+    """
+    layers, encoder, longest = config.n_layer, config.encoder_layers, max(T, S)
+    kept = layers * T * (T + S) + encoder * S * S  # rows × columns, of scores to weights each
+    checked = (10.25 + 5.5 * (config.position == "alibi")) * longest**2  # again, in float64
+    rows = 10 * (layers * (1 + (S > 0)) * T + encoder * S) + 75 * longest
+
+    def need(n: int) -> float:
+        share = n / longest
+        matrices = config.n_head * (4 * kept + checked) * share**2
+        logits = config.n_head * 4 * kept * share**2 + 6 * config.vocab_size * T * share
+        return 4 * (max(matrices, logits) + config.n_embd * rows * share)
+
+    require_memory("attention over", longest, need)
 
 
 def stages_of(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config.show import AttentionKind
+from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate_pairs
 from gpt.heads.attention_map import AttentionMap, stages_of
@@ -95,7 +96,13 @@ def survey_pairs(
     """
     chosen = spread_pairs(pairs, most)
     config = reader.config
-    heads = config.n_head * (config.encoder_layers if kind == "encoder" else config.n_layer)
+    layers = config.encoder_layers if kind == "encoder" else config.n_layer
+    heads = config.n_head * layers
+    S, T = (max(map(len, sides)) for sides in zip(*chosen, strict=True))
+    kept = 4 * (config.n_layer * T * (T + S) + config.encoder_layers * S * S)  # of all kinds
+    measured = {"cross": 10.5 * T * S, "encoder": 12.0 * S * S, "decoder": 0.0}[kind] * layers
+    matrices, longest = 4 * config.n_head * max(kept, measured), max(S, T)
+    require_memory("measuring", longest, lambda n: matrices * (n / longest) ** 2)
     work = len(chosen) + (len(chosen) * heads if ablation else 0)
 
     def maps() -> Iterator[AttentionMap]:

@@ -11,15 +11,17 @@ import numpy.typing as npt
 
 from gpt.checks import TableResult
 from gpt.config.show import AttentionKind
+from gpt.devices import cores, require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds
 from gpt.heads.measures import Measure, induction, measure
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import MATRICES, Reader
 from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
+ADVICE = "give a text of at most"
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
 
@@ -84,7 +86,14 @@ def survey(
     the text is too short.
     """
     windows = spread(ids, reader.config.block_size, most)
-    heads = reader.config.n_layer * reader.config.n_head
+    config = reader.config
+    heads = config.n_layer * config.n_head
+    # Four matrices for each head, and a layer's measures in float64; or an ablation's forwards.
+    H, ablated = config.n_head, MATRICES * cores() if ablation else 0
+    matrices = max((4 * config.n_layer + 6.25) * H + 4, ablated * H)
+    rows = 10 * config.n_layer * config.n_embd
+    length = windows.shape[1] - 1
+    require_memory("measuring", length, lambda n: 4 * n * (matrices * n + rows), ADVICE)
     # A head's ablation takes half a forward over all windows, on average; the measures take two.
     work = 2.0 + (heads / 2 if ablation else 0.0)
 

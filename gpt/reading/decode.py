@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.devices import physical_memory
+from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
@@ -264,11 +264,11 @@ def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
-    each, has = STREAM + 8 * positions + 4 * positions * cache, physical_memory()
+    each, has = STREAM + 8 * positions + 4 * positions * cache, available_memory()
     if has is not None and n * each > has:
         raise OutOfMemory(
-            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, this machine "
-            f"has {has / 2**30:,.1f} GB; try -n {max(1, has // (2 * each))}"
+            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, "
+            f"{has / 2**30:,.1f} GB are free; try -n {max(1, has // (2 * each))}"
         )
 
 

@@ -19,16 +19,14 @@ import numpy.typing as npt
 
 from gpt.checks import read_only
 from gpt.config import ModelConfig
-from gpt.devices import physical_memory
-from gpt.errors import OutOfMemory
+from gpt.devices import require_memory
 from gpt.reading.layers import ACTIVATIONS, NORMS, Array, rms_norm, softmax
 from gpt.reading.ngram_embedding import ngram_rows
 from gpt.reading.positions import POSITIONS
 from gpt.reading.stages import CROSS, Hook, Memory, Stages, unchanged
 from gpt.vocabulary import Ids
 
-MATRICES = 4  # scores, scaled, masked, weights
-SMALL = 2**26  # bytes that every machine has; only larger needs are checked
+MATRICES = 5  # scores, scaled, masked, and two for the softmax
 
 
 class Reader:
@@ -181,7 +179,8 @@ class Reader:
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
-        _check_memory(B * self.config.n_head * T * S * self.dtype.itemsize, S)
+        matrix = B * self.config.n_head * T * S * self.dtype.itemsize  # bytes
+        require_memory("attention over", S, lambda n: MATRICES * matrix * (n / S) ** 2)
         bias = None
         if memory is None:
             q, k, v = self.heads(x, layer, sublayer)
@@ -258,20 +257,3 @@ class Reader:
         product = x.reshape(-1, x.shape[-1]) @ weight[rows].T
         y: Array = product.reshape(*x.shape[:-1], -1)
         return y if bias is None else y + bias[rows]
-
-
-def _check_memory(size: int, characters: int) -> None:
-    """Raises OutOfMemory if a layer's matrices of `size` bytes each do not fit this machine.
-
-    MATRICES of them exist at the same time. Linux grants memory that it does not have, and kills
-    the process that uses it.
-    """
-    if size < SMALL:
-        return
-    has = physical_memory()
-    if has is not None and MATRICES * size > has:
-        raise OutOfMemory(
-            f"out of memory: attention over {characters:,} characters needs "
-            f"{MATRICES * size / 2**30:,.0f} GB, this machine has {has / 2**30:,.1f} GB; give a "
-            "shorter text"
-        )

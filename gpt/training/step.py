@@ -15,7 +15,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, philox
 from gpt.corpus.pair_batches import IGNORED, PairLines
 from gpt.counting.held_out import HeldOut
-from gpt.devices import physical_memory
+from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training.device_batches import Fed, rows_of
@@ -106,7 +106,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
 
     Linux grants more memory than it has, and kills the process that uses it.
     """
-    has = physical_memory()
+    has = available_memory()
     if has is None:
         return
     share = math.ceil(config.batch_size / ranks)
@@ -123,7 +123,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     remedy = remedy if fits >= 1 else "a smaller model: `n_embd`, `n_layer`"
     raise OutOfMemory(
         f"out of memory: a step needs {(fixed + at_once * sequence) / 2**30:,.0f} GB, "
-        f"this machine has {has / 2**30:,.0f} GB; try {remedy}"
+        f"{has / 2**30:,.1f} GB are free; try {remedy}"
     )
 
 

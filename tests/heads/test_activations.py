@@ -234,12 +234,12 @@ def test_what_does_not_fit_is_refused_before_it_is_computed(
     texts = ["the cat sat on"] * 100
     size = trained.activations(texts, "weights").nbytes
     assert size == 100 * 2 * 2 * 14 * 14 * 4
-    monkeypatch.setattr(module, "physical_memory", lambda: 2 * size)
+    monkeypatch.setattr(module, "available_memory", lambda: 2 * size)
     monkeypatch.setattr(trained.reader, "embed", None)
     with pytest.raises(OutOfMemory, match=r"weights of 100 texts of 14 .* use activation_batches"):
         trained.activations(texts, "weights")
     monkeypatch.undo()
-    monkeypatch.setattr(module, "physical_memory", lambda: size)
+    monkeypatch.setattr(module, "available_memory", lambda: size)
     parts = trained.activation_batches(texts, "weights", batch=10)
     assert sum(part.nbytes for part in parts) == size
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from conftest import train_tiny
 
+from gpt import devices
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.model import Position
 from gpt.errors import OutOfMemory
 from gpt.reading import decode as decoding
-from gpt.reading import gpt as reader
 from gpt.reading import positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -68,9 +68,9 @@ def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
 def test_text_whose_attention_does_not_fit_in_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader, "physical_memory", lambda: 2**20)
-    monkeypatch.setattr(reader, "SMALL", 1)
+    monkeypatch.setattr(devices, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(devices, "SMALL", 1)
     long = reader_of(block_size=400)
-    long.forward(np.zeros((1, 100), np.int64))  # 2 heads × 100² × 8 bytes × 4 = 640 kB
-    with pytest.raises(OutOfMemory, match=r"attention over 400 characters .* give a shorter text"):
+    long.forward(np.zeros((1, 100), np.int64))  # 2 heads × 100² × 8 bytes × 5 = 800 kB
+    with pytest.raises(OutOfMemory, match=r"over 400 characters .* give at most 10\d characters"):
         long.forward(np.zeros((1, 400), np.int64))

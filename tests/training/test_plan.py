@@ -635,6 +635,6 @@ def test_a_plan_uses_counts_that_have_begun_before(corpus: Corpus) -> None:
 def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.step.physical_memory", lambda: 10**8)
+    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**8)
     with pytest.raises(OutOfMemory, match=r"try `micro_batch_size=\d+`, which learns the same"):
         make_plan(corpus, {**TINY, "batch_size": 10**6}, "classic", "cpu")

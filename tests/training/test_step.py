@@ -163,7 +163,7 @@ def test_other_errors_do_not_become_out_of_memory(error: Exception) -> None:
 
 
 def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt.training.step.physical_memory", lambda: 10**9)
+    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**9)
     many = TrainConfig(batch_size=10**6)
     with pytest.raises(OutOfMemory) as refused:
         check_memory(MODEL, many)
@@ -174,7 +174,7 @@ def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch
     check_memory(MODEL, many, ranks=10**6 // advised)
     with pytest.raises(OutOfMemory):
         check_memory(MODEL, replace(many, micro_batch_size=10 * advised))
-    monkeypatch.setattr("gpt.training.step.physical_memory", lambda: None)
+    monkeypatch.setattr("gpt.training.step.available_memory", lambda: None)
     check_memory(MODEL, many)
 
 
