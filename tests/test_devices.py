@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,21 @@ def test_rate_of_a_core_is_the_same_each_time() -> None:
     rates = sorted(devices.core_rate() for _ in range(10))
     assert rates[0] > 1e8
     assert rates[7] < 2 * rates[2]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="Linux")
+def test_available_memory_is_the_least_that_any_limit_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import resource
+
+    free = devices.available_memory()
+    assert free is not None
+    assert 0 < free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (mapped + 2**26, -1))
+    found = devices.available_memory()
+    assert found is not None
+    assert 0 <= found <= 2**27
+    monkeypatch.setattr(devices, "_left_in_groups", lambda: iter([7, 10**9]))
+    assert devices.available_memory() == 7

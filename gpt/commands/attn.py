@@ -29,6 +29,7 @@ NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 #: Memory for each number of a matrix that an output shows; of npz: of all matrices; of html: of
 #: a layer's (benchmarks/LOG.md).
 BYTES = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+BYTES |= dict.fromkeys(("svg", "png", "pdf"), 130)
 
 
 class Attn(shared.DrawingCommand):

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from encoded import encoded_file
+from program import Gptx
 from random_models import random_file
 
 import gpt
 from gpt import devices
 from gpt.errors import OutOfMemory
+from gpt.heads import attention_map
 from gpt.trained import TrainedGPT
 
 Work = Callable[[int], object]
@@ -73,3 +75,28 @@ def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
     (advised,) = re.findall(r"at most (\d+) characters", str(refused.value))
     assert 400 < int(advised) < 500
     work(model, int(advised))
+
+
+@pytest.mark.parametrize("line", [("attn", "the cat sat on"), ("heads",), ("attn", "-o", "a.npz")])
+def test_commands_refuse_attention_that_does_not_fit_with_exit_8(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(devices, "SMALL", 1, raising=False)
+    monkeypatch.setattr(devices, "available_memory", lambda: 10_000, raising=False)
+    answer = gptx(*line)
+    assert (answer.code, answer.err.count("\n")) == (8, 1), answer.err
+    assert re.search(r"out of memory: .* are free; give .*at most \d+ characters", answer.err)
+
+
+def test_an_output_that_does_not_fit_beside_its_map_is_refused(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter([10**9])
+    monkeypatch.setattr(devices, "SMALL", 1, raising=False)
+    monkeypatch.setattr(attention_map, "require_memory", lambda *_: None, raising=False)
+    monkeypatch.setattr("gpt.reading.gpt.require_memory", lambda *_: None, raising=False)
+    monkeypatch.setattr(devices, "available_memory", lambda: next(free, 100), raising=False)
+    assert gptx("attn", "the cat", "--json").code == 0
+    answer = gptx("attn", "the cat", "--json")
+    assert (answer.code, answer.out) == (8, "")
+    assert "writing 7 characters needs" in answer.err
