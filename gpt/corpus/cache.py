@@ -3,8 +3,9 @@
 NAME consists of the text's digest and a hash of its split, its replaced characters and, unless it
 was built from this text, its vocabulary. Small files are read and compared with their checksum at
 every opening. A file of 64 MiB or more counts as unchanged if its size, modification time and inode
-are unchanged: a change that leaves the time as it was, as on a failing disk, is not detected.
-Without NAME.json a text is encoded again.
+are unchanged: a change that leaves the time as it was, as on a failing disk, is not detected. The
+record of such a text is stored a second time, under a name that is found without reading the text.
+Without a whole record a text is encoded again. Only files with these names are opened, no links.
 """
 
 from __future__ import annotations
@@ -15,31 +16,76 @@ import mmap
 import os
 import re
 import time
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus.sources import Source
 from gpt.corpus.text import TODAY
+from gpt.errors import CheckpointError
 from gpt.storage import files
+from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
 
 TRUSTED_FROM = 2**26  # bytes: a file at least this large is identified by its stamp
 FRESH = 2.0  # seconds in which a second change may get the same modification time
-STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
 BLOCK = 2**20  # bytes read at a time
-#: Whole names of temporary files (files.replacing) and of pipes' copies (sources.find_sources).
-LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}|\.spool-[0-9a-f]{32}\.txt")
+LARGEST_RECORD = 2**25  # bytes: of a text with every character of Unicode, and with notes
+MOST_VALUES = 2**16  # commas in a record, which bound the memory that its values take
+IDS_NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{8})?\.ids")
+DIGEST = re.compile(r"[0-9a-z]+:[0-9a-f]{64}")
 
-Record = dict[str, Any]
+Parts = Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is stored of an encoded text.
+
+    identity: without names of sources. ids: name of the file with the ids. block, own, notes: as in
+    Corpus. counts: how often each character occurs, as hexadecimal unsigned integers of equal size,
+    the lowest byte first. parts: size in bytes and checksum of each part of the ids. stamp: of the
+    ids.
+    """
+
+    identity: CorpusId
+    ids: str
+    characters: str
+    block: int
+    own: bool
+    counts: str
+    parts: tuple[tuple[int, str], ...] = ()
+    stamp: str = ""
+    notes: tuple[str, ...] = ()
+
+    def counted(self) -> npt.NDArray[np.int64]:
+        """(vocabulary,) how often each character occurs. Raises ValueError, TypeError."""
+        data = bytes.fromhex(self.counts)
+        return np.frombuffer(data, f"<u{len(data) // len(self.characters)}").astype(np.int64)
+
+    def check(self, ids: Ids) -> None:
+        """Raises ValueError or TypeError for values that contradict one another or the ids."""
+        counts, identity = self.counted(), self.identity
+        if not (
+            DIGEST.fullmatch(identity.digest)
+            and len(counts) == len(self.characters)
+            and counts.min() >= 0
+            and counts.sum() == len(ids) == identity.characters
+            and max(identity.boundary or 0, self.block) <= len(ids)
+        ):
+            raise ValueError("not a record of these ids")
+
+
+def packed(counts: npt.NDArray[np.int64]) -> str:
+    """Counts as `Record.counts`."""
+    return counts.astype(f"<u{np.min_scalar_type(int(counts.max())).itemsize}").tobytes().hex()
 
 
 def ids_path(
@@ -59,44 +105,38 @@ def ids_path(
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Writes the record of the ids at `path`. Raises OSError."""
-    record = {**record, "stamp": stamp(path)}
-    record["seal"] = _seal(record)
-    files.replace(path.with_suffix(".json"), json.dumps(record).encode())
+    """Writes the record of ids in the same folder at `path`. Raises OSError."""
+    values = asdict(replace(record, stamp=f"{stamp(path.with_name(record.ids))}"))
+    files.replace(path, sealed(json.dumps(values, ensure_ascii=False, indent=1).encode()))
 
 
 def read(path: Path) -> tuple[Ids, Record] | None:
-    """The memory-mapped ids and their record; None if either has changed since it was written."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = _record(path)
-        ids = np.memmap(path, dtype=Vocabulary(record["characters"]).dtype, mode="r")
-        now = stamp(path)
-        if now == record.get("stamp") and now[0] >= TRUSTED_FROM:
+    """The memory-mapped ids and the record at `path`; None if either is damaged or has changed
+    since it was written.
+    """
+    with suppress(CheckpointError, OSError, ValueError, TypeError):
+        data = files.read(path, LARGEST_RECORD)
+        if not is_sealed(data) or data.count(b",") > MOST_VALUES:
+            return None
+        values = read_json_object(data, path)
+        del values["sha256"]
+        record: Record = parsed(Record, values, "record")
+        if not IDS_NAME.fullmatch(record.ids):
+            return None
+        where = path.with_name(record.ids)
+        files.check_plain(where)
+        ids = np.memmap(where, dtype=Vocabulary(record.characters).dtype, mode="r")
+        record.check(ids)
+        now = stamp(where)
+        unchanged = record.stamp == f"{now}"
+        if unchanged and now[0] >= TRUSTED_FROM:
             return ids, record
-        if "parts" in record:
-            parts = record["parts"]
-            whole = record["seal"] == _seal(record) and _checksums(path, parts) == parts
-        else:  # written by gptx 0.2 or before
-            parts = _checksums(path, [[now[0], ""]])
-            begun = partial(hashlib.sha256, record["characters"].encode())
-            with open(path, "rb") as file:
-                whole = hashlib.file_digest(file, begun).hexdigest() == record["sha256"]
-        if whole:
-            if now != record.get("stamp"):  # the file was copied or moved
+        if _checksums(where, record.parts) == record.parts and ids.max() < len(record.characters):
+            if not unchanged:  # the file was copied or moved
                 with suppress(OSError):  # the folder may be read-only
-                    write_record(path, {**record, "parts": parts})
+                    write_record(path, record)
             return ids, record
     return None
-
-
-def _record(path: Path) -> Record:
-    """The record of the ids at `path`, in the current format. Raises OSError, ValueError."""
-    record: Record = json.loads(path.with_suffix(".json").read_bytes())
-    if not isinstance(record, dict):
-        raise ValueError("not a record")
-    if "text_sha256" in record:  # gptx 0.2 or before
-        record["text"] = f"sha256:{record.pop('text_sha256')}"
-    return record
 
 
 def forget(ids: Ids) -> None:
@@ -114,37 +154,31 @@ def stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
-def _seal(record: Record) -> int:
-    """A checksum of the fields of a record that describe the text and its ids."""
-    names = ("text", "characters", "boundary", "order", "folded", "parts")
-    return zlib.crc32(json.dumps([record.get(name) for name in names]).encode())
-
-
-def _checksums(path: Path, parts: list[Any]) -> list[Any]:
-    """[size, checksum] of each part of a file, in these sizes; then [] if the file is longer."""
-    found: list[Any] = []
+def _checksums(path: Path, parts: Parts) -> Parts:
+    """(size, checksum) of each part of a file, in these sizes; then one more if the file is
+    longer.
+    """
+    found = []
     with open(path, "rb", buffering=0) as file:
         for size, _ in parts:
             checksum, left = blake3(), size
             while left and (data := file.read(min(left, BLOCK))):
                 checksum.update(data)
                 left -= len(data)
-            found.append([size - left, checksum.hexdigest()])
-        return [*found, []] if file.read(1) else found
+            found.append((size - left, checksum.hexdigest()))
+        return (*found, *[(1, "")] * len(file.read(1)))
 
 
 def fingerprint(
-    sources: Sequence[Source],
-    training: int,
-    config: TrainConfig,
-    algorithm: str = TODAY,
-    grown_from: str = "",
+    sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
 ) -> str | None:
     """A hash that identifies large texts without reading them; None if they must be read.
 
-    Texts must be read if they are small, which takes no time, or changed within the last seconds.
-    grown_from: characters of the vocabulary that gets those of the texts, too.
+    Texts must be read if they come from a pipe, are small, which takes no time, or changed within
+    the last seconds.
     """
+    if any(source.spooled for source in sources):
+        return None
     try:
         stamps = [stamp(source.path) for source in sources]
     except OSError:
@@ -155,30 +189,12 @@ def fingerprint(
     paths = [os.path.realpath(source.path) for source in sources]
     how = (config.between, config.every, config.min_count, config.replacement)
     known_by = repr((paths, stamps, training, how, algorithm))
-    known_by += repr(grown_from) * bool(grown_from)
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def remember(path: Path, known_by: str, notes: Sequence[str]) -> None:
-    """Stores the texts' fingerprint and notes in the record of their ids, for `recall`."""
-    with suppress(OSError, ValueError):
-        record = _record(path)
-        if record.get("known_by") != known_by:
-            write_record(path, {**record, "known_by": known_by, "notes": notes})
-
-
-def recall(data: Path, known_by: str) -> Iterator[Path]:
-    """The paths of ids of texts with this fingerprint, which were encoded before."""
-    for path in sorted(data.glob("*.json")):
-        with suppress(OSError, ValueError, AttributeError):
-            if _record(path).get("known_by") == known_by:
-                yield path.with_suffix(".ids")
-
-
-def sweep(data: Path) -> None:
-    """Removes old temporary files of gptx processes that were killed; other files stay."""
-    for path in data.iterdir():
-        if LEFT_BEHIND.fullmatch(path.name):
-            with suppress(OSError):
-                if time.time() - path.lstat().st_mtime > STALE:
-                    path.unlink()
+def recall_path(data: Path, known_by: str, characters: str, grows: bool) -> Path:
+    """The second record of the texts with this fingerprint, encoded with these characters, or with
+    a vocabulary that begins with them and grows. characters: "" if all were built from the texts.
+    """
+    name = hashlib.sha256(f"{known_by} {grows} {characters}".encode()).hexdigest()[:32]
+    return data / f"{name}.json"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,16 +48,14 @@ class Corpus:
     identity: CorpusId
     notes: tuple[str, ...] = ()
     block: int = 0
-    counted: Sequence[int] = ()
+    counted: npt.NDArray[np.int64] | None = None
     own: bool = False
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """(vocabulary,) how often each character occurs; an earlier release may have stored too low
-        a count for frequent characters.
-        """
-        if self.counted:
-            return np.array(self.counted, np.int64)
+        """(vocabulary,) how often each character occurs."""
+        if self.counted is not None:
+            return self.counted
         return character_counts(self.ids, len(self.vocabulary))
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
@@ -131,12 +130,13 @@ def encode(
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     names = tuple(source.name for source in sources)
-    base = known.characters if known is not None and grows else ""
-    known_by = cache.fingerprint(every, len(sources), config, algorithm, base)
-    for recalled in cache.recall(data, known_by) if known_by else ():
-        corpus = _open(recalled, names)
-        if corpus is not None and (base or corpus.serves(known)):
-            return corpus
+    base = known.characters if known is not None else ""
+    known_by = cache.fingerprint(every, len(sources), config, algorithm)
+    if known_by:
+        for how in ((base, grows), ("", False)):
+            corpus = _open(cache.recall_path(data, known_by, *how), names)
+            if corpus is not None and (how[1] or corpus.serves(known)):
+                return corpus
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
@@ -145,40 +145,41 @@ def encode(
     text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
     made = build_vocabulary(text.counts, known, config.min_count, config.replacement, grows)
     division = divide(text.starts, len(sources), config.every)
-    record: cache.Record = {
-        "text": text.digest,
-        "boundary": division.boundary,
-        "order": division.order,
-        "block": division.block,
-        "own": made.own,
-        "characters": made.vocabulary.characters,
-        "counts": made.counts.tolist(),
-        "folded": made.folded,
-    }
-    identity = _identity(record, text.starts[-1], names)
+    identity = CorpusId(
+        text.digest,
+        text.starts[-1],
+        (),
+        division.boundary,
+        division.order,
+        "".join(sorted(made.folded)),
+        sum(made.folded.values()),
+    )
+    characters = made.vocabulary.characters
     path = cache.ids_path(data, identity, config, None if made.own else made.vocabulary)
-    there, corpus = os.path.isfile(path), _open(path, names)
-    damaged = there and corpus is None
-    known_as = identity, made.vocabulary
-    if corpus is None or (corpus.identity, corpus.vocabulary) != known_as:
-        with files.storage_errors(f"write {data}"):
-            data.mkdir(parents=True, exist_ok=True)
-            cache.sweep(data)
-            record["parts"] = write_ids(
+    counts = cache.packed(made.counts)
+    record = cache.Record(identity, path.name, characters, division.block, made.own, counts)
+    there, stored = os.path.lexists(path), cache.read(path.with_suffix(".json"))
+    damaged = there and stored is None
+    if stored is None or replace(stored[1], parts=(), stamp="") != record:
+        with files.storage_errors(f"write {data}"), files.writing(data):
+            parts = write_ids(
                 pieces, text.digest, made.table, division, path, lambda it: progress(0.5 + it / 2)
             )
-            cache.write_record(path, record)
-        corpus = _open(path, names)
-        if corpus is None:
+            cache.write_record(path.with_suffix(".json"), replace(record, parts=parts))
+        stored = cache.read(path.with_suffix(".json"))
+        if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
-    if len(corpus.vocabulary) == 1:
+    if len(characters) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm, base):
-        cache.remember(path, known_by, notes)
+    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm):
+        how = (base, True) if grows else ("" if made.own else characters, False)
+        with suppress(OSError), files.writing(data):
+            second = replace(stored[1], notes=tuple(notes))
+            cache.write_record(cache.recall_path(data, known_by, *how), second)
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
-    return replace(corpus, notes=tuple(notes))
+    return replace(_corpus(*stored, names), notes=tuple(notes))
 
 
 def reopen(
@@ -189,40 +190,29 @@ def reopen(
     """
     for other in (None, vocabulary):
         path = cache.ids_path(data, identity, config or TrainConfig(), other)
-        corpus = _open(path, identity.sources)
+        corpus = _open(path.with_suffix(".json"), identity.sources)
         if corpus is not None and (corpus.identity, corpus.vocabulary) == (identity, vocabulary):
             return replace(corpus, notes=())
     return None
 
 
-def _identity(record: cache.Record, characters: int, names: tuple[str, ...]) -> CorpusId:
-    """The identity of the text that a record describes; records of earlier releases lack fields."""
-    folded = record.get("folded") or {}
-    return CorpusId(
-        digest=record["text"],
-        characters=characters,
-        sources=names,
-        boundary=record.get("boundary"),
-        order=record.get("order", ""),
-        folded="".join(sorted(folded)),
-        folded_count=sum(folded.values()),
-    )
-
-
 def _open(path: Path, names: tuple[str, ...]) -> Corpus | None:
-    """The encoding at a path of the cache, of sources with these names; None if it is not valid."""
+    """The encoding whose record is at a path of the cache, of sources with these names; None if it
+    is not valid.
+    """
     found = cache.read(path)
-    if found is None:
-        return None
-    ids, record = found
+    return _corpus(*found, names) if found else None
+
+
+def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
     return Corpus(
         ids,
-        Vocabulary(record["characters"]),
-        _identity(record, len(ids), names),
-        notes=tuple(record.get("notes", ())),
-        block=record.get("block", 0),
-        counted=record.get("counts") or (),
-        own=record.get("own", False),
+        Vocabulary(record.characters),
+        replace(record.identity, sources=names),
+        record.notes,
+        record.block,
+        record.counted(),
+        record.own,
     )
 
 
@@ -242,6 +232,7 @@ def read_corpus(
     pairs: for `pairs_of`. Raises TextError, StorageError.
     """
     config = options_to_read(config or TrainConfig(), pairs)
+    files.sweep(data)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
     try:
@@ -261,7 +252,7 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
     """Notes for the user on files that are given more than once."""
     seen: set[Path] = set()
     for source in sources:
-        if (place := source.path.resolve()) in seen:
+        if (place := source.path.resolve()) in seen and not source.spooled:
             yield f"{source.name} is read twice"
         seen.add(place)
     for source in validation:

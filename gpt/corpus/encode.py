@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +99,7 @@ def write_ids(
     division: Division,
     path: Path,
     progress: Progress,
-) -> list[Any]:
+) -> tuple[tuple[int, str], ...]:
     """Writes all ids of the text with this digest into a file, or no file; the training split is
     first.
 
@@ -128,4 +127,4 @@ def write_ids(
         if digest != f"{algorithm}:{hashed.hexdigest()}":
             raise changed(pieces)
     found = zip(sizes, checksums, strict=True)
-    return [[size, checksum.hexdigest()] for size, checksum in found if size]
+    return tuple((size, checksum.hexdigest()) for size, checksum in found if size)

@@ -5,11 +5,12 @@ Finds the files to read, and their names for the user; text.py reads them.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import os
 import stat
-import uuid
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,11 +24,21 @@ from gpt.storage import files
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+HEAD = 4096  # bytes at the start of a file, from which its kind is guessed
 SHOWN = 60  # most characters of a name that an error shows
 PASTED = (
     "this is a text, not the name of a file; save it in a file, or pipe it: "
     "printf '%s' 'TEXT' | gptx train -"
 )
+
+SIGNATURES = {
+    b"\x1f\x8b": "gzip",
+    b"\x89PNG": "a PNG picture",
+    b"PK\x03\x04": "a zip archive",
+    b"%PDF": "a PDF",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 
 
 def python_reference() -> bytes:
@@ -69,7 +80,7 @@ class Source:
 
     path: Path
     name: str
-    spooled: bool = False  # a copy of a pipe, to be deleted once it is encoded
+    spooled: BinaryIO | None = None  # a copy of a pipe, which no folder lists
 
 
 def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
@@ -93,7 +104,7 @@ def _named(name: str, data: Path) -> list[Source]:
     """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
-        with opened(Path(name), name) as stream:
+        with opened(Source(Path(name), name)) as stream:
             return [_spool(stream, data)]
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
@@ -169,13 +180,38 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 
 @contextmanager
-def opened(path: Path, name: str) -> Iterator[BinaryIO]:
-    """A file to read bytes from. Raises TextError if the system refuses to open or read it."""
+def opened(source: Source) -> Iterator[BinaryIO]:
+    """A text to read bytes from. Raises TextError if the system refuses to open or read it."""
     try:
-        with open(path, "rb") as file:
-            yield file
+        if source.spooled:
+            source.spooled.seek(0)
+            yield source.spooled
+        else:
+            with open(source.path, "rb") as file:
+                yield file
     except OSError as error:
-        raise TextError(f"cannot read corpus {name}: {error.strerror or error}") from error
+        raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error
+
+
+def check_is_text(head: bytes, name: str) -> None:
+    """Raises TextError if a text's first bytes show that it is not UTF-8."""
+    for signature, what in SIGNATURES.items():
+        if head.startswith(signature):
+            raise TextError(f"{name} looks like {what}, not UTF-8 text")
+    if len(head) >= 64 and head.count(0) > len(head) // 4:
+        raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
+    try:
+        codecs.utf_8_decode(head, "strict", False)
+    except UnicodeDecodeError as error:
+        raise not_utf8(name, error.start) from None
+
+
+def not_utf8(name: str, byte: int) -> TextError:
+    """The error for a text whose encoding is another one."""
+    return TextError(
+        f"{name}: invalid UTF-8 at byte {byte}; convert it, for example: "
+        "iconv -f LATIN1 -t UTF-8 FILE"
+    )
 
 
 def _folder(folder: Path) -> list[Source]:
@@ -198,21 +234,30 @@ def _folder(folder: Path) -> list[Source]:
 
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:
-    """Copies a pipe to a file, since a corpus is read twice. Raises StorageError."""
-    path = data / f".spool-{uuid.uuid4().hex}.txt"
-    with files.storage_errors(f"write {path}"):
+    """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
+    closed, even if this process is killed. What is no text is refused at once, as it may have no
+    end. Raises StorageError, TextError.
+    """
+    with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
-        with files.replacing(path) as write:
+        copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
+        try:
             while part := pipe.read(2**20):
-                write(part)
-    return Source(path, "-", spooled=True)
+                if not copy.tell():
+                    check_is_text(part[:HEAD], "-")
+                copy.write(part)
+            copy.flush()
+        except BaseException:
+            copy.close()
+            raise
+    return Source(Path("-"), "-", copy)
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
     """Deletes the copy that `_spool` wrote; call it after the text is encoded."""
     for source in sources:
         if source.spooled:
-            files.discard(source.path)
+            source.spooled.close()
 
 
 def _known(name: str, data: Path) -> Source:
@@ -223,8 +268,7 @@ def _known(name: str, data: Path) -> Source:
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(OSError):
         there = path.read_bytes()
-    with files.storage_errors(f"write {path}"):
-        data.mkdir(parents=True, exist_ok=True)
+    with files.storage_errors(f"write {path}"), files.writing(data):
         text = _fetched(name, known, there) if isinstance(known, Download) else known()
         if text != there:
             files.replace(path, text)

@@ -20,23 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from gpt.corpus.sources import Source, opened
+from gpt.corpus.sources import HEAD, Source, check_is_text, not_utf8, opened
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
 TODAY = "blake3"
 ALGORITHMS: dict[str, Callable[[], Any]] = {TODAY: blake3, "sha256": hashlib.sha256}
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
-HEAD = 4096  # bytes at the start of a file, from which its kind is guessed
 MOST_UNSIZED = 2**24  # most bytes read from a file whose size the system does not report
-SIGNATURES = {
-    b"\x1f\x8b": "gzip",
-    b"\x89PNG": "a PNG picture",
-    b"PK\x03\x04": "a zip archive",
-    b"%PDF": "a PDF",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
 
 #: Number of the source, UTF-8 bytes, (characters,) their code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
@@ -84,9 +75,9 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
     found: list[Piece] = []
     ends, end = True, separator.encode()
     for number, source in enumerate(sources):
-        with opened(source.path, source.name) as file:
+        with opened(source) as file:
             head, data = file.read(HEAD), b""
-            _check_is_text(head, source.name)
+            check_is_text(head, source.name)
             start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
             if start:
                 notes.append(f"left out the byte order mark of {source.name}")
@@ -107,15 +98,6 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
     return found
 
 
-def _check_is_text(head: bytes, name: str) -> None:
-    """Raises TextError if a file's first bytes show that it is not UTF-8 text."""
-    for signature, what in SIGNATURES.items():
-        if head.startswith(signature):
-            raise TextError(f"{name} looks like {what}, not UTF-8 text")
-    if len(head) >= 64 and head.count(0) > len(head) // 4:
-        raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
-
-
 def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[Chunk]:
     """The text in chunks of whole characters, exactly: no newline is translated, nothing is
     normalised. Raises TextError.
@@ -123,7 +105,7 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
         at, name = piece.start, piece.source.name
-        with BytesIO(piece.data) if piece.data else opened(piece.source.path, name) as file:
+        with BytesIO(piece.data) if piece.data else opened(piece.source) as file:
             while at < piece.stop:
                 file.seek(at)
                 wanted = min(CHUNK, piece.stop - at)
@@ -137,10 +119,7 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
                         last = at + wanted == piece.stop
                         text, used = codecs.utf_8_decode(data, "strict", last)
                     except UnicodeDecodeError as error:
-                        raise TextError(
-                            f"{name}: invalid UTF-8 at byte {at + error.start}; convert it, for "
-                            "example: iconv -f LATIN1 -t UTF-8 FILE"
-                        ) from None
+                        raise not_utf8(name, at + error.start) from None
                     data, points = data[:used], code_points(text)
                 yield piece.number, data, points
                 at += len(data)

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import re
 import stat
+import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from gpt.errors import CheckpointError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
+#: Begins the names of temporary files; the digits stand for this machine.
+TEMPORARY = f".tmp-{zlib.crc32(platform.node().encode()):08x}"
+_LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}")
 
 
 @contextmanager
@@ -91,7 +105,7 @@ def replacing(path: Path) -> Iterator[Write]:
 
     Raises OSError, and any error of the block; then the old file is unchanged.
     """
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
+    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[8:]}")
     try:
         with created(temporary) as write:
             yield write
@@ -217,3 +231,50 @@ def _opened_plain(path: Path, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Makes the folder and, inside, keeps `sweep` off the temporary files in it. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder, wait=True):
+        yield
+
+
+def sweep(folder: Path) -> None:
+    """Removes the temporary files (`replacing`) of killed processes; other files stay."""
+    with suppress(OSError), _locked(folder, wait=False) as alone:
+        for path in left_behind(folder, alone):
+            discard(path)
+
+
+def left_behind(folder: Path, alone: bool = False) -> list[Path]:
+    """The temporary files that no process will finish. alone: no other one writes here from this
+    machine; it cannot be known of others, so their files, and all others, must be old. Raises
+    OSError.
+    """
+    old = time.time() - STALE
+    return [
+        path
+        for path in folder.iterdir()
+        if _LEFT_BEHIND.fullmatch(path.name)
+        and ((alone and path.name.startswith(TEMPORARY)) or path.lstat().st_mtime < old)
+    ]
+
+
+@contextmanager
+def _locked(folder: Path, wait: bool) -> Iterator[bool]:
+    """Locks a folder against those that do not share the lock, or, unless it waits, against all:
+    then the value is whether it did. Systems and disks without such locks do nothing. Raises
+    OSError.
+    """
+    if fcntl is None:
+        yield False
+        return
+    with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked

@@ -1,13 +1,13 @@
-"""The cache of encoded texts: which files are used without reading them again."""
+"""The cache of encoded texts: which files are used without reading them again, and which never."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from conftest import TEXT, corpus_of
 
 from gpt.config import TrainConfig
@@ -22,9 +23,11 @@ from gpt.corpus import cache
 from gpt.corpus import corpus as corpus_module
 from gpt.corpus import text as texts
 from gpt.corpus.cache import fingerprint, ids_path
-from gpt.corpus.corpus import encode, reopen
-from gpt.corpus.sources import Source, find_sources
+from gpt.corpus.corpus import encode, read_corpus, reopen
+from gpt.corpus.sources import Source
+from gpt.errors import StorageError
 from gpt.storage import files
+from gpt.storage.json_values import sealed
 from gpt.vocabulary import Vocabulary
 
 LONG_AGO = 10**18  # nanoseconds
@@ -87,7 +90,8 @@ def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
     assert opened is not None
     after = json.loads(record.read_bytes())
     assert after["stamp"] != before["stamp"]
-    assert {**after, "stamp": 0} == {**before, "stamp": 0}
+    changing = {"stamp": 0, "sha256": 0}
+    assert after | changing == before | changing
 
 
 def test_unchanged_large_text_is_not_read_again(
@@ -122,10 +126,10 @@ def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -
 
 def test_an_invalid_record_is_ignored(large: None, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    for name, content in (("a", "null"), ("b", "3"), ("c", '"text_sha256"'), ("d", "{")):
-        (tmp_path / f"data/{name}.json").write_text(content)
     (tmp_path / "text.txt").write_text(TEXT)
-    for _ in range(2):
+    for content in ("", "null", "3", '"text"', "{", "[" * 10**5, '{"text": 1}', "\xff"):
+        for record in (tmp_path / "data").glob("*.json"):
+            record.write_text(content)
         corpus = encode([old(tmp_path / "text.txt")], tmp_path / "data")
         assert corpus.vocabulary.decode(corpus.ids) == TEXT
 
@@ -197,29 +201,7 @@ def test_a_text_that_changes_while_it_is_read_is_read_again(
     with monkeypatch.context() as patch:
         patch.setattr(corpus_module, "measured", touching)
         encode([source], tmp_path / "data")
-    (record,) = (tmp_path / "data").glob("*.json")
-    assert "known_by" not in json.loads(record.read_bytes())
-
-
-def test_cache_of_an_earlier_release_opens_and_is_checked(tmp_path: Path) -> None:
-    corpus = corpus_of(TEXT, tmp_path, "sha256")
-    path = ids_path(tmp_path / "data", corpus.identity, TrainConfig())
-    digest = hashlib.sha256(corpus.vocabulary.characters.encode() + path.read_bytes())
-    record = {
-        "text_sha256": hashlib.sha256(TEXT.encode()).hexdigest(),
-        "sha256": digest.hexdigest(),
-        "characters": corpus.vocabulary.characters,
-    }
-    for _ in range(2):  # as the old release wrote it, then as updated
-        path.with_suffix(".json").write_text(json.dumps(record))
-        opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary)
-        assert opened is not None
-        assert opened.ids.tolist() == corpus.ids.tolist()
-        assert opened.counts.tolist() == [TEXT.count(each) for each in sorted(set(TEXT))]
-        record = json.loads(path.with_suffix(".json").read_bytes())
-        assert "parts" in record
-    path.with_suffix(".json").write_text(json.dumps({**record, "seal": 1}))
-    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+    assert len(list((tmp_path / "data").glob("*.json"))) == 1  # no second record
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -241,21 +223,172 @@ def test_released_pages_of_a_large_file_can_be_read_again(large: None, tmp_path:
     cache.forget(np.zeros(3))  # only files are deleted
 
 
-def test_old_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+def values_in(document: Any) -> list[tuple[Any, Any]]:
+    """(container, key) of each value in a JSON document, the outermost ones first."""
+    keys = list(document) if isinstance(document, dict) else range(len(document))
+    found = [(document, key) for key in keys]
+    inner = [document[key] for key in keys if isinstance(document[key], dict | list)]
+    return found + [each for value in inner for each in values_in(value)]
+
+
+def test_every_value_of_a_record_is_sealed(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    (path,) = (tmp_path / "data").glob("*.json")
+    whole = json.loads(path.read_bytes())
+    for number in range(len(values_in(whole))):
+        changed = json.loads(json.dumps(whole))
+        container, key = values_in(changed)[number]
+        container[key] = 7 if container[key] != 7 else 8
+        path.write_text(json.dumps(changed, indent=1))
+        assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+        again = corpus_of(TEXT, tmp_path)
+        assert (again.block, again.counts.tolist()) == (corpus.block, corpus.counts.tolist())
+
+
+WRONG: list[Any] = [None, True, -1, 2**70, 10**400, 0.5, "", "aa", "x" * 5000]
+WRONG += [[], {}, [[1, ""]], [[]] * 10**5]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_forged_record_means_encoding_again_or_changes_no_text(
+    large: None, tmp_path: Path, second: bool
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source, data = old(tmp_path / "text.txt"), tmp_path / "data"
+    first = encode([source], data)
+    (path,) = [each for each in data.glob("*.json") if (len(each.stem) == 32) == second]
+    whole = json.loads(path.read_bytes())
+    whole.pop("sha256", None)
+    for number in range(len(values_in(whole))):
+        for wrong in WRONG:
+            forged = json.loads(json.dumps(whole))
+            container, key = values_in(forged)[number]
+            container[key] = wrong
+            path.write_bytes(sealed(json.dumps(forged, indent=1).encode()))
+            for corpus in (
+                reopen(first.identity, data, first.vocabulary),
+                encode([source], data),
+            ):
+                if corpus is not None:
+                    assert corpus.vocabulary.decode(corpus.ids) == TEXT
+                    assert corpus.counts.sum() == len(TEXT)
+                    assert 0 <= corpus.block <= len(TEXT)
+
+
+@pytest.mark.parametrize("what", ["pipe", "zero", "link", "folder", "huge"])
+@pytest.mark.parametrize("suffix", [".ids", ".json"])
+def test_only_regular_files_of_a_bounded_size_are_opened(
+    large: None, tmp_path: Path, what: str, suffix: str
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source, data = old(tmp_path / "text.txt"), tmp_path / "data"
+    first = encode([source], data)
+    for path in [*data.glob(f"*{suffix}"), data / f"x{suffix}"]:
+        content = path.read_bytes() if path.exists() else b""
+        path.unlink(missing_ok=True)
+        if what == "pipe":
+            os.mkfifo(path)
+        elif what == "zero":
+            path.symlink_to("/dev/zero")
+        elif what == "link":
+            (tmp_path / path.name).write_bytes(content)
+            path.symlink_to(tmp_path / path.name)
+        elif what == "folder":
+            path.mkdir()
+        else:
+            with open(path, "wb") as file:
+                file.truncate(2**40)
+    assert reopen(first.identity, data, first.vocabulary) is None or suffix == ".ids" == what
+    if what == "folder":
+        with pytest.raises(StorageError, match=r"^cannot write .*data: Is a directory$"):
+            encode([source], data)
+    else:
+        corpus = encode([source], data)
+        assert corpus.vocabulary.decode(corpus.ids) == TEXT
+
+
+def test_an_id_outside_the_vocabulary_is_found(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    (path,) = (tmp_path / "data").glob("*.ids")
+    record = path.with_suffix(".json")
+    path.write_bytes(bytes([255]) + path.read_bytes()[1:])
+    values = json.loads(record.read_bytes())
+    values.pop("sha256", None)
+    values["parts"] = [[path.stat().st_size, blake3(path.read_bytes()).hexdigest()]]
+    record.write_bytes(sealed(json.dumps(values, indent=1).encode()))
+    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+
+
+@pytest.mark.parametrize("what", ["file", "pipe", "link to nothing", "link to a device"])
+def test_a_data_folder_that_is_none_is_one_error(tmp_path: Path, what: str) -> None:
+    data, source = tmp_path / "data", tmp_path / "text.txt"
+    source.write_text(TEXT)
+    if what == "file":
+        data.write_text("a file")
+    elif what == "pipe":
+        os.mkfifo(data)
+    else:
+        data.symlink_to("/dev/zero" if "device" in what else "nowhere")
+    with pytest.raises(StorageError, match=r"^cannot write "):
+        read_corpus([str(source)], data, io.BytesIO())
+
+
+def killed_while(data: Path, doing: str) -> None:
+    """Runs Python in another process, which has `data` and `files`, and kills it when it waits."""
+    script = (
+        f"import time; from gpt.storage import files; data = files.Path({str(data)!r})\n{doing}"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.readline()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+WRITES = """
+with files.writing(data), files.replacing(data / "ids") as write:
+    write(b"half")
+    print("waits", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks of folders")
+def test_temporary_files_of_killed_processes_are_removed_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    data.mkdir()
-    with files.replacing(data / "ids"):
-        (temporary,) = data.iterdir()
-    (data / "ids").rename(temporary)
-    fresh = data / f".tmp-{'0' * 32}"
-    spooled = find_sources(["-"], data, io.BytesIO(b"text"))[0].path
-    foreign = [
-        data / name for name in (".tmp-mine", ".spool-1.txt", "mine.txt", ".tmp-" + "0" * 33)
-    ]
-    for path in (fresh, *foreign):
+    killed_while(data, WRITES)
+    (mine,) = data.iterdir()
+    elsewhere = data / (".tmp-" + "0" * 32)  # another machine may write it now
+    foreign = [data / name for name in (".tmp-mine", "mine.txt", ".tmp-" + "0" * 33)]
+    for path in (elsewhere, *foreign):
         path.write_text("foreign")
-    for path in (temporary, spooled, *foreign):
-        os.utime(path, (0, time.time() - 2 * cache.STALE))
-    corpus_of(TEXT, tmp_path)
+    for path in foreign:
+        os.utime(path, (0, time.time() - 2 * files.STALE))
+    with files.writing(data):
+        corpus_of(TEXT, tmp_path)
+        files.sweep(data)
+    assert mine.exists()  # a process writes, perhaps this file
+    assert files.left_behind(data, alone=True) == [mine]
+    read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
+    assert not mine.exists()
+    os.utime(elsewhere, (0, time.time() - 2 * files.STALE))
+    read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
     left = {path for path in data.iterdir() if path.suffix not in (".ids", ".json")}
-    assert left == {fresh, *foreign}
+    assert left == set(foreign)
+
+
+SPOOLS = """
+from gpt.corpus.sources import find_sources
+class Endless:
+    def read(self, size):
+        print("waits", flush=True)
+        return b"yes" * 1000
+find_sources(["-"], data, Endless())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses SIGKILL")
+def test_the_copy_of_a_pipe_goes_with_its_process(tmp_path: Path) -> None:
+    killed_while(tmp_path / "data", SPOOLS)
+    assert list((tmp_path / "data").iterdir()) == []

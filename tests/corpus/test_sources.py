@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import string
 import threading
 from collections.abc import Sequence
+from contextlib import chdir, closing
 from dataclasses import fields
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +21,7 @@ import pytest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus import sources
+from gpt.corpus.corpus import read_corpus
 from gpt.corpus.repeats import LENGTHS, RECIPE, TIMES, repeats
 from gpt.corpus.sources import (
     EMBEDDED,
@@ -150,9 +153,13 @@ def test_a_text_that_cannot_be_found_is_named(texts: Path, name: str, message: s
 def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path) -> None:
     data, content = tmp_path / "data", b"\xef\xbb\xbfany \x00 bytes" * 99_999
     (source,) = found_sources = find_sources(["-"], data, io.BytesIO(content))
-    assert (source.name, source.path.read_bytes()) == ("-", content)
+    for _ in range(2):
+        with sources.opened(source) as file:
+            assert (source.name, file.read()) == ("-", content)
+    assert list(data.iterdir()) == []  # the file has no name: it goes with the process
     sources.discard_spooled(found_sources)
-    assert list(data.iterdir()) == []
+    assert source.spooled
+    assert source.spooled.closed
 
 
 def test_only_the_copy_of_a_pipe_is_deleted(tmp_path: Path) -> None:
@@ -356,8 +363,9 @@ def test_named_pipe_is_copied_to_a_file(tmp_path: Path) -> None:
     writer.start()
     (source,) = find_sources([str(pipe)], tmp_path / "data", io.BytesIO())
     writer.join()
-    assert source.spooled
-    assert source.path.read_bytes() == b"through a pipe"
+    with sources.opened(source) as file:
+        assert file.read() == b"through a pipe"
+    discard_spooled([source])
 
 
 def test_a_name_that_is_not_utf8_is_escaped() -> None:
@@ -367,3 +375,31 @@ def test_a_name_that_is_not_utf8_is_escaped() -> None:
 def test_standard_input_is_read_once(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="twice"):
         find_sources(["-", "-"], tmp_path, io.BytesIO(b"text"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs devices")
+def test_only_files_of_a_folder_are_read_and_devices_end(tmp_path: Path) -> None:
+    folder, data = tmp_path / "texts", tmp_path / "data"
+    folder.mkdir()
+    for name in ("zero", "urandom", "full", "tty"):
+        (folder / f"{name}.txt").symlink_to(f"/dev/{name}")
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "loop.txt").symlink_to(folder)
+    with closing(socket.socket(socket.AF_UNIX)) as listening, chdir(folder):
+        listening.bind("socket.txt")
+    with pytest.raises(TextError, match="no text in this folder"):
+        find_sources([str(folder)], data, PIPE)
+    (folder / "text.txt").write_text("a text")
+    assert [each.path.name for each in find_sources([str(folder)], data, PIPE)] == ["text.txt"]
+    for name in ("/dev/zero", "/dev/urandom", "/dev/full", "/dev/null", str(folder / "socket.txt")):
+        with pytest.raises(TextError):
+            read_corpus([name], data, PIPE)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom"])
+def test_endless_standard_input_that_is_no_text_is_refused_at_once(
+    tmp_path: Path, name: str
+) -> None:
+    with open(name, "rb") as endless, pytest.raises(TextError, match=r"^-[: ]"):
+        find_sources(["-"], tmp_path, endless)
+    assert list(tmp_path.iterdir()) == []
