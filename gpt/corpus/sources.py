@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import dates, repeats
-from gpt.errors import TextError
+from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 
 EMBEDDED = "python-reference"
@@ -57,7 +57,7 @@ class Download:
     sha256: str
 
 
-LARGEST_DOWNLOAD = 2**24  # bytes
+LARGEST_DOWNLOAD = 2**24  # bytes, also of a generated text
 #: Known names, and where their texts come from.
 KNOWN: dict[str, Download | Callable[[], bytes]] = {
     EMBEDDED: python_reference,
@@ -266,8 +266,8 @@ def _known(name: str, data: Path) -> Source:
     Raises TextError when offline, StorageError.
     """
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
-    with suppress(OSError):
-        there = path.read_bytes()
+    with suppress(CheckpointError):
+        there = files.read(path, LARGEST_DOWNLOAD)
     with files.storage_errors(f"write {path}"), files.writing(data):
         text = _fetched(name, known, there) if isinstance(known, Download) else known()
         if text != there:

@@ -403,3 +403,20 @@ def test_endless_standard_input_that_is_no_text_is_refused_at_once(
     with open(name, "rb") as endless, pytest.raises(TextError, match=r"^-[: ]"):
         find_sources(["-"], tmp_path, endless)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["pipe", "zero", "folder"])
+def test_a_known_text_is_read_from_a_regular_file_alone(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "repeats.txt"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+        with pytest.raises(StorageError, match=r"^cannot write .*: Is a directory$"):
+            find_sources(["repeats"], tmp_path, PIPE)
+        return
+    (source,) = find_sources(["repeats"], tmp_path, PIPE)
+    assert source.path.is_file()
+    assert not source.path.is_symlink()
