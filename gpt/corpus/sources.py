@@ -104,7 +104,7 @@ def _named(name: str, data: Path) -> list[Source]:
     """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
-        with opened(Source(Path(name), name)) as stream:
+        with opened(Source(Path(name), name), waits=True) as stream:
             return [_spool(stream, data)]
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
@@ -180,14 +180,18 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[BinaryIO]:
-    """A text to read bytes from. Raises TextError if the system refuses to open or read it."""
+def opened(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
+    """A text to read bytes from. waits: for a pipe's writer; a device has what it has at once.
+
+    Raises TextError if the system refuses to open or read it.
+    """
+    more = 0 if waits else getattr(os, "O_NONBLOCK", 0)
     try:
         if source.spooled:
             source.spooled.seek(0)
             yield source.spooled
         else:
-            with open(source.path, "rb") as file:
+            with open(source.path, "rb", opener=lambda *it: os.open(it[0], it[1] | more)) as file:
                 yield file
     except OSError as error:
         raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error

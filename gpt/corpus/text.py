@@ -76,14 +76,14 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
     ends, end = True, separator.encode()
     for number, source in enumerate(sources):
         with opened(source) as file:
-            head, data = file.read(HEAD), b""
+            head, data = file.read(HEAD) or b"", b""  # None: a device that would wait
             check_is_text(head, source.name)
             start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
             if start:
                 notes.append(f"left out the byte order mark of {source.name}")
             stop = os.fstat(file.fileno()).st_size
             if len(head) != min(stop, HEAD):  # the system generates the bytes while they are read
-                data = head + file.read(MOST_UNSIZED)
+                data = head + (file.read(MOST_UNSIZED) or b"")
                 stop = len(data)
                 if stop > MOST_UNSIZED:
                     raise TextError(f"{source.name} has no size; save it to a file first")

@@ -391,7 +391,14 @@ def test_only_files_of_a_folder_are_read_and_devices_end(tmp_path: Path) -> None
         find_sources([str(folder)], data, PIPE)
     (folder / "text.txt").write_text("a text")
     assert [each.path.name for each in find_sources([str(folder)], data, PIPE)] == ["text.txt"]
-    for name in ("/dev/zero", "/dev/urandom", "/dev/full", "/dev/null", str(folder / "socket.txt")):
+    for name in (
+        "/dev/zero",
+        "/dev/urandom",
+        "/dev/full",
+        "/dev/null",
+        "/dev/ptmx",
+        str(folder / "socket.txt"),
+    ):
         with pytest.raises(TextError):
             read_corpus([name], data, PIPE)
 
