@@ -29,7 +29,8 @@ from gpt.training.optim import MOMENTS, Optimizer
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them
-PROBE_NUMBERS = 2**14  # logits: limits the size of a checkpoint with a large vocabulary
+PROBE_LOGITS = 2**25  # computed in float64: limits memory and time with a very large vocabulary
+PROBE_NUMBERS = 2**14  # stored logits: limits the size of a checkpoint with a large vocabulary
 #: Checks that numpy computes a probe's logits from these tensors (gpt/heads/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
@@ -75,12 +76,13 @@ def model_bytes(
 def probe_of(model: GPT, text: Ids) -> Probe:
     """A text's start, then every character of the vocabulary, in rows as long as the context.
 
-    At most as many as PROBE_POSITIONS and PROBE_NUMBERS allow; of a larger vocabulary, evenly
-    distributed characters.
+    At most as many as PROBE_POSITIONS, PROBE_LOGITS and PROBE_NUMBERS allow; of a larger
+    vocabulary, evenly distributed characters.
     """
     config = model.config
-    length = min(config.block_size, PROBE_POSITIONS)
-    rows = min(-(-config.vocab_size // length), PROBE_POSITIONS // length)
+    positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
+    length = min(config.block_size, positions)
+    rows = min(-(-config.vocab_size // length), positions // length)
     count = min(config.vocab_size, rows * length)
     every = np.linspace(0, config.vocab_size - 1, count).astype(np.int32)
     start = np.resize(text.astype(np.int32), rows * length - count)

@@ -169,6 +169,13 @@ def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> 
     assert probe.logits.shape == (512, 32)
 
 
+def test_the_probe_of_every_character_of_unicode_takes_bounded_memory() -> None:
+    model = GPT(ModelConfig(vocab_size=1_100_000, **TINY))
+    probe = probe_of(model, np.arange(9))
+    assert probe.ids.size * 1_100_000 <= module.PROBE_LOGITS == 2**25
+    assert (probe.ids.reshape(-1)[0], probe.ids.max()) == (0, 1_099_999)
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_probe_uses_no_dropout_and_does_not_change_the_model(training: bool) -> None:
     model, _ = trained(dropout=0.5)
