@@ -120,7 +120,10 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
         return
     fits = (has - fixed) // (2 * sequence)  # half of the rest, as the count above is a minimum
     remedy = f"`micro_batch_size={fits}`, which learns the same, or `batch_size={fits * ranks}`"
-    remedy = remedy if fits >= 1 else "a smaller model: `n_embd`, `n_layer`"
+    if fits < 1:
+        remedy = "a smaller model: `n_embd`, `n_layer`"
+        if model.vocab_size * model.n_embd > model.parameters() // 4:
+            remedy += ", or fewer characters: `min_count=2`"
     raise OutOfMemory(
         f"out of memory: a step needs {(fixed + at_once * sequence) / 2**30:,.0f} GB, "
         f"{has / 2**30:,.1f} GB are free; try {remedy}"
