@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpt.checks import Shown
-from gpt.devices import physical_memory
+from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 
 PART = 8  # of the memory: a text that is complete is copied several times, as for JSON
@@ -35,12 +35,12 @@ class HeldTexts:
 
     def __init__(self, n: int) -> None:
         self._texts = [bytearray() for _ in range(n)]
-        memory = physical_memory()
+        memory = available_memory()
         self._most = None if memory is None else memory // PART // n  # bytes of each
 
     def add(self, gained: Sequence[str]) -> None:
         """Adds the new characters of each. Raises OutOfMemory, and keeps them, once the texts take
-        more than a PART of this machine's memory.
+        more than a PART of the free memory.
         """
         for text, new in zip(self._texts, gained, strict=True):
             text += new.encode("utf-8", "surrogatepass")
