@@ -20,6 +20,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import find_run
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
+from gpt.words import printable
 
 
 @dataclass(frozen=True)
@@ -176,10 +177,10 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
     if (is_file or is_step) and str(step) != "best":
         raise ConfigError("step", f"{place} has one step only; leave `step` out")
     if is_file:
-        return Saved(str(place), read_model(path), None)
+        return Saved(printable(place), read_model(path), None)
     if is_step:
         checkpoint = Checkpoint.open(path)
-        return Saved(path.parent.name, checkpoint.model(), checkpoint)
+        return Saved(printable(path.parent.name), checkpoint.model(), checkpoint)
     if not os.path.isdir(path):
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
@@ -187,7 +188,7 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> Saved:
 
 def _read_run(run: Run, step: str | SupportsIndex) -> Saved:
     checkpoint, stored = run.read(step)
-    return Saved(run.name, stored, checkpoint)
+    return Saved(printable(run.name), stored, checkpoint)
 
 
 def _is_model(place: str) -> bool:

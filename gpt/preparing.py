@@ -20,7 +20,7 @@ from gpt.config.fields import field_help, only_fields
 from gpt.config.train import Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
 from gpt.corpus.halves import counted_in, halves, scored_in
-from gpt.corpus.sources import corpus_name, is_pairs, printable, recipe_of
+from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
 from gpt.devices import choose
@@ -33,6 +33,7 @@ from gpt.storage.runs import check_run_name, discard_if_empty, new_run
 from gpt.training.events import Event, Sampled, Saved
 from gpt.training.launch import Messages, check_resumable, shared_checkpoint, shared_corpus
 from gpt.training.records import check_tracker
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.storage.model_file import StoredModel

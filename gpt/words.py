@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import reprlib
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
+
+
+def printable(name: str | os.PathLike[str]) -> str:
+    """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def counted(count: int | str, what: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands.common import console, shared
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.commands.against import Opponents
@@ -199,7 +200,7 @@ class Eval(shared.DrawingCommand):
                     "on, so this comparison favours it"
                 )
         unknown = left_out(self.opened.model, text)
-        return {"file": name, "split": None, "left_out": unknown, "trained_on": seen}
+        return {"file": printable(name), "split": None, "left_out": unknown, "trained_on": seen}
 
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""

@@ -122,7 +122,7 @@ class Heads(shared.DrawingCommand):
         model = opened.model
         if self.file is not None:
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
-            name = "standard input" if self.file == "-" else self.file
+            name = shared.label_of(self.file)
             return model.vocabulary.encode(text), name
         if model.has_encoder:
             return model.vocabulary.encode(model.excerpt_lines), model.excerpt_name

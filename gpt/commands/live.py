@@ -10,6 +10,7 @@ import typer
 
 from gpt.commands.common import console, shared
 from gpt.commands.common.shared import refuse
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
@@ -79,7 +80,8 @@ class Live(shared.ModelCommand):
         if self.show and self.output:
             shared.open_in_browser(self.output)
         if self.as_json:
-            facts = {"file": str(self.output), "bytes": len(page.html.encode()), "bits": page.bits}
+            size = {"bytes": len(page.html.encode()), "bits": page.bits}
+            facts = {"file": printable(str(self.output)), **size}
             more = {"steps": page.steps, "left_out": page.left_out}
             console.write_json({"schema": SCHEMA, **opened.origin, **facts, **more})
         elif self.output and not self.show:

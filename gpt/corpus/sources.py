@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from gpt.corpus import dates, repeats
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
+from gpt.words import printable
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
@@ -163,11 +164,6 @@ def is_pairs(corpus: Sequence[str]) -> bool:
             f"*{PAIRS_SUFFIX}, lines of SOURCE, TAB, TARGET), or only texts"
         )
     return any(pairs)
-
-
-def printable(name: str) -> str:
-    """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def corpus_name(corpus: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ def read_embeddings(text: str, source: str) -> tuple[list[str] | None, list[list
         named = _from_json(text) if text.lstrip().startswith(("[", "{")) else _from_lines(text)
         rows = [row for _, row in named]
         words = [word for word, _ in named if word is not None]
+        if any("\ud800" <= each < "\ue000" for each in "".join(words)):
+            raise ValueError("a word has half of a surrogate pair; write the whole character")
         if not rows:
             raise ValueError("no numbers in it; give a row for each word")
         for place, row in enumerate(rows, 1):

@@ -23,7 +23,7 @@ from gpt.storage import files
 from gpt.storage.json_values import parsed, read_json_object
 from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
 from gpt.vocabulary import Vocabulary
-from gpt.words import shown
+from gpt.words import printable, shown
 
 HEADER_LIMIT = 10 * 2**20  # bytes
 MOST_TENSORS = 25_000  # MOST_LAYERS and their moments have fewer
@@ -100,7 +100,8 @@ class StoredModel(Result):
     def name(self) -> str:
         """The name of its run, or of the file if it is in no run's folder."""
         folder = self.source.parent
-        return folder.parent.name if folder.name == f"step-{self.step:08d}" else self.source.name
+        is_step = folder.name == f"step-{self.step:08d}"
+        return printable(folder.parent.name if is_step else self.source.name)
 
     @property
     def title(self) -> str:

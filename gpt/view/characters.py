@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -20,18 +23,30 @@ _NAMELESS = re.compile(
 )
 
 # Characters that could move the cursor, recolour the terminal or reorder the line: C0 without tab
-# and newline, DEL, C1, the bidirectional controls; and the byte order mark, which is invisible.
+# and newline, DEL, C1, the bidirectional controls; the byte order mark, which is invisible; and
+# lone surrogates, which no file can store: Python's code for bytes of a name that are not UTF-8.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
-
+MOST_IN_CELL = 16  # characters on average: an emoji of a family has 7 in two cells
 PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
 
 def escape(text: str) -> str:
     """Text that is safe on a terminal: control characters as \\x1b or \\u202e."""
     return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Text that is safe within a line: newlines are escaped, too."""
+    return escape(text).replace("\n", "\\n")
+
+
+def to_json(value: Any) -> str:
+    """JSON whose texts are safe on a terminal and are read as the same value."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
 
 
 def label(character: str, ascii_only: bool = False) -> str:
@@ -81,9 +96,9 @@ def pad(text: str, width: int, right: bool = False) -> str:
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
-    """At most `width` cells of a text; a mark shows that it was cut."""
-    if cell_len(text) <= width:
-        return text
-    while text and cell_len(text) > width - 1:
-        text = text[:-1]
-    return text + mark
+    """At most `width` cells of a text, safe within a line; a mark shows that it was cut."""
+    begin = one_line(text[: MOST_IN_CELL * width])
+    if len(text) <= MOST_IN_CELL * width and cell_len(begin) <= width:
+        return begin
+    fitting = bisect_right(range(len(begin) + 1), width - 1, key=lambda end: cell_len(begin[:end]))
+    return begin[: max(0, fitting - 1)] + mark

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,22 @@ def rounded(values: Any) -> Any:
     if isinstance(values, int):
         return values
     return float(f"{values:.9g}") if math.isfinite(values) else None
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV: None is an empty cell. A text that a spreadsheet would run as a formula begins
+    with an apostrophe, as OWASP advises; a single character is none.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    return f"'{value}" if len(value) > 1 and value[0] in "=+-@\t\r" else value
 
 
 def picked(item: object, *names: str) -> dict[str, Any]:

@@ -32,10 +32,10 @@ from gpt.corpus.sources import (
     discard_spooled,
     find_sources,
     is_pairs,
-    printable,
     recipe_of,
 )
 from gpt.errors import StorageError, TextError
+from gpt.words import printable
 
 PIPE = io.BytesIO()
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import codecs
 import errno
+import math
 import os
 import select
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line if there is no terminal
+LONGEST_LINE = 4000  # characters of a line on stderr
 
 
 class ReaderLeft(Exception):
@@ -50,12 +53,16 @@ def aside(line: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with newlines and control characters escaped, as a file's name may contain them."""
+    """The text with newlines and control characters escaped, as a file's name may contain them; of
+    a very long one, the begin and the end.
+    """
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} … {text[-LONGEST_LINE // 2 :]}"
     if text.isprintable():
         return text
-    from gpt.view.characters import escape  # imports rich, which most commands do not need
+    from gpt.view import characters  # imports rich, which most commands do not need
 
-    return escape(text).replace("\n", "\\n")
+    return characters.one_line(text)
 
 
 def _print_aside(text: str) -> None:
@@ -115,10 +122,14 @@ def require_reader() -> None:
 
 
 def write(text: str, output: Path | None = None) -> None:
-    """Writes UTF-8 text unchanged to stdout or the file, and flushes it. Raises StorageError,
-    ConfigError.
+    """Writes UTF-8 text to stdout or the file, and flushes it: unchanged, but with control
+    characters escaped on a terminal. Raises StorageError, ConfigError.
     """
-    deliver(text.encode("utf-8", "surrogatepass"), output)
+    if _is_terminal(output):
+        from gpt.view.characters import escape
+
+        text = escape(text)
+    deliver(text.encode("utf-8", "backslashreplace"), output)
 
 
 def speaks_utf8() -> bool:
@@ -134,19 +145,12 @@ def width(stream: TextIO) -> int | None:
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """Writes a text to stdout piece by piece, then a newline; control characters are escaped on a
-    terminal.
-
-    The newline also comes after Ctrl-C.
-    """
-    terminal = sys.stdout.isatty()
-    if terminal:
-        from gpt.view.characters import escape
+    """Writes a text to stdout piece by piece, then a newline, also after Ctrl-C."""
     last = ""
     try:
         for text in chain((begin,), pieces):
             if text:
-                write(escape(text) if terminal else text)
+                write(text)
                 last = text[-1]
     except KeyboardInterrupt:
         write("\n" * (last != "\n"))
@@ -171,6 +175,12 @@ def deliver(data: bytes, output: Path | None = None) -> None:
         sys.stdout.buffer.flush()
 
 
+def _is_terminal(output: Path | None) -> bool:
+    with suppress(OSError, ValueError):
+        return sys.stdout.isatty() if output is None else stat.S_ISCHR(os.stat(output).st_mode)
+    return False
+
+
 def _is_stdout(path: Path) -> bool:
     with suppress(OSError, ValueError):  # no such file, or stdout is not a file
         return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
@@ -179,10 +189,9 @@ def _is_stdout(path: Path) -> bool:
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     """Writes a line of JSON for each record, to stdout or the file. Raises StorageError."""
-    import json
+    from gpt.view.characters import to_json
 
-    lines = (json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records)
-    write("".join(f"{line}\n" for line in lines), output)
+    write("".join(f"{to_json(each)}\n" for each in records), output)
 
 
 def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
@@ -196,7 +205,7 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
 def show(renderable: RenderableType) -> None:
     """Prints a rich table on stdout; in a pipe its width is not limited."""
     text = _drawn([renderable], _console(sys.stdout, cells=width(sys.stdout) or WIDE))
-    write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+    deliver("".join(f"{line.rstrip()}\n" for line in text.splitlines()).encode())
 
 
 def show_aside(renderable: RenderableType) -> None:
@@ -207,9 +216,18 @@ def show_aside(renderable: RenderableType) -> None:
 
 
 def _drawn(lines: Iterable[RenderableType], console: Console, soft_wrap: bool = False) -> str:
+    """The lines as text in which only the console's own styles control the terminal."""
+    from rich.segment import Segments
+
+    from gpt.view.characters import escape
+
+    overflow: Any = {"no_wrap": True, "overflow": "ignore"} if soft_wrap else {}
+    options = console.options.update(**overflow)
     with console.capture() as written:
         for line in lines:
-            console.print(line, soft_wrap=soft_wrap)
+            pieces = console.render(line, options)
+            safe = [piece._replace(text=escape(piece.text)) for piece in pieces]
+            console.print(Segments(safe), soft_wrap=soft_wrap)
     return written.get()
 
 
@@ -236,13 +254,19 @@ def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> C
     )
 
 
-def read_text(path: str) -> str:
+def read_text(path: str, most: float = math.inf) -> str:
     """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
 
-    Raises TextError: unreadable, binary, or not UTF-8 (with the byte's offset). Reading stops at
-    the first error, so that an endless device does not block.
+    Raises TextError: unreadable, binary, not UTF-8 (with the byte's offset), or more than `most`
+    characters. Reading stops at the first error, so that an endless device does not block.
     """
-    return "".join(_pieces(path))
+    pieces, length = [], 0
+    for piece in _pieces(path):
+        pieces.append(piece)
+        length += len(piece)
+        if length > most:
+            raise TextError(f"{path} has more than {most:,} characters")
+    return "".join(pieces)
 
 
 def read_lines(path: str, most: int) -> Iterator[list[str]]:

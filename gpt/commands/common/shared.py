@@ -22,6 +22,7 @@ from gpt.commands.common.options import Command
 from gpt.config.fields import spelled
 from gpt.devices import Device
 from gpt.errors import ConfigError, NumericsError, TextError
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -278,4 +279,5 @@ def reported(name: str, failed: list[int]) -> Iterator[None]:
 
 
 def label_of(name: str) -> str:
-    return "standard input" if name == "-" else name
+    """The name of a text, "-" for standard input, as results and files show it."""
+    return "standard input" if name == "-" else printable(name)

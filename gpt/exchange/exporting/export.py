@@ -20,6 +20,7 @@ from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.trained.pairs import require_decoder_only
+from gpt.words import printable
 
 To = Literal["huggingface", "onnx"]
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
@@ -58,7 +59,7 @@ class Exported:
         losses = {"gpt": known.exported, "with_counting": known.nats} if known else None
         return {
             "to": self.to,
-            "path": str(self.path),
+            "path": printable(self.path),
             "architecture": self.architecture,
             "files": dict(self.files),
             "losses": losses,

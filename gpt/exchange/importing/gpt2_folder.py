@@ -19,7 +19,7 @@ from gpt.exchange.importing.torch_file import read_torch, refused
 from gpt.reading.layers import EPSILON
 from gpt.storage import files
 from gpt.storage.json_values import read_json_object
-from gpt.words import shown
+from gpt.words import printable, shown
 
 WHAT = "a GPT-2 of characters"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -65,7 +65,7 @@ def read_gpt2(folder: Path) -> Foreign:
         tensors = fitted(tensors, config, order, rows, transposed=True)
     except (ValueError, ConfigError, CheckpointError) as error:
         raise refused(folder, WHAT, str(error).replace("`", "")) from error
-    origin = f"Hugging Face transformers, {folder.resolve().name}: GPT-2"
+    origin = f"Hugging Face transformers, {printable(folder.resolve().name)}: GPT-2"
     if left := rows - len(characters):
         named = f" ({', '.join(left_out)})" if left_out else ""
         origin += f"; left out {left:,} of its {rows:,} tokens, which are no characters{named}"

@@ -18,6 +18,7 @@ from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, is_tie
 from gpt.exchange.importing.pickles import LONGEST, plain_value
 from gpt.exchange.importing.tokens import check_characters
 from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
+from gpt.words import printable
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
@@ -54,7 +55,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[Foreign, Path]:
     except (ValueError, ConfigError) as error:
         raise refused(path, WHAT, str(error).replace("`", "")) from error
     step, loss = about["iter_num"], about["best_val_loss"]
-    origin = f"nanoGPT, {path.name!s}: iteration {step:,}"
+    origin = f"nanoGPT, {printable(path.name)}: iteration {step:,}"
     origin += "" if loss is None else f", lowest validation loss there {loss:.4f}"
     stem = about["dataset"] or path.resolve().parent.name
     return Foreign(config, tensors, "".join(sorted(characters)), origin, stem, step), meta

@@ -16,6 +16,7 @@ from gpt.config.show import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array
+from gpt.view.characters import cut
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
 from gpt.view.figure.sheet import GREY, Sheet
@@ -28,6 +29,7 @@ from gpt.view.terminal.matrix import cells_of, kind_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LONGEST = 60  # characters of a checkpoint's name
 NUMBERS = 12  # most rows and columns of a single matrix whose cells show numbers
 _MASKED = "#d0d0d0"
 # The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
@@ -121,10 +123,10 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
     if checkpoints == 1:
         return panel.where(" · ")
     if checkpoints == panels:
-        return panel.selection.name
+        return cut(panel.selection.name, LONGEST)
     short = isinstance(panel.head, int) and panel.selection.stage not in LAYER_STAGES
     place = f"{panel.layer}.{panel.head}" if short else panel.where(" · ")
-    return f"{place} · {panel.selection.name}"
+    return f"{place} · {cut(panel.selection.name, LONGEST)}"
 
 
 def _title(panels: Sequence[Panel]) -> str:

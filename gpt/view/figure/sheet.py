@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpt.errors import ConfigError
-from gpt.view.characters import cut
+from gpt.view.characters import cut, one_line
 from gpt.view.figure.fonts import SPACE, files_for
 from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
 
@@ -111,6 +111,7 @@ def small_line(
     """
     from matplotlib.font_manager import FontProperties
 
+    text = one_line(text)
     fonts = files_for(frozenset({text}))
     font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
     text = cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gpt.heads.development import Development
-from gpt.view.records import measure_record, rounded
+from gpt.view.records import csv_text, measure_record, rounded
 
 SCHEMA = 1
 COLUMNS = ("step", "layer", "head", "kind", "measure", "value", "error", "uniform", "offset")
@@ -43,15 +42,13 @@ def development_record(found: Development, run: str) -> dict[str, Any]:
 
 def development_csv(found: Development) -> str:
     """A line for each step, head and measure; empty where a number is unknown."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[Any]] = [COLUMNS]
     for step, named, survey in zip(found.steps.tolist(), found.kinds, found.surveys, strict=True):
         for measure in survey.measures:
             for layer, head in np.ndindex(measure.values.shape):
                 at = layer, head
                 numbers = [float(measure.values[at]), float(measure.errors[at]), measure.uniform]
                 offset = None if measure.offsets is None else int(measure.offsets[at])
-                known = ["" if each is None else each for each in (*rounded(numbers), offset)]
-                writer.writerow([step, layer, head, str(named[at]), measure.name, *known])
-    return buffer.getvalue()
+                known = (*rounded(numbers), offset)
+                rows.append([step, layer, head, str(named[at]), measure.name, *known])
+    return csv_text(rows)

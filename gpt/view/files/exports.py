@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
@@ -14,7 +13,8 @@ import numpy.typing as npt
 
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.view.records import check_record, rounded
+from gpt.view import characters
+from gpt.view.records import check_record, csv_text, rounded
 from gpt.view.selection import Panel, Selection
 
 SCHEMA = 1
@@ -52,17 +52,13 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
 def to_json(records: Sequence[Mapping[str, Any]]) -> str:
     """A single record unchanged; several under "compared"."""
     document = records[0] if len(records) == 1 else {"schema": SCHEMA, "compared": list(records)}
-    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+    return characters.to_json(document) + "\n"
 
 
 def to_csv(selections: Sequence[Selection]) -> str:
     """See `table_of`."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     names, rows = table_of(selections)
-    writer.writerow(names)
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text(chain([names], rows))
 
 
 def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[Any]]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from itertools import chain
 from typing import Any
 
 from gpt.storage.comparison import Comparison
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import Curve
-from gpt.view.records import rounded
+from gpt.view.records import csv_text, rounded
 from gpt.view.terminal.training_lines import result
 
 SCHEMA = 1
@@ -48,11 +47,6 @@ def comparison_record(found: Comparison) -> dict[str, Any]:
 
 def comparison_csv(found: Comparison) -> str:
     """A line for each group; its runs are separated by spaces, and unknown numbers are empty."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     records = found.records()
-    writer.writerow(records[0])
-    for record in records:
-        cells = {**record, "runs": " ".join(record["runs"])}
-        writer.writerow(["" if each is None else each for each in cells.values()])
-    return buffer.getvalue()
+    rows = ([*{**record, "runs": " ".join(record["runs"])}.values()] for record in records)
+    return csv_text(chain([[*records[0]]], rows))

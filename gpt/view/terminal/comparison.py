@@ -108,7 +108,7 @@ def _table(found: Comparison, groups: Sequence[Group], page: Page) -> list[Text]
 
 def _option(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    return "–" if value is None else cut(escape(text), 16)
+    return "–" if value is None else cut(text, 16)
 
 
 def _loss(nats: float | None) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from gpt.checks import Check
 from gpt.config.show import Scale
 from gpt.reading.layers import Array
-from gpt.view.characters import cut, escape, pad
+from gpt.view.characters import cut, escape, one_line, pad
 
 GLYPHS = " .:-=+*#%@"
 # Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
@@ -140,7 +140,11 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
 
 
 def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
-    """Texts of gptx as lines that fit, broken at spaces; in ASCII if the page asks for it."""
+    """Texts of gptx as lines that fit, broken at spaces; in ASCII if the page asks for it.
+
+    Names in them are shown in one line.
+    """
+    items = [one_line(item) for item in items]
     if page.ascii_only:
         items = [in_ascii(item) for item in items]
     if page.width is not None:

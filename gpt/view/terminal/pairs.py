@@ -10,7 +10,6 @@ from rich.text import Text
 from gpt.reading.pairs.answers import FIRST, LAST
 from gpt.reading.pairs.score import PairScores
 from gpt.reading.score import Surprises
-from gpt.view.characters import escape
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, Page, number, styled
 from gpt.view.terminal.scores import score_record
@@ -46,8 +45,8 @@ def worst_pairs(found: PairScores, most: int, page: Page, place: str = "line") -
         facts = [
             f"{number(float(found.means[worst]), page):>5} nats",
             f"{place} {found.lines[worst]:,}",
-            f"{escape(found.sources[worst])} → {escape(found.targets[worst])}",
-            f"{written}: {escape(found.written[worst])}",
+            f"{found.sources[worst]} → {found.targets[worst]}",
+            f"{written}: {found.written[worst]}",
         ]
         lines += styled(facts, page)
     return lines

@@ -15,7 +15,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.view.characters import escape
+from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, card
 from gpt.view.terminal.plan_card import (
     corpus_facts,
@@ -31,6 +31,7 @@ from gpt.words import millions
 #: Columns of `runs` -> the least width of a terminal that shows them.
 COLUMNS = {"run": 0, "step": 60, "of": 60, "best nats": 0, "than counting": 0}
 COLUMNS |= {"parameters": 80, "corpus": 60}
+LONGEST = 100  # most cells of an option
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
@@ -111,7 +112,7 @@ def config_table(values: Mapping[str, Any]) -> Table:
     for name, comment in comments.items():
         if name not in values:
             continue
-        table.add_row(name, Text(escape(str(values[name]))), Text(comment))
+        table.add_row(name, Text(cut(str(values[name]), LONGEST)), Text(comment))
     return table
 
 

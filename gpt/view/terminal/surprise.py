@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpt.reading.novelty import Novelty
 from gpt.reading.score import Surprises
-from gpt.view.characters import cut, escape, label, pad, quoted
+from gpt.view.characters import cut, label, pad, quoted
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, shade, styled
 from gpt.words import bits
@@ -112,9 +112,7 @@ def novelty_line(found: Novelty) -> str:
     copy = found.longest
     shown = "".join(label(each) if each in "\n\t\r" else each for each in copy.text)
     times = "once" if copy.times == 1 else f"{copy.times:,} times"
-    where = (
-        f" ({times}, first at {copy.at:,}): “{cut(escape(shown), LONGEST)}”" if copy.text else ""
-    )
+    where = f" ({times}, first at {copy.at:,}): “{cut(shown, LONGEST)}”" if copy.text else ""
     return (
         f"novelty: longest copy from the training text: {len(copy)} of {found.characters} "
         f"characters{where} · in the validation text: {found.median} (median) to {found.largest}"

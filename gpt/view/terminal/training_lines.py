@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.run import Run
-from gpt.view.characters import cut, escape
+from gpt.view.characters import cut
 from gpt.view.terminal.scores import (
     best_facts,
     comparison_record,
@@ -62,8 +62,7 @@ def _val(loss: float, gpt_loss: float | None) -> str:
 
 def sample_line(text: str, width: int) -> str:
     """A short sample on one line."""
-    visible = escape(text).replace("\n", "⏎").replace("\t", "⇥")
-    return cut(f"  │ {visible}", width)
+    return cut(f"  │ {text.replace(chr(10), '⏎').replace(chr(9), '⇥')}", width)
 
 
 def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> dict[str, str]:
