@@ -8,6 +8,7 @@ import ctypes
 import math
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -175,7 +176,7 @@ def cores() -> int:
     known = hasattr(os, "sched_getaffinity")
     here = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     given = next((os.environ[name] for name in LIMITS if name in os.environ), "")
-    return min(here, int(given)) if given.isdecimal() and int(given) else here
+    return min(here, int(given)) if re.fullmatch("0*[1-9][0-9]{0,3}", given) else here
 
 
 def one_thread_a_product() -> None:

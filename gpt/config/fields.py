@@ -14,6 +14,7 @@ from gpt.errors import ConfigError, GptxError
 from gpt.words import shown
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
+LARGEST_WHOLE = 2**63
 
 
 def require(condition: bool, field: str, reason: str) -> None:
@@ -65,15 +66,23 @@ def check_fields(config: object) -> None:
             require(value in choices, name, f"{shown(value)} is not one of {', '.join(choices)}")
         elif kind is int:
             require(type(value) is int, name, f"{shown(value)} is not a whole number")
-            require(abs(value) < LARGEST, name, "this number is too large")
+            check_size(name, value)
         elif kind is float:
             require(type(value) in (int, float), name, f"{shown(value)} is not a number")
-            require(abs(value) < math.inf, name, f"{shown(value)} is not a finite number")
-            require(abs(value) < LARGEST, name, "this number is too large")
+            check_size(name, value)
         elif kind is bool:
             require(type(value) is bool, name, f"{shown(value)} is not true or false")
         elif kind is str:
             require(type(value) is str, name, f"{shown(value)} is not a text")
+
+
+def check_size(name: str, value: object) -> None:
+    """Raises ConfigError if a value is a number that is too large to compute with, or NaN."""
+    if type(value) is int:
+        require(abs(value) <= LARGEST_WHOLE, name, "this number is too large")
+    elif type(value) is float:
+        require(abs(value) < math.inf, name, f"{value!r} is not a finite number")
+        require(abs(value) < LARGEST, name, "this number is too large")
 
 
 @cache  # a configuration is checked wherever one is made, and hints are text to be evaluated

@@ -129,6 +129,7 @@ FITTED = (
 )
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}
+MOST_MINUTES = 10**8  # two centuries
 Preset = Literal["default", "best", "classic"]
 
 

@@ -256,7 +256,7 @@ class _Streams:
         np.divide(self.x, self._length, out=self.normed)
 
 
-def require_memory(config: ModelConfig, n: int, characters: int) -> None:
+def require_memory(config: ModelConfig, n: int, characters: int, option: str = "-n") -> None:
     """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
 
     Linux grants memory that it does not have, and kills the process that uses it. Also checked
@@ -268,7 +268,7 @@ def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     if has is not None and n * each > has:
         raise OutOfMemory(
             f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, "
-            f"{has / 2**30:,.1f} GB are free; try -n {max(1, has // (2 * each))}"
+            f"{has / 2**30:,.1f} GB are free; try {option} {max(1, has // (2 * each))}"
         )
 
 

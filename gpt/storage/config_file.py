@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,6 +10,15 @@ from typing import Any
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.errors import ConfigError
+
+LONGEST_FILE = 2**20  # characters
+MOST_POINTS, LONGEST_NUMBER = 1000, 400  # outside texts and comments
+#: Texts and comments of TOML, also unclosed ones.
+_TEXTS = re.compile(
+    r'"""(?:\\.|.)*?(?:"""|\Z)|"(?:\\.|[^"\n])*+"?|#[^\n]*'
+    r"|'''.*?(?:'''|\Z)|'[^'\n]*+'?",
+    re.DOTALL,
+)
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -42,6 +52,11 @@ def _toml_character(character: str) -> str:
 
 def from_toml(text: str, source: str) -> dict[str, Any]:
     """Option -> value from TOML text without sections. Raises ConfigError."""
+    bare = _TEXTS.sub("''", text)
+    if bare.count(".") > MOST_POINTS:  # tomllib's memory grows with the square of a key's points
+        raise ConfigError(f"config {source}", f"more than {MOST_POINTS:,} points in names")
+    if re.search(rf"\w{{{LONGEST_NUMBER}}}", bare):
+        raise ConfigError(f"config {source}", f"a name or number of {LONGEST_NUMBER} characters")
     try:
         values: dict[str, Any] = tomllib.loads(text)
         return values

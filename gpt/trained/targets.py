@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.fields import require
+from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
 from gpt.corpus.pair_lines import Window, pair_lines, source_lines
 from gpt.errors import ConfigError, TextError
+from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs.answers import FIRST, LAST, Written, beam, sampled
 from gpt.storage.model_file import StoredModel
@@ -57,6 +58,7 @@ class Targets:
         shaping = [name for name in SHAPING if name != "temperature" and options.get(name)]
         if beam is not None:
             require(beam >= 1, "beam", f"{beam} is less than 1")
+            check_size("beam", beam)
             given = [name for name in ("temperature", *shaping) if options.get(name)]
             if given:
                 raise ConfigError("beam", f"a search draws nothing; leave `{given[0]}` out")
@@ -91,6 +93,7 @@ class Targets:
         ids = source_lines(sources, self.vocabulary, self._window, start, name)
         if beam_width is None:
             return sampled(self.reader, ids, first, last, settings)
+        require_memory(self.config, beam_width, settings.length, "--beam")
         return beam(self.reader, ids, first, last, beam_width, settings.n, settings.length)
 
     def score_pairs(self, text: str, *, beam: int = 1) -> PairScores:

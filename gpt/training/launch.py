@@ -62,7 +62,7 @@ class Launch:
             rank, size, local, *attempts = (int(environment.get(name, "0")) for name in numbers)
         except ValueError as error:
             raise ConfigError(f"RANK, WORLD_SIZE, LOCAL_RANK: {error}; use torchrun") from None
-        if not 0 <= rank < size:
+        if not 0 <= rank < size < 2**31:
             raise ConfigError(f"RANK is {rank} of WORLD_SIZE {size}; use torchrun")
         name = environment.get("TORCHELASTIC_RUN_ID", "none")
         return cls(rank, size, local, name, *attempts)

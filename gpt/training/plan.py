@@ -18,7 +18,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.frozen import trained_parameters
-from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
+from gpt.config.presets import FITTED_PRESETS, MINUTES, MOST_MINUTES, changed, preset
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
 from gpt.corpus.pair_batches import PairLines
@@ -144,8 +144,8 @@ def make_plan(
     longer = ""
     if minutes is None and not fixed:
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise ConfigError("minutes", f"{minutes} is not above 0")
+    if minutes is not None and not 0 < minutes <= MOST_MINUTES:
+        raise ConfigError("minutes", f"{minutes} is not above 0 and at most {MOST_MINUTES:,}")
     values = changed(preset(preset_name, device, pairs), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0

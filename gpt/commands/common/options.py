@@ -15,9 +15,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from gpt.commands.common import console
-from gpt.config.fields import field_help, field_types, flag_of
+from gpt.config.fields import check_size, field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
-from gpt.storage.config_file import from_toml
+from gpt.storage.config_file import LONGEST_FILE, from_toml
 from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
@@ -57,7 +57,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         if parameter.name in kinds and parameter.name != "config"
     }
     try:
-        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
+        text = console.read_text(os.path.abspath(path), LONGEST_FILE)
+        stored = from_toml(text, str(path))
     except TextError as error:
         raise ConfigError(f"--config: {error}") from None
     removed = [spelling for spelling in stored if plain(spelling) in REMOVED]
@@ -171,6 +172,8 @@ def callback(command: type[Command]) -> Callable[..., None]:
     """The function that Typer calls for a command; the options of its base classes come last."""
 
     def call(**values: Any) -> None:
+        for name, value in values.items():
+            check_size(name, value)
         for name, options in groups.items():
             taken = {option: values.pop(option) for option in options}
             values[name] = {name: value for name, value in taken.items() if value is not None}

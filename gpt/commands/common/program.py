@@ -6,6 +6,7 @@ Importing this imports neither numpy nor torch.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -97,11 +98,12 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals(app: typer.Typer) -> None:
-    """Ignores COLUMNS=0, makes the width at least NARROWEST, and writes --help without tables where
-    they would cut names.
+    """Ignores sizes in the environment that no terminal has, which libraries would read, makes the
+    width at least NARROWEST, and writes --help without tables where they would cut names.
     """
-    if os.environ.get("COLUMNS", "").isdecimal() and not int(os.environ["COLUMNS"]):
-        del os.environ["COLUMNS"]
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
+            os.environ.pop(name, None)
     width = shutil.get_terminal_size().columns
     if width < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)

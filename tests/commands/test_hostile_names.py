@@ -1,0 +1,341 @@
+"""Hostile names, texts and numbers: what reaches a terminal, a file, a pipe."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import inspect
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from program import Answer, Gptx, answer_of, at_home
+from typer.main import get_command
+
+import gpt
+from gpt import commands
+from gpt.checks import Check
+from gpt.errors import ConfigError
+from gpt.storage.config_file import from_toml
+from gpt.view.characters import cut
+from gpt.view.terminal.lines import Page, checks, styled
+
+COMMANDS: dict[str, Any] = get_command(commands.application()).commands  # type: ignore[attr-defined]
+TINY = "--n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2 --steps 2".split()
+
+# ESC, C1's CSI, DEL, bell, bidirectional controls, and a byte that is not UTF-8
+HOSTILE = "=e\x1b[31m\x9b\x7f\x07\u202e\u2066\u200e\u061c" + os.fsdecode(b"\xff")
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+STYLES = re.compile(r"\x1b\[[\d;]*m")  # of gptx itself; the name's own begin with its escape
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that a terminal reads; its bytes are in `buffer`."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def hostile_home(
+    trained_home: Path, pairs_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder in which everything has a hostile name."""
+    home = tmp_path_factory.mktemp("hostile") / "home"
+    shutil.copytree(trained_home, home)
+    run = next((home / "checkpoints").iterdir())
+    shutil.copytree(run, home / HOSTILE)
+    step = max(run.glob("step-*"))
+    shutil.copy(step / "model.safetensors", home / f"{HOSTILE}.safetensors")
+    shutil.copy(step / "model.safetensors", home / "=1+1.safetensors")
+    shutil.copy(home / "corpus.txt", home / f"{HOSTILE}.txt")
+    shutil.copy(pairs_home / "dev.tsv", home / f"{HOSTILE}.tsv")
+    pairs = next((pairs_home / "checkpoints").iterdir())
+    shutil.copytree(pairs, home / "pairs")
+    rows = "a\x1b[31m 1 2\nb\u202e\x7f 2 1\n"
+    (home / f"{HOSTILE}.rows").write_text(rows, encoding="utf-8")
+    (home / "rows.json").write_text('{"a\\ud800\\u001b[31m": [1, 2], "b": [2, 1]}')
+    return home
+
+
+@pytest.fixture
+def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the program in `hostile_home` on a terminal; returns exit code and both streams."""
+    at_home(hostile_home, monkeypatch)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    def run(*arguments: str) -> Answer:
+        streams = [Terminal(), Terminal()]
+        monkeypatch.setattr(sys, "stdout", streams[0])
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        monkeypatch.setattr(sys, "argv", ["gptx", *arguments])
+        with pytest.raises(SystemExit) as left:
+            commands.main()
+        out, err = (each.buffer.getvalue().decode() for each in streams)  # type: ignore[attr-defined]
+        return Answer(int(left.value.code or 0), out, err)
+
+    return run
+
+
+NAME, TEXT, PAIRS = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt", f"{HOSTILE}.tsv"
+LINES = [
+    ["attn", "the cat", "--run", NAME],
+    ["attn", "the cat", "--run", HOSTILE, "--diff", NAME.replace(HOSTILE, "=1+1")],
+    ["attn", "the cat", "--run", NAME, "--diff", "corpus-1", "--view", "lens"],
+    ["attn", "--file", TEXT, "--truncate"],
+    ["heads", TEXT, "--windows", "2", "--run", NAME],
+    ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
+    ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5"],
+    ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
+    ["eval", TEXT, "--run", NAME],
+    ["eval", TEXT, "--run", NAME, "--chars"],
+    ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1", "--against", "corpus-1"],
+    ["eval", PAIRS, "--run", "pairs"],
+    ["next", "the", "--run", NAME],
+    ["explain", "mine", "--run", NAME],
+    ["explain", "simple", "--embeddings", f"{HOSTILE}.rows"],
+    ["explain", "simple", "--text", "a\x1b[31m b\u202e\x7f"],
+    ["live", "--run", NAME, "-o", f"{HOSTILE}.html"],
+    ["export", f"{HOSTILE}.folder", "--run", HOSTILE, "--force"],
+    ["runs", "--verify"],
+    ["train", TEXT, *TINY],
+    ["train", "corpus.txt", "--steps", "2", "--from", NAME],
+    ["runs"],
+    ["runs", "*"],
+]
+WRONG = [
+    *([name, HOSTILE] for name in COMMANDS if name != "runs"),
+    *([name, f"--{HOSTILE}"] for name in COMMANDS),
+    *([name, "--config", HOSTILE] for name in COMMANDS),
+    *([name, "--checkpoints", HOSTILE] for name in COMMANDS if name not in ("import", "train")),
+    [HOSTILE],
+    ["explain", "simple", "--embeddings", "rows.json"],
+    ["runs", HOSTILE, HOSTILE],
+    ["sample", "--run", f"{HOSTILE}x"],
+    ["train", "--from", f"{HOSTILE}x"],
+    ["train", "corpus.txt", "--freeze", HOSTILE],
+]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
+def test_no_name_reaches_a_terminal_with_its_control_characters(
+    on_terminal: Any, line: list[str], as_json: bool
+) -> None:
+    answer = on_terminal(*line, *["--json"] * as_json)
+    assert answer.code == 0, answer.err
+    assert "\x1b[31m[" not in answer.out
+    for text in (answer.out, re.sub(r"\r[^\n]*|\x1b\[A", "", answer.err)):  # bars of tqdm
+        assert not UNSAFE.findall(STYLES.sub("", text))
+    if as_json:
+        for each in map(json.loads, answer.out.splitlines()):
+            json.dumps(each, ensure_ascii=False).encode()  # nothing in it that a file cannot store
+
+
+@pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
+def test_no_error_reaches_a_terminal_with_control_characters(
+    on_terminal: Any, line: list[str]
+) -> None:
+    answer = on_terminal(*line)
+    assert answer.code in (0, 2, 3, 4, 6), answer.err
+    assert not UNSAFE.findall(STYLES.sub("", answer.out + answer.err))
+
+
+@pytest.mark.parametrize("ending", ["html", "json", "csv", "svg", "png", "npz", "txt"])
+def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
+    on_terminal: Any, ending: str
+) -> None:
+    name = f"{HOSTILE}.{ending}"
+    answer = on_terminal("attn", "the", "--run", NAME, "--diff", "corpus-1", "-o", name)
+    assert answer.code == 0, answer.err
+    data = Path(name).read_bytes()
+    if ending not in ("png", "npz"):
+        assert "\\xff" in data.decode() or ending == "svg"
+    if ending != "svg":
+        return
+    for heads in ("h.html", "h.txt", "h.csv"):
+        assert on_terminal("heads", TEXT, "--windows", "2", "--run", NAME, "-o", heads).code == 0
+        Path(heads).read_text(encoding="utf-8")
+
+
+def test_a_pipe_gets_the_exact_text_and_a_terminal_the_same_json(
+    on_terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ("explain", "simple", "--embeddings", f"{HOSTILE}.rows", "--json")
+    shown = on_terminal(*line)
+    piped = answer_of(monkeypatch, line)
+    assert json.loads(shown.out) == json.loads(piped.out)
+    words = json.loads(piped.out)["steps"][0]["tables"][0]["rows"]
+    assert words == ["a\x1b[31m", "b\u202e\x7f"]
+
+
+def test_a_csv_cell_that_a_spreadsheet_would_run_is_quoted(on_terminal: Any) -> None:
+    compared = ("attn", "a-b", "--unknown", "skip", "--diff", "corpus-1", "-o", "f.csv")
+    assert on_terminal(*compared, "--run", "=1+1.safetensors").code == 0
+    names = {row[0] for row in csv.reader(Path("f.csv").read_text(encoding="utf-8").splitlines())}
+    assert "'=1+1.safetensors step 8" in names
+    from gpt.view.records import csv_text
+
+    written = csv_text([("=1+1", "+1", "-x", "@a", "\tb", "\rc"), ("-", -1.5, None, "a=1", "=")])
+    first, second = csv.reader(io.StringIO(written, newline=""))
+    assert first == ["'=1+1", "'+1", "'-x", "'@a", "'\tb", "'\rc"]
+    assert second == ["-", "-1.5", "", "a=1", "="]
+
+
+def test_only_the_console_writes_to_the_standard_streams() -> None:
+    """A print elsewhere would show names without their control characters escaped."""
+    root, found = Path(gpt.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "print" or re.fullmatch(r"sys\.std(out|err)\.(buffer\.)?write", called):
+                found.add(path.relative_to(root).as_posix())
+    assert found == {"commands/common/console.py"}
+
+
+def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpt.view import characters
+
+    measured = []
+    monkeypatch.setattr(
+        characters, "cell_len", lambda text: [measured.append(len(text)), len(text)][1]
+    )
+    assert cut("a" * 20_000, 20) == "a" * 19 + "…"
+    assert sum(measured) < 10_000
+    assert len(cut("\u0301" * 20_000, 20)) < 1000
+
+
+def test_names_in_headings_and_checks_stay_in_their_line() -> None:
+    page = Page(width=200)
+    assert [line.plain for line in styled(["a\nb\x1b[31m"], page)] == ["a\\nb\\x1b[31m"]
+    (line,) = checks([Check("row of \x1b[31m\n", 0.0, 1.0)], page)
+    assert "row of \\x1b[31m\\n" in line.plain
+
+
+def test_a_long_option_is_shown_cut(gptx: Gptx) -> None:
+    line = ("train", "corpus.txt", *TINY, "--separator", "ab" * 50_000, "--run")
+    for name in ("long-1", "long-2"):
+        assert gptx(*line, name, "--seed", name[-1]).code == 0
+    began = time.monotonic()
+    for arguments in (("runs", "long-1"), ("runs", "long-1", "corpus-1")):
+        answer = gptx(*arguments)
+        assert answer.code == 0
+        assert max(map(len, answer.out.splitlines())) < 400
+    assert time.monotonic() - began < 10
+    assert len(gptx("sample", "--run", "x" * 100_000).err) < 5000
+
+
+@pytest.mark.parametrize("variable", ["COLUMNS", "LINES", "TERMINAL_WIDTH"])
+@pytest.mark.parametrize("value", ["9" * 20, "9" * 5000, "-5", "0", "text", "²", "1e9", "1000000"])
+def test_sizes_that_no_terminal_has_are_ignored(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
+    expected = gptx("--help")
+    monkeypatch.setenv(variable, value)
+    assert gptx("--help") == expected
+    monkeypatch.setenv(variable, value)
+    assert gptx("runs").code == 0
+
+
+def test_thread_limits_of_many_digits_are_ignored(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpt import devices
+
+    devices.cores.cache_clear()
+    monkeypatch.setenv(devices.LIMITS[0], "9" * 5000)
+    assert devices.cores() >= 1
+    devices.cores.cache_clear()
+
+
+def numeric_options() -> Iterator[tuple[str, str, type]]:
+    for name, command in COMMANDS.items():
+        kinds = get_type_hints(inspect.unwrap(command.callback))
+        for each in command.params:
+            for kind in {int, float} & {*get_args(kinds.get(each.name)), kinds.get(each.name)}:
+                yield name, each.opts[-1], kind
+
+
+@pytest.mark.parametrize(("name", "option", "kind"), [*numeric_options()])
+def test_no_option_takes_a_number_too_large_to_compute_with(
+    gptx: Gptx, name: str, option: str, kind: type
+) -> None:
+    needed = {"export": ["x"], "import": ["x"], "explain": ["simple"]}.get(name, [])
+    line = [name, *needed, option]
+    for value in ("9" * 400, "9" * 5000, "-" + "9" * 400, *["1e308", "nan"] * (kind is float)):
+        answer = gptx(*line, value)
+        assert answer.code == 2, answer.err
+        assert answer.err.count("\n") == 1
+    Path("c.toml").write_text(f"{option.lstrip('-')} = 0x{'f' * 300}")
+    assert gptx(name, *needed, "--config", "c.toml").code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("train corpus.txt --minutes 1e299 --dry-run", 2),
+        ("train corpus.txt --minutes 1e300 --dry-run", 2),
+        ("sample --run pairs --beam 4611686018427387904", 8),
+        ("sample --run pairs --beam 1000000000", 8),
+    ],
+)
+def test_numbers_beyond_any_machine_are_refused(
+    gptx: Gptx, hostile_home: Path, line: str, code: int
+) -> None:
+    arguments = [str(hostile_home / each) if each == "pairs" else each for each in line.split()]
+    answer = gptx(*arguments, *["1 May 2001"] * (code == 8))
+    assert answer.code == code, answer.err
+    assert answer.err.count("gptx: error: ") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join("a" * 20_001) + " = 1",
+        "x = {" + ".".join("a" * 2_000) + " = 1}",
+        "[" + ".".join("a" * 2_000) + "]",
+        ".".join(['""'] * 2_000) + " = 1",
+        "top = 0x" + "f" * 20_000,
+        "x = [0x" + "f" * 20_000 + "]",
+    ],
+    ids=range(6),
+)
+def test_config_file_that_would_cost_much_memory_is_refused_before_it_is_parsed(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tomllib.loads", lambda text: pytest.fail("parsed"))
+    with pytest.raises(ConfigError):
+        from_toml(text, "c.toml")
+
+
+def test_config_file_may_have_points_in_texts_and_numbers() -> None:
+    text = f"a = \"{'.' * 5000}\"  # it's \"{'.' * 5000}\nb = 0.5\nc = '''\n{'x.' * 900}'''\n"
+    assert [*from_toml(text, "c.toml")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("text", ['"""\n\\"""\n' * 99_999, '"\\' * 500_000, "'''\n'" * 200_000])
+def test_config_file_of_unclosed_texts_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ConfigError):
+        from_toml(text, "c.toml")
+
+
+def test_config_file_without_end_is_refused(gptx: Gptx) -> None:
+    Path("long.toml").write_text("# a comment\n" * 100_000)
+    answer = gptx("runs", "--config", "long.toml")
+    assert answer.code == 2
+    assert "has more than 1,048,576 characters" in answer.err
