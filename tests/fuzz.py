@@ -1,10 +1,11 @@
 """Random hostile inputs for the whole program, and checks of each result.
 
-Every input is a command line in its own folder with a corpus and a small run, with a random
-error of one class: in options, config files, manifests, model files, logs, the
-run's folder, or texts. For each of them gptx must end in time, with a documented exit code, in at
-most one line of error, without a traceback, within a bound of memory, and without changing a file
-outside that folder. Linux and macOS.
+Every input is a command line, or a call in Python, in its own folder with a corpus and two small
+runs, with a random error of one class (CLASSES below). For each of them gptx must end in time, with
+a documented exit code, in at most one line of error, without a traceback, within a bound of memory.
+It must lose nothing: no file outside the folder changes, no command but train changes a run, the
+newest whole checkpoint survives, and a training that succeeds leaves a checkpoint that opens. On a
+terminal it prints no control character of a foreign name. Linux and macOS.
 
     python tests/fuzz.py [--inputs 2000] [--seed 1] [--jobs 1] [--only CLASS ...]      (make fuzz)
 
@@ -21,12 +22,17 @@ import functools
 import hashlib
 import importlib
 import inspect
+import io
+import itertools
 import json
 import multiprocessing
 import os
+import pickle
 import pkgutil
 import random
+import re
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -37,29 +43,37 @@ import webbrowser
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child cannot use its parent's threads
 
+import numpy as np
+import safetensors.numpy
+import torch
 import typer.main
+from foreign import CHARACTERS, checkpoint_of, meta_of, state_of
 from typer.main import get_command
 
 import gpt
 from gpt import commands
-from gpt.storage.checkpoint import MANIFEST, MODEL
+from gpt.errors import CheckpointError, GptxError
+from gpt.storage import model_file
+from gpt.storage.checkpoint import MANIFEST, MODEL, STATE
 from gpt.storage.json_values import sealed
 from gpt.storage.run import Run
 
-EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 141, 143}
-SECONDS = 30.0  # seconds allowed for an input; a training of a few steps takes one
-MEMORY = 800 * 2**20  # bytes; torch takes a quarter of it
+EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 137, 141, 143}
+SECONDS = 20.0  # seconds allowed for an input; a training of a few steps takes one
+MEMORY = 250 * 2**20  # bytes beyond those of a process that has imported everything
 COMMAND = get_command(commands.application())
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
 TEXT = "the cat sat on the mat. To be, or not to be: árvíztűrő\n" * 60
 
 NUMBERS = "-1 0 1 2 3 7 2147483648 9223372036854775808 1e3 nan inf -inf 1e308 1e-320 0x10 ٣ 1,5"
+NUMBERS += f" 18446744073709551616 {'9' * 400} {'9' * 5000} -{'9' * 400} 1e300 0.{'0' * 400}1"
 TEXTS = [
     *("", "the", "a" * 5000, "\udcff", "\u202e", "[red]x[/red]", "</script>", "😀", "\n", "\t"),
     *("~no-such-user/x", "/dev/null", "/dev/full", ".", "..", "/", "pipe", "link", "corpus.txt"),
@@ -68,14 +82,74 @@ TEXTS = [
 JSON_VALUES: list[Any] = [
     *(None, True, False, 0, -1, 2**70, 1e300, "", "x", "\ud800", [], {}, [[]], [None], "1"),
     *(0.5, [1, 2], {"a": 1}, "a" * 5000, 2**20, 10**9, "sha256:0", ["x"] * 50),
+    *(2**63, 10**12, -(2**70), 1e99, 1e308, 10**400, [[[[[]]]]], "\x1b]0;x\x07", {"a": {"b": [0]}}),
+]
+#: Names of files: with control characters, not UTF-8, formulas of spreadsheets, or very long.
+NAMES = [
+    *(b"a\x1b]0;x\x07", b"\xff\xfe", "a\u202eb".encode(), b"=1+1", b"a\nb", "\x9b31m".encode()),
+    *(b"a\x7f", b"[red]x[/red]", "é".encode() * 100, b"-rf", b" ", b"a\tb", b"@x", b"{x}", b"%s"),
+    *("\u2067a".encode(), "\u200f".encode(), b"<b>", b"'", b'"', b"\\", b"`steps`", b"\x08\x08"),
+]
+FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
+#: Arguments of methods in Python.
+VALUES: list[Any] = [
+    *(None, True, -1, 0, 1, 2, 7, 2**31, 2**63, 10**400, 0.5, -0.5, 1e308, float("nan")),
+    *(
+        float("inf"),
+        "",
+        "the",
+        "x",
+        "the cat",
+        "\ud800",
+        "\x1b]0;x\x07",
+        "best",
+        "last",
+        "all",
+        b"x",
+    ),
+    *(
+        [],
+        [-1],
+        [0, 1],
+        [10**9],
+        [None],
+        ["the"],
+        {},
+        {"a": 1},
+        (),
+        object(),
+        ...,
+        print,
+        np.zeros(3),
+    ),
+    *(np.array([0, -1]), np.array([[0, 1]]), np.array(3), np.array([0.5, np.nan]), set(), range(3)),
+    *("L0H0", "0.0", ["the cat", 3], {"L0H0": "zero"}, {0: None}, np.array([], np.int64), 1j),
 ]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
 READING += ["export x", "export x.onnx"]
-USING = [*READING, "train --resume --dry-run --steps 4", "train --resume --steps 4"]
+READING += ["heads", "attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
+USING = [*READING, "train --resume --run run --dry-run --steps 4"]
+USING += ["train --resume --run run --steps 4"] * 3
 
-Damage = Callable[[random.Random, Path], list[str]]
+
+@dataclass
+class Input:
+    """A command line, or a call in Python; on a terminal or not, perhaps ended by a signal.
+
+    ends: seconds until the signal. closes: whether the reader of stdout leaves at once.
+    """
+
+    line: list[str]
+    call: Callable[[], object] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    terminal: bool = False
+    ends: tuple[int, float] | None = None
+    closes: bool = False
+
+
+Damage = Callable[[random.Random, Path], list[str] | Input]
 
 
 def value_for(kind: Any, chance: random.Random) -> str:
@@ -252,47 +326,429 @@ def texts(chance: random.Random, home: Path) -> list[str]:
     return [*line.split(), *(["--unknown", "skip"] * chance.randrange(2))]
 
 
+def steps(chance: random.Random, home: Path) -> list[str]:
+    """Stray, empty, copied, truncated and unfinished step folders beside the whole ones."""
+    run = home / "checkpoints/run"
+    whole, others = Run(run).step_paths(), Run(home / "checkpoints/other").step_paths()
+    for _ in range(chance.randrange(1, 5)):
+        name = chance.choice(
+            ["step-", "step-", "step-", ".tmp-step-", ".trash-step-", "damaged-step-"]
+        )
+        digits = chance.choice([1, 8, 8, 8, 9, 12, 13])
+        place = (
+            run / f"{name}{chance.choice([0, 1, 2, 3, 4, 5, 100, 101, 10**digits - 1]):0{digits}d}"
+        )
+        if place.is_dir():
+            shutil.rmtree(place) if place not in whole[-1:] else None
+        if place.exists():
+            continue
+        kind = chance.randrange(4)
+        if kind == 0:
+            place.mkdir()
+        elif kind == 1:
+            place.write_bytes(b"x")
+        else:
+            shutil.copytree(chance.choice(others), place)
+            damaged = chance.choice(sorted(place.iterdir()))
+            if kind == 3:
+                damaged.write_bytes(damaged.read_bytes()[:-1])
+    if chance.random() < 0.3:
+        path = chance.choice(sorted(Run(run).path.glob("step-*/*")))
+        os.truncate(path, chance.randrange(1 + path.stat().st_size))
+    return chance.choice(USING).split()
+
+
+def forged(step: Path, name: str, data: bytes) -> None:
+    """Replaces a file of a step; the manifest gets its digest."""
+    (step / name).write_bytes(data)
+    document = json.loads((step / MANIFEST).read_bytes())
+    document["files"][name] = [len(data), hashlib.sha256(data).hexdigest()]
+    resealed(step / MANIFEST, document)
+
+
+def tensors(chance: random.Random, home: Path) -> list[str]:
+    """A model or a state whose numbers, types or shapes are others, with correct digests."""
+    step = Run(home / "checkpoints/run").step_paths()[-1]
+    name = MODEL if chance.random() < 0.85 else STATE
+    data = (step / name).read_bytes()
+    arrays = {key: array.copy() for key, array in safetensors.numpy.load(data).items()}
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    for _ in range(chance.randrange(1, 4)):
+        counting = [key for key in arrays if key.startswith("counting.")]
+        key = chance.choice(counting if counting and chance.random() < 0.5 else sorted(arrays))
+        array = arrays[key]
+        kind = chance.randrange(6)
+        if kind == 0:
+            kinds = ["int32", "float64", "float16", "uint8", "uint32", "int64", "bool", "float32"]
+            with np.errstate(all="ignore"):
+                arrays[key] = array.astype(chance.choice(kinds))
+        elif kind == 1:
+            length = chance.choice([0, 1, 2, 300, 60_000, 300_000, max(0, array.shape[0] - 1)])
+            arrays[key] = np.resize(array, (length, *array.shape[1:]))
+        elif kind == 2:
+            arrays[key] = np.full_like(
+                array, chance.choice([0, 1, 255 if array.dtype == "u1" else 7])
+            )
+        elif array.size:
+            numbers = FLOATS if array.dtype.kind == "f" else [0, 1, 2, 255, -1, 2**31 - 1]
+            for _ in range(chance.choice([1, 1, 5])):
+                with np.errstate(all="ignore"):
+                    number = np.array(chance.choice(numbers)).astype(array.dtype)
+                array.flat[chance.randrange(array.size)] = number
+    about = header.get("__metadata__") or {}
+    if "gptx" in about:
+        told = json.loads(about["gptx"]) | {"digest": model_file.BLANK}
+        if chance.random() < 0.2:
+            told["step"] = chance.choice([-1, 2**70, 10**12, 0, "1", 1.5])
+        about = {"gptx": json.dumps(told)}
+    data = safetensors.numpy.save(arrays, about)
+    forged(step, name, model_file.sealed(data) if name == MODEL else data)
+    if name == MODEL and chance.random() < 0.3:
+        shutil.copy(step / name, home / "alone.safetensors")
+        new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--from"]
+        line = [*chance.choice(READING[3:]).split(), "--run"]
+        return [*(new[:2] + new[-7:] if chance.random() < 0.5 else line), "alone.safetensors"]
+    return chance.choice([*USING, "sample --length 20", "next --lens the", "eval"]).split()
+
+
+def caches(chance: random.Random, home: Path) -> list[str]:
+    """Wrong values, links, pipes and foreign files in data/."""
+    data = home / "data"
+    path = chance.choice(sorted(data.iterdir()))
+    kind = chance.randrange(5)
+    if kind < 3 and path.suffix == ".json":
+        document = changed(json.loads(path.read_bytes()), chance)
+        path.write_text(json.dumps(document))
+    elif kind == 3:
+        place = chance.choice([path, data / "x.json", data / "x.ids", data / ".spool-x.txt", data])
+        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+        made = chance.randrange(4)
+        if made == 0:
+            os.mkfifo(place)
+        elif made == 1:
+            place.symlink_to(
+                chance.choice(["/dev/zero", "nowhere", "../corpus.txt", "../../precious"])
+            )
+        elif made == 2:
+            place.write_bytes(chance.choice([b"", b"[" * 10**5, b"{}", b"\xff" * 99, b"null"]))
+        elif place != data:
+            place.mkdir()
+    else:
+        size = path.stat().st_size
+        os.truncate(path, chance.choice([0, size // 2, size - 1, size + 1]))
+    line = [*TRAIN, "--steps", "1", "--eval-interval", "1", "--run", "new"]
+    return chance.choice([line, [*TRAIN, "--dry-run"], "eval".split(), *map(str.split, USING[-2:])])
+
+
+def imports(chance: random.Random, home: Path) -> list[str]:
+    """nanoGPT's checkpoint and vocabulary with wrong names, types, structures and pickles."""
+    state = state_of(len(CHARACTERS))
+    document = checkpoint_of(state, len(CHARACTERS))
+    meta: Any = meta_of(CHARACTERS)
+    deep: Any = "x"
+    for _ in range(chance.choice([3, 30, 60])):
+        deep = chance.choice([[deep, deep], {0: deep, 1: deep}, {"a": deep, "b": deep}])
+    odd = [*JSON_VALUES, deep, chance.choice(FLOATS), torch.zeros(2), torch.zeros(1).expand(10**12)]
+    for _ in range(chance.randrange(1, 3)):
+        kind = chance.randrange(6)
+        key = chance.choice(sorted(name for name in state if state[name].numel() < 10**6))
+        if kind == 0:
+            document[chance.choice(sorted(document))] = chance.choice(odd)
+        elif kind == 1:
+            about = document["model_args"]
+            if isinstance(about, dict):
+                about[chance.choice(sorted(about))] = chance.choice(odd)
+        elif kind == 2:
+            others = [key.replace("h.0", "h.00"), key.replace("h.0", "h.٠"), f"{key} ", "x", "h.0."]
+            state[chance.choice(others)] = chance.choice([state[key], *odd[-2:]])
+        elif kind == 3:
+            types = [torch.float8_e4m3fn, torch.float64, torch.int8, torch.bool, torch.complex64]
+            state[key] = state[key].to(chance.choice([*types, torch.bfloat16, torch.float16]))
+        elif kind == 4:
+            bad = [
+                state[key][:1],
+                state[key].to_sparse(),
+                state[key].to("meta"),
+                state[key] * np.nan,
+            ]
+            state[key] = chance.choice(bad)
+        else:
+            table = chance.choice([meta, *(meta.values() if isinstance(meta, dict) else ())])
+            if isinstance(table, dict):
+                table[chance.choice([*table, 0, "x", deep if isinstance(deep, str) else 1])] = (
+                    chance.choice(odd)
+                )
+            else:
+                meta = chance.choice(odd)
+    folder = home / "nano"
+    folder.mkdir()
+    with contextlib.suppress(Exception):  # what cannot be pickled is tried otherwise
+        torch.save(document, folder / "ckpt.pt")
+    with contextlib.suppress(Exception):
+        (folder / "meta.pkl").write_bytes(pickle.dumps(meta, chance.choice([0, 2, 4])))
+    for path in (folder / "ckpt.pt", folder / "meta.pkl"):
+        if path.exists() and path.stat().st_size and chance.random() < 0.2:
+            data = bytearray(path.read_bytes())
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            path.write_bytes(data[: chance.choice([len(data), chance.randrange(len(data))])])
+    chosen = chance.choice(["nano/ckpt.pt"] * 6 + ["/dev/zero", "nano", "corpus.txt", "/dev/null"])
+    return ["import", chosen, "--run", "imported"]
+
+
+def exports(chance: random.Random, home: Path) -> list[str]:
+    """An export onto a file or a folder that exists."""
+    places = [path for path in home.rglob("*") if not path.is_fifo()]
+    if chance.random() < 0.3:
+        (home / "own").mkdir()
+        (home / "own/README.md").write_text(chance.choice(["---\ntags:\n- gptx\n---\n", "mine"]))
+        place = home / "own" / chance.choice(["model.safetensors", "config.json", "x.onnx"])
+        model = Run(home / "checkpoints/run").step_paths()[-1] / MODEL
+        how = chance.choice([os.link, os.symlink, shutil.copy])
+        how(model, place)
+        places = [home / "own", place]
+    place = chance.choice([*places, home / "checkpoints/run", home])
+    line = ["export", os.path.relpath(place, home), "--force"]
+    return line + chance.choice([[], ["--to", "onnx"], ["--to", "huggingface"]])
+
+
+def names(chance: random.Random, home: Path) -> Input:
+    """Hostile names of files, texts and runs, on a terminal or in a pipe."""
+    name = os.fsdecode(chance.choice(NAMES))
+    step = Run(home / "checkpoints/run").step_paths()[-1]
+    with contextlib.suppress(OSError):
+        shutil.copy(home / "corpus.txt", home / f"{name}.txt")
+        shutil.copy(step / MODEL, home / f"{name}.safetensors")
+        (home / f"{name}.tsv").write_text("a b\tc\nb\ta\n" * 30)
+        shutil.copytree(home / "checkpoints", home / name)
+    text, model = f"./{name}.txt", f"./{name}.safetensors"
+    new = [*TRAIN[2:], "--steps", "1", "--eval-interval", "1", "--run", "new"]
+    parts = name.partition("x")[0]
+    lines = [
+        *(["heads", text], ["eval", text], ["eval", "--chars", text], ["attn", "--file", text]),
+        *(["attn", "--run", model], ["heads", "--run", model], ["eval", "--run", model]),
+        *(["next", "the", "--run", model], ["sample", "--length", "5", "--run", model]),
+        *(["attn", "-o", f"./{name}.{kind}"] for kind in ("html", "png", "svg", "json", "csv")),
+        *(["heads", text, "-o", f"./{name}.{kind}"] for kind in ("html", "png", "csv", "json")),
+        *(["attn", "--run", model, "-o", "y.html"], ["heads", "--run", model, "-o", "h.html"]),
+        *(
+            ["heads", text, "-o", "y.csv"],
+            ["live", "-o", f"./{name}.html"],
+            ["live", "--run", model],
+        ),
+        *(["train", text, *new], ["train", text, "--dry-run", *new], ["train", name, *new]),
+        *(["train", "corpus.txt", *new, "--from", model], ["train", f"./{name}.tsv", *new]),
+        *(
+            ["train", "corpus.txt", "corpus.txt", f"--separator={name}", *new],
+            ["runs", f"./{name}"],
+        ),
+        *(
+            ["runs", "--checkpoints", f"./{name}"],
+            ["runs", "--verify", "--checkpoints", f"./{name}"],
+        ),
+        *(["attn", name], ["next", name], ["sample", "--prompt", name], ["explain", name], [name]),
+        *(["explain", "simple", "--text", name], ["sample", "--stop", name, "--length", "9"]),
+        *(["explain", "simple", "--embeddings", f"{name}=1,2,3"], ["why", name], ["import", model]),
+        *(
+            ["eval", text, "--against", model],
+            ["export", f"./{name}.onnx"],
+            ["export", f"./{name}2"],
+        ),
+        *(
+            ["train", "--config", text],
+            ["doctor"],
+            ["attn", f"--{parts}"],
+            ["sample", "--file", text],
+        ),
+        *(["heads", "--compare", name], ["sample", "--novelty", "--length", "5", "--run", model]),
+    ]
+    line = chance.choice(lines)
+    if chance.random() < 0.3 and COMMANDS.get(line[0]) is not None:
+        line = [*line, "--json"]
+    return Input(line, terminal=chance.random() < 0.7)
+
+
+def long_words(chance: random.Random, home: Path) -> list[str]:
+    """Options and names of up to 100,000 characters."""
+    long = chance.choice(["x", "é", "a ", "\u202e", "[", "字", "-", "."]) * chance.choice(
+        [300, 10**5]
+    )
+    document = json.loads(
+        (step := Run(home / "checkpoints/run").step_paths()[-1] / MANIFEST).read_bytes()
+    )
+    how = chance.randrange(5)
+    if how == 0:
+        document["train"]["separator"] = long
+    elif how == 1:
+        document["corpus"]["sources"] = [long] * chance.choice([1, 20])
+    elif how == 2:
+        document["environment"] = {long: long, "torch": long}
+    elif how == 3:
+        document["train"]["replacement"] = document["preset"] = long
+    if how < 4:
+        resealed(step, document)
+        lines = ["runs", "runs run", "runs run other", "runs --json", "runs run other -o x.png"]
+        return chance.choice([*lines, *USING[-2:], "eval", "attn", "sample --length 5"]).split()
+    name = chance.choice(sorted(COMMANDS))
+    option = chance.choice([each for p in COMMANDS[name].params for each in p.opts])
+    (home / "c.toml").write_text(
+        chance.choice([f"a{'.a' * 20_000} = 1", f"{long!r} = 1", f"x = {long!r}"])
+    )
+    lines = [[name, option, long], [name, long], [name, "--config", "c.toml"], [long]]
+    return chance.choice(lines)
+
+
+def environments(chance: random.Random, home: Path) -> Input:
+    """Hostile values of environment variables."""
+    names = ["COLUMNS", "LINES", "GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "TERM", "NO_COLOR"]
+    names += ["FORCE_COLOR", "OMP_NUM_THREADS", "LC_ALL", "TMPDIR", "HOME", "TERMINAL_WIDTH"]
+    pool = [each for each in [*NUMBERS.split(), *TEXTS] if "\0" not in each and each != "pipe"]
+    chosen = {name: chance.choice(pool) for name in chance.sample(names, 2)}
+    line = chance.choice([*READING, "--help", "train --help", "attn --help", "doctor", "--version"])
+    return Input(line.split(), environment=chosen, terminal=chance.random() < 0.5)
+
+
+def signals(chance: random.Random, home: Path) -> Input:
+    """A signal at a random moment, or a reader that leaves."""
+    lines = [" ".join([*TRAIN, "--steps", "30", "--eval-interval", "3", "--run", "new"])] * 3
+    lines += [*READING, "sample -n 50 --length 1000000000", "sample --length 100000", USING[-1]]
+    line = chance.choice(lines).split()
+    if line[0] == "sample" and chance.random() < 0.5:
+        return Input(["sample", "-n", "50", "--length", "1000000000"], closes=True)
+    number = chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+    return Input(line, ends=(number, chance.random() ** 2))
+
+
+def python(chance: random.Random, home: Path) -> Input:
+    """A public method with arguments of any type."""
+
+    def call() -> object:
+        model = gpt.load("checkpoints/run")
+        objects = [model, model.attention("the cat"), model.vocabulary, gpt]
+        target = chance.choice([model, model, *objects])
+        found = [
+            name for name in dir(target) if not name.startswith("_") and name != "train_events"
+        ]
+        name = chance.choice(sorted(found))
+        method = getattr(target, name)
+        if not callable(method) or inspect.isclass(method):
+            return None
+        try:
+            parameters = [*inspect.signature(method).parameters.values()]
+        except ValueError:
+            return None
+        given: dict[str, Any] = {}
+        plain: list[Any] = []
+        for each in parameters:
+            value = chance.choice(VALUES)
+            if each.kind is each.POSITIONAL_ONLY:
+                plain.append(value)
+            elif each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+                if each.default is each.empty or chance.random() < 0.4:
+                    given[each.name] = value
+            elif each.kind is each.VAR_KEYWORD and chance.random() < 0.5:
+                names = [
+                    "n",
+                    "length",
+                    "temperature",
+                    "seed",
+                    "top_k",
+                    "steps",
+                    "stop",
+                    "minutes",
+                    "x",
+                ]
+                given[chance.choice(names)] = value
+        if target is gpt and name in ("train", "resume"):
+            given |= {"steps": 1, "n_layer": 1, "n_embd": 4, "n_head": 1, "counting": 0}
+        try:
+            result = method(*plain, **given)
+            if hasattr(result, "__next__"):
+                list(itertools.islice(result, 20))
+            return repr(result)[:100]
+        except (TypeError, ValueError, IndexError, ImportError, GptxError):
+            return None  # each says what is wrong (tests/test_public_arguments.py)
+
+    return Input(["python"], call=call)
+
+
 CLASSES: dict[str, Damage] = {
-    each.__name__: each for each in (options, toml, manifests, models, logs, folders, texts)
+    each.__name__: each
+    for each in (
+        *(options, toml, manifests, models, logs, folders, texts, steps, tensors, caches, imports),
+        *(exports, names, long_words, environments, signals, python),
+    )
 }
 
 
-def run_child(line: list[str], home: Path) -> tuple[int, str, int]:
+class Terminal(io.TextIOWrapper):
+    """A stream that looks like a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_child(asked: Input, home: Path) -> tuple[int, str, int]:
     """Exit code (-1 if it was killed after a hang), stderr, and bytes of memory."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.chdir(home)
             os.setsid()
-            for number, name, flags in (
-                (0, "stdin", os.O_RDONLY),
-                (1, "stdout", os.O_WRONLY | os.O_CREAT),
-                (2, "stderr", os.O_WRONLY | os.O_CREAT),
-            ):
-                os.dup2(os.open(home.parent / name, flags, 0o600), number)
-            for name in ("stdin", "stdout", "stderr"):
-                mode = "r" if name == "stdin" else "w"
-                number = {"stdin": 0, "stdout": 1, "stderr": 2}[name]
-                setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115
+            os.dup2(os.open(home.parent / "stdin", os.O_RDONLY), 0)
+            for number, name in ((1, "stdout"), (2, "stderr")):
+                os.dup2(os.open(home.parent / name, os.O_WRONLY | os.O_CREAT, 0o600), number)
+            if asked.closes:
+                os.dup2(writing, 1)
+            os.close(reading)
+            os.close(writing)
+            sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
+            kind = Terminal if asked.terminal else io.TextIOWrapper
+            sys.stdout, sys.stderr = (
+                kind(open(n, "wb", closefd=False), encoding="utf-8", line_buffering=n == 2)  # noqa: SIM115
+                for n in (1, 2)
+            )
             webbrowser.open = lambda *_, **__: True
-            sys.argv = ["gptx", *line]
-            commands.main()
+            os.environ.update(asked.environment)
+            sys.argv = ["gptx", *asked.line]
+            if asked.call:
+                asked.call()
+                status = 0
+            else:
+                commands.main()
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except KeyboardInterrupt:  # before the program has handled signals
+            status = 130
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stderr.flush()
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(status)
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
+    os.close(writing)
+    began, sent, left = time.monotonic(), False, False
+    while time.monotonic() < began + SECONDS:
+        waited = time.monotonic() - began
+        if not left and (select.select([reading], [], [], 0)[0] or not asked.closes or waited > 1):
+            left = True
+            os.close(reading)
         done, status, used = os.wait4(child, os.WNOHANG)
         if done:
             said = (home.parent / "stderr").read_text(encoding="utf-8", errors="replace")
             unit = 1 if sys.platform == "darwin" else 1024
-            return os.waitstatus_to_exitcode(status), said, used.ru_maxrss * unit
+            code = os.waitstatus_to_exitcode(status)
+            if asked.ends and code == -asked.ends[0]:  # before the program has handled signals
+                code = 128 + asked.ends[0]
+            return code, said, used.ru_maxrss * unit
+        if asked.ends and not sent and waited > asked.ends[1]:
+            sent = True
+            os.kill(child, asked.ends[0])
         time.sleep(0.002)
+    if not left:
+        os.close(reading)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -300,36 +756,94 @@ def run_child(line: list[str], home: Path) -> tuple[int, str, int]:
 
 
 def problem(code: int, said: str, memory: int) -> str:
-    """The finding of one input; "" if there is none."""
+    """The finding of one input; "" if there is none. memory: bytes beyond a usual process."""
     errors = said.count("gptx: error: ")
+    signalled = (129, 130, 137, 141, 143)
     checks = {
         "hangs": code == -1,
-        "traceback": "Traceback" in said,
+        "traceback": "Traceback" in said or "race condition" in said,
         "a bug in gptx": "a bug in gptx" in said,
         f"exit {code}": code not in EXITS,
-        f"{errors} errors": errors != (code not in (0, 129, 130, 141, 143)) and code != 3,
+        f"{errors} errors": errors != (code not in (0, *signalled)) and code != 3,
         f"{memory >> 20} MiB": memory > MEMORY,
     }
     return ", ".join(name for name, found in checks.items() if found)
 
 
+#: What a program may send to a terminal, colours and moves of the cursor, and what it may not.
+SENT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def hidden(folder: Path) -> str:
+    """A control character that was printed, with its surroundings; "" if there is none."""
+    for name in ("stdout", "stderr"):
+        text = SENT.sub("", (folder / name).read_text(encoding="utf-8", errors="replace"))
+        if found := HIDDEN.search(text):
+            return f", {name} shows {text[max(0, found.start() - 20) : found.end() + 20]!a}"
+    return ""
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    found = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_size < 2**24)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def newest_whole(checkpoints: Path) -> dict[str, int]:
+    """Run -> its newest step without damage."""
+    found = {}
+    for run in sorted(checkpoints.iterdir()) if checkpoints.is_dir() else ():
+        for step in reversed(Run(run).steps() if not run.is_symlink() else []):
+            with contextlib.suppress(CheckpointError):
+                Run(run).at(step).verify()
+                found[run.name] = step
+                break
+    return found
+
+
+def lost(
+    asked: Input, code: int, home: Path, before: dict[str, bytes], whole: dict[str, int]
+) -> str:
+    """What an input has lost, from the files and the newest whole steps before it."""
+    command = asked.line[0] if asked.line else ""
+    now, wrong = newest_whole(home / "checkpoints"), ""
+    for run, step in whole.items():
+        if now.get(run, -1) < step:
+            wrong += f", {run} lost step {step}"
+    trains = command in ("train", "import", "python")
+    if not trains:
+        files = {name: data for name, data in before.items() if name.startswith("checkpoints/")}
+        after = tree(home)
+        files = before if command == "export" else files
+        changed = [name for name, data in files.items() if after.get(name) != data]
+        wrong += f", changed {changed[0]}" if changed else ""
+    for run in ("new", "imported"):
+        saved = (
+            trains and code == 0 and "--dry-run" not in asked.line and "--help" not in asked.line
+        )
+        if saved and run in asked.line and "--run" in asked.line:
+            try:
+                gpt.load(home / "checkpoints" / run)
+            except Exception as error:
+                wrong += f", what was saved does not open: {error}"
+    return wrong
 
 
 def prepare(folder: Path) -> Path:
-    """A home with a corpus and a run, to be copied for each input."""
+    """A home with a corpus and two runs, to be copied for each input."""
     home = folder / "template" / "home"
     home.mkdir(parents=True)
     (home / "corpus.txt").write_text(TEXT, encoding="utf-8")
     for name in ("stdin", "stdout", "stderr"):
         (home.parent / name).touch()
-    line = [*TRAIN, "--steps", "2", "--eval-interval", "1", "--run", "run"]
-    code, said, _ = run_child(line, home)
-    if code:
-        raise SystemExit(f"the template cannot be trained: {said}")
-    os.mkfifo(home / "pipe")
+    for name in ("other", "run"):
+        line = [*TRAIN, "--steps", "2", "--eval-interval", "1", "--run", name]
+        code, said, _ = run_child(Input(line), home)
+        if code:
+            raise SystemExit(f"the template cannot be trained: {said}")
     (home / "link").symlink_to("corpus.txt")
     return home.parent
 
@@ -344,28 +858,36 @@ def warm_up() -> None:
 
 
 def try_input(
-    template: Path, seed: int, number: int, only: tuple[str, ...]
+    template: Path, usual: int, seed: int, number: int, only: tuple[str, ...]
 ) -> tuple[str, str, str, str]:
-    """(class, what is wrong, command line, last line of the error) of one input."""
+    """(class, what is wrong, command line, last line of the error) of one input.
+
+    usual: bytes of memory of a process that has imported everything.
+    """
     name = random.Random(f"{seed} {number}").choice(only)
     chance = random.Random(f"{seed} {number} {name}")
     work = template.parent / f"work-{os.getpid()}"
-    precious = work / "precious"
-    shutil.copytree(template, work, symlinks=True, ignore=shutil.ignore_patterns("pipe"))
-    os.mkfifo(work / "home" / "pipe")
+    precious, home = work / "precious", work / "home"
+    shutil.copytree(template, work, symlinks=True)
+    os.mkfifo(home / "pipe")
     precious.mkdir()
     (precious / "file").write_text('{"step": 1}\n')
-    line = CLASSES[name](chance, work / "home")
+    made = CLASSES[name](chance, home)
+    asked = made if isinstance(made, Input) else Input(made)
     (work / "stdin").write_bytes(chance.choice([b"", b"the cat\n", b"\xff"]))
-    before = tree(precious)
-    code, said, memory = run_child(line, work / "home")
-    wrong = problem(code, said, memory)
-    if tree(precious) != before:
+    outside, before = tree(precious), tree(home)
+    whole = newest_whole(home / "checkpoints")
+    code, said, memory = run_child(asked, home)
+    wrong = problem(code, said, memory - usual if memory else 0)
+    if tree(precious) != outside:
         wrong += ", a file outside was changed"
+    if asked.terminal:
+        wrong += hidden(work)
+    wrong += lost(asked, code, home, before, whole)
     shutil.rmtree(work)
-    errors = [each for each in said.splitlines() if "error: " in each]
+    errors = [each for each in said.splitlines() if "rror: " in each]
     last = errors[-1:] or said.splitlines()[-1:] or [""]
-    return name, wrong, f"{line!r:.300}", last[0]
+    return name, wrong.removeprefix(", "), f"{asked.line!r:.300}", last[0]
 
 
 def main() -> int:
@@ -384,9 +906,9 @@ def main() -> int:
         tempfile.TemporaryDirectory() as temporary,
         ProcessPoolExecutor(asked.jobs, mp_context=fork) as processes,
     ):
-        attempt = functools.partial(
-            try_input, prepare(Path(temporary)), asked.seed, only=tuple(asked.only)
-        )
+        template = prepare(Path(temporary))
+        usual = run_child(Input(["--version"]), template / "home")[2]
+        attempt = functools.partial(try_input, template, usual, asked.seed, only=tuple(asked.only))
         numbers = range(asked.first, asked.first + asked.inputs)
         for number, (name, wrong, line, last) in zip(
             numbers, processes.map(attempt, numbers), strict=True

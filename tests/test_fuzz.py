@@ -13,14 +13,14 @@ FUZZ = Path(__file__).with_name("fuzz.py")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and named pipes")
 
 
-def test_hostile_inputs_never_cause_a_hang_a_traceback_or_a_foreign_file() -> None:
-    line = [sys.executable, str(FUZZ), "--inputs", "70", "--seed", "18"]
+def test_hostile_inputs_never_cause_a_hang_a_traceback_or_a_lost_file() -> None:
+    line = [sys.executable, str(FUZZ), "--inputs", "102", "--seed", "31"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(done.stdout)
     assert counts["findings"] == {}
-    assert len(counts["inputs"]) == 7
-    assert sum(counts["inputs"].values()) == 70
+    assert len(counts["inputs"]) == 17
+    assert sum(counts["inputs"].values()) == 102
 
 
 @pytest.mark.parametrize(
