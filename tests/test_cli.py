@@ -34,7 +34,11 @@ ROOT = Path(__file__).parents[1]
         (["train", "empty.txt", "--from", "corpus-1"], 3, "corpus is empty"),
         (["train", "corpus.txt", "--freeze", "heads"], 2, "--freeze: 'heads' is not one of"),
         (["train", "corpus.txt", "--freeze", "layers:9"], 2, "--freeze: there is no layer 9"),
-        (["train", "corpus.txt", "--batch-size", "1000000000"], 8, "GB; try --micro-batch-size"),
+        (
+            ["train", "corpus.txt", "--batch-size", "1000000000"],
+            8,
+            "are free; try --micro-batch-size",
+        ),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "corpus.txt", "--run", "../x", "--dry-run"], 2, "invalid run name"),
         (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config has classic"),

@@ -12,7 +12,7 @@ from gpt.config.fields import field_help
 from gpt.errors import ConfigError
 
 LONGEST_FILE = 2**20  # characters
-MOST_POINTS, LONGEST_NUMBER = 1000, 400  # outside texts and comments
+MOST_DOTS, LONGEST_NUMBER = 1000, 400  # outside texts and comments
 #: Texts and comments of TOML, also unclosed ones.
 _TEXTS = re.compile(
     r'"""(?:\\.|.)*?(?:"""|\Z)|"(?:\\.|[^"\n])*+"?|#[^\n]*'
@@ -53,8 +53,8 @@ def _toml_character(character: str) -> str:
 def from_toml(text: str, source: str) -> dict[str, Any]:
     """Option -> value from TOML text without sections. Raises ConfigError."""
     bare = _TEXTS.sub("''", text)
-    if bare.count(".") > MOST_POINTS:  # tomllib's memory grows with the square of a key's points
-        raise ConfigError(f"config {source}", f"more than {MOST_POINTS:,} points in names")
+    if bare.count(".") > MOST_DOTS:  # tomllib's memory grows with the square of a key's dots
+        raise ConfigError(f"config {source}", f"more than {MOST_DOTS:,} dots in names")
     if re.search(rf"\w{{{LONGEST_NUMBER}}}", bare):
         raise ConfigError(f"config {source}", f"a name or number of {LONGEST_NUMBER} characters")
     try:
