@@ -128,7 +128,7 @@ VALUES: list[Any] = [
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
-READING += ["export x", "export x.onnx"]
+READING += ["export x"]
 READING += ["heads", "attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
 USING = [*READING, "train --resume --run run --dry-run --steps 4"]
 USING += ["train --resume --run run --steps 4"] * 3
@@ -501,14 +501,14 @@ def exports(chance: random.Random, home: Path) -> list[str]:
     if chance.random() < 0.3:
         (home / "own").mkdir()
         (home / "own/README.md").write_text(chance.choice(["---\ntags:\n- gptx\n---\n", "mine"]))
-        place = home / "own" / chance.choice(["model.safetensors", "config.json", "x.onnx"])
+        place = home / "own" / chance.choice(["model.safetensors", "config.json", "x"])
         model = Run(home / "checkpoints/run").step_paths()[-1] / MODEL
         how = chance.choice([os.link, os.symlink, shutil.copy])
         how(model, place)
         places = [home / "own", place]
     place = chance.choice([*places, home / "checkpoints/run", home])
     line = ["export", os.path.relpath(place, home), "--force"]
-    return line + chance.choice([[], ["--to", "onnx"], ["--to", "huggingface"]])
+    return line
 
 
 def names(chance: random.Random, home: Path) -> Input:
@@ -550,7 +550,6 @@ def names(chance: random.Random, home: Path) -> Input:
         *(["explain", "simple", "--embeddings", f"{name}=1,2,3"], ["why", name], ["import", model]),
         *(
             ["eval", text, "--against", model],
-            ["export", f"./{name}.onnx"],
             ["export", f"./{name}2"],
         ),
         *(
@@ -599,7 +598,7 @@ def long_words(chance: random.Random, home: Path) -> list[str]:
 
 def environments(chance: random.Random, home: Path) -> Input:
     """Hostile values of environment variables."""
-    names = ["COLUMNS", "LINES", "GPTX_CHECKPOINTS", "GPTX_DATA", "GPTX_DEBUG", "TERM", "NO_COLOR"]
+    names = ["COLUMNS", "LINES", "GPTX_CHECKPOINTS", "GPTX_DATA", "TERM", "NO_COLOR"]
     names += ["FORCE_COLOR", "OMP_NUM_THREADS", "LC_ALL", "TMPDIR", "HOME", "TERMINAL_WIDTH"]
     pool = [each for each in [*NUMBERS.split(), *TEXTS] if "\0" not in each and each != "pipe"]
     chosen = {name: chance.choice(pool) for name in chance.sample(names, 2)}
@@ -610,7 +609,7 @@ def environments(chance: random.Random, home: Path) -> Input:
 def signals(chance: random.Random, home: Path) -> Input:
     """A signal at a random moment, or a reader that leaves."""
     lines = [" ".join([*TRAIN, "--steps", "30", "--eval-interval", "3", "--run", "new"])] * 3
-    lines += [*READING, "sample -n 50 --length 1000000000", "sample --length 100000", USING[-1]]
+    lines += [*READING, "sample -n 50 --length 1000000000", "sample --length 20000", USING[-1]]
     line = chance.choice(lines).split()
     if line[0] == "sample" and chance.random() < 0.5:
         return Input(["sample", "-n", "50", "--length", "1000000000"], closes=True)

@@ -70,7 +70,6 @@ READING = [
     ["explain", "--help"],
     ["explain", "mine", "--text", "the cat"],
     ["export", "folder", "--json"],
-    ["export", "model.onnx", "--json"],
 ]
 
 

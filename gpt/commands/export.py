@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,27 +11,19 @@ from gpt.commands.common import console, shared
 
 
 class Export(shared.CheckpointCommand):
-    """Write a model for other programs: a folder that transformers opens, or an ONNX file."""
+    """Write a model for other programs: a folder that Hugging Face's transformers opens."""
 
-    path: Annotated[Path, typer.Argument(help="Folder to write, or FILE.onnx.")]
-    to: Annotated[
-        Literal["huggingface", "onnx"] | None,
-        "Format of the export.",
-        "onnx for a name that ends in .onnx, else huggingface",
-    ] = None
+    path: Annotated[Path, typer.Argument(help="Folder to write.")]
     force: Annotated[bool, "Replace the files of an earlier export; other files stay."] = False
 
     def execute(self) -> None:
         from gpt.exchange.exporting.export import export
 
         opened = self.opened
-        found = export(opened.model, self.path, to=self.to, force=self.force)
+        found = export(opened.model, self.path, force=self.force)
         if found.note:
             console.say(f"note: {found.note}")
         if self.as_json:
             console.write_json(found.record | opened.origin)
-        if found.architecture:
-            how = f"{found.architecture} of transformers; README.md in it says how to open it"
-        else:
-            how = "inputs ids, past_keys, past_values; outputs logits, keys, values"
+        how = f"{found.architecture} of transformers; README.md in it says how to open it"
         console.say(f"exported: {opened.title} to {found.path}, {found.size / 1e6:.2f} MB: {how}")

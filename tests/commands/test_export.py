@@ -9,7 +9,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
 from encoded import encoded_file
 from program import TINY, Gptx
 from random_models import random_file
@@ -30,7 +29,7 @@ def test_export_writes_a_folder_and_says_how_to_open_it(gptx: Gptx, home: Path) 
     assert (again.code, again.out) == (2, "")
     assert "error: export: folder exists already and has files" in again.err
     assert "replace an earlier export with --force" in again.err
-    forced = gptx("export", "folder", "--force", "--to", "huggingface", "--json", "--step", "8")
+    forced = gptx("export", "folder", "--force", "--json", "--step", "8")
     record = json.loads(forced.out)
     assert (record["architecture"], record["path"]) == ("GPTNeoXForCausalLM", "folder")
     assert record["files"] == {
@@ -58,29 +57,11 @@ def test_export_of_a_model_that_counts_states_the_loss_of_the_gpt_alone(
     assert (manifest.gpt_loss, manifest.shown_loss[0]) == (losses["gpt"], losses["with_counting"])
 
 
-def test_export_writes_an_onnx_file(gptx: Gptx, home: Path) -> None:
-    answer = gptx("export", "a.onnx")
-    assert (answer.code, answer.out) == (0, "")
-    assert "to a.onnx, 0.04 MB: inputs ids, past_keys, past_values; outputs logits" in answer.err
-    again = gptx("export", "a.onnx", "--json")
-    assert (again.code, again.out) == (2, "")
-    assert "export: a.onnx exists already; name another file, or give --force" in again.err
-    forced = gptx("export", "a.onnx", "--force", "--json", "--to", "onnx")
-    record = json.loads(forced.out)
-    size = (home / "a.onnx").stat().st_size
-    assert (record["to"], record["files"], record["architecture"]) == (
-        "onnx",
-        {"a.onnx": size},
-        None,
-    )
-
-
-@pytest.mark.parametrize("name", ["my-model", "model.onnx"])
-def test_python_code_in_the_page_on_export_works(gptx: Gptx, name: str) -> None:
-    assert gptx("export", name).code == 0
+def test_python_code_in_the_page_on_export_works(gptx: Gptx) -> None:
+    assert gptx("export", "my-model").code == 0
     page = Path(__file__).parents[2] / "docs/travel.md"
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = (each for each in snippets if f'"{name}"' in each)
+    (code,) = (each for each in snippets if '"my-model"' in each)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(code.replace("100", "12"), {})  # the model's context is 16 characters
     assert out.getvalue().startswith("The ")
@@ -93,18 +74,14 @@ def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Pat
     (home / "file").write_text("mine", encoding="utf-8")
     for arguments, code, problem in (
         (["export"], 2, "Missing argument 'path'"),
-        (["export", "a", "--to", "gguf"], 2, "'gguf' is not"),
         (["export", "a", "--run", "nobody"], 4, "no run 'nobody'"),
         (["export", "a", "--run", "pairs.safetensors"], 2, "not for a model with an encoder"),
         (
             ["export", "a", "--run", "alibi.safetensors"],
             2,
-            "--position alibi; --to onnx exports it",
+            "differs in --position alibi",
         ),
         (["export", "file"], 2, "file is a file; name a folder"),
-        (["export", "file", "--to", "onnx"], 2, "file exists already; name another file"),
-        (["export", ".", "--to", "onnx"], 2, "is a folder; name a file, as in model.onnx"),
-        (["export", "a.onnx", "--run", "pairs.safetensors"], 2, "for a model with an encoder"),
         (["export", "no/a"], 6, "cannot write no/a: its folder does not exist; make it first"),
     ):
         answer = gptx(*arguments)

@@ -37,7 +37,7 @@ def architecture_of(config: ModelConfig) -> Architecture:
         ]
         raise ConfigError(
             "transformers has no architecture for this model: the nearest, "
-            f"{nearest.name}, differs in {', '.join(named)}; `to='onnx'` exports it"
+            f"{nearest.name}, differs in {', '.join(named)}"
         )
     return nearest
 

@@ -14,7 +14,7 @@ from random_models import random_model
 
 import gpt
 from gpt.errors import ConfigError, StorageError
-from gpt.exchange.exporting.export import WEIGHTS_BEGIN, To, export
+from gpt.exchange.exporting.export import WEIGHTS_BEGIN, export
 from gpt.storage import files
 from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.trained import TrainedGPT
@@ -42,7 +42,7 @@ def test_export_writes_six_files_into_a_new_or_an_empty_folder(
         sizes = {path.name: path.stat().st_size for path in (tmp_path / place).iterdir()}
         assert found.files == sizes
         assert found.size == sum(sizes.values())
-        assert (found.path, found.to, found.note) == (tmp_path / place, "huggingface", "")
+        assert (found.path, found.note) == (tmp_path / place, "")
     same = [(tmp_path / place / "model.safetensors").read_bytes() for place in ("new", "empty")]
     assert same[0] == same[1]
     assert names(tmp_path) == ["empty", "new"]
@@ -78,9 +78,8 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("to", ["huggingface", "onnx"])
 def test_export_never_writes_into_a_run_or_a_checkpoint(
-    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint, to: To
+    tmp_path: Path, model: TrainedGPT, fresh: Checkpoint
 ) -> None:
     run, step, copy = fresh.path.parent, fresh.path, tmp_path / "copy"
     shutil.copytree(step, copy)
@@ -89,18 +88,18 @@ def test_export_never_writes_into_a_run_or_a_checkpoint(
         (tmp_path / "begun" / name).touch()
     (tmp_path / "link").symlink_to(step)
     (tmp_path / "file").symlink_to(step / "model.safetensors")
-    os.link(step / "model.safetensors", tmp_path / "same.onnx")
+    os.link(step / "model.safetensors", tmp_path / "same")
     export(model, tmp_path / "export")
     shutil.copy(tmp_path / "export/README.md", copy)
     before = contents(tmp_path)
     for place in (
         *(tmp_path, run, step, tmp_path / "link", copy, tmp_path / "begun", tmp_path / "begun/new"),
-        *(run / "new", step / "new", run / "step-00000099", tmp_path / "link/new.onnx"),
+        *(run / "new", step / "new", run / "step-00000099", tmp_path / "link/new"),
         *(path for path in before if run in path.parents or copy in path.parents),
-        *(tmp_path / "file", tmp_path / "same.onnx", tmp_path / "link/../config.toml"),
+        *(tmp_path / "file", tmp_path / "same", tmp_path / "link/../config.toml"),
     ):
         with pytest.raises(ConfigError, match="export: "):
-            export(model, place, to=to, force=True)
+            export(model, place, force=True)
     assert contents(tmp_path) == before
 
 
@@ -119,14 +118,7 @@ def test_a_card_of_an_export_beside_other_weights_is_no_export(
     assert contents(tmp_path) == before
 
 
-def test_export_as_onnx_replaces_no_other_file_that_names_gptx(
-    tmp_path: Path, model: TrainedGPT
-) -> None:
-    for number, content in enumerate((b"made by gptx", b"\x08\x08\x12\x04gpty\x1a", b"gptx", b"")):
-        (path := tmp_path / f"{number}.onnx").write_bytes(content)
-        with pytest.raises(ConfigError, match="is no earlier export; name another file"):
-            export(model, path, force=True)
-        assert path.read_bytes() == content
+def test_export_does_not_replace_a_folder_of_another_project(model: TrainedGPT) -> None:
     assert not Path.cwd().joinpath("README.md").read_text("utf-8").startswith("---")
     with pytest.raises(ConfigError, match="is no earlier export"):
         export(model, "", force=True)
@@ -178,7 +170,7 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"position": "alibi"}, "differs in `position=alibi`; `to='onnx'` exports it"),
+        ({"position": "alibi"}, "differs in `position=alibi`"),
         ({"norm": "layer", "qk_norm": True}, "GPTNeoXForCausalLM, differs in `qk_norm`"),
         ({"norm": "rms", "position": "learned"}, "differs in .*`position=learned`"),
     ],
