@@ -1,17 +1,15 @@
-"""Checkpoints as nanoGPT and transformers write them, with random weights, and their logits.
+"""Checkpoints as nanoGPT writes them, with random weights, and their logits.
 
 GPT-2's forward is written here in plain functions of torch, so that it shares no code with gptx.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -119,47 +117,3 @@ def saved(folder: Path, content: Any) -> Path:
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta_of(CHARACTERS)))
     torch.save(content, folder / "ckpt.pt")
     return folder / "ckpt.pt"
-
-
-def write_gpt2(folder: Path, characters: list[str] = CHARACTERS, **config: Any) -> State:
-    """A folder as transformers writes it, for a WordLevel tokenizer of characters.
-
-    Returns the parameters with matrices as (rows, columns).
-    """
-    folder.mkdir(parents=True)
-    tied = config.get("tie_word_embeddings", True)
-    state = state_of(config.get("vocab_size", len(characters)), tied=tied)
-    stored = {
-        name: tensor.T.contiguous() if name.endswith((".c_attn.weight", ".c_proj.weight"))
-        or name.endswith(".c_fc.weight") else tensor.clone()
-        for name, tensor in state.items()
-        if not (tied and name == "lm_head.weight")
-    }  # fmt: skip
-    safetensors.torch.save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    about = {
-        "model_type": "gpt2",
-        "vocab_size": len(characters),
-        "n_positions": SIZES["block_size"],
-        **{name: SIZES[name] for name in ("n_layer", "n_head", "n_embd")},
-        **{"n_inner": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05},
-        **config,
-    }
-    (folder / "config.json").write_text(json.dumps(about))
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_of(characters)))
-    return state
-
-
-def tokenizer_of(characters: list[str], **parts: Any) -> dict[str, Any]:
-    """The content of a tokenizer.json that makes each character a token."""
-    vocab = {character: id for id, character in enumerate(characters)}
-    split = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated"}
-    return {
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": {**split, "invert": False},
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"},
-        **parts,
-    }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TEXT
-from foreign import write_gpt2, write_nanogpt
+from foreign import write_nanogpt
 
 from gpt.commands import main
 
@@ -51,8 +51,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         for number in range(10):
             (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
-    write_nanogpt(folder, sorted(set(text)))  # docs/travel.md imports these two
-    write_gpt2(folder / "letters")
+    write_nanogpt(folder, sorted(set(text)))  # docs/travel.md imports it
     with pytest.MonkeyPatch.context() as patch:
         at_home(folder, patch)
         answer = answer_of(patch, ("train", "corpus.txt", *TINY))

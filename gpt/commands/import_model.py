@@ -15,21 +15,21 @@ from gpt.errors import TextError
 
 if TYPE_CHECKING:
     from gpt.corpus.corpus import Corpus
-    from gpt.exchange.importing.gpt2_tensors import Foreign
+    from gpt.exchange.importing.nanogpt import ImportedModel
 
 #: The text that nanoGPT's prepare.py reads, in the folder of meta.pkl.
 INPUT = "input.txt"
 
 
 class Import(Command):
-    """Make a run of a model that nanoGPT or Hugging Face transformers (GPT-2) has trained.
+    """Make a run of a character model that nanoGPT has trained.
 
-    Its tokens must be characters. Runs no code of the files.
+    Runs no code of its files.
     """
 
     file: Annotated[
         Path,
-        typer.Argument(help="nanoGPT's ckpt.pt, or a folder of transformers.", show_default=False),
+        typer.Argument(help="nanoGPT's ckpt.pt.", show_default=False),
     ]
     meta: Annotated[
         Path | None,
@@ -75,23 +75,21 @@ class Import(Command):
         }
         console.show_aside(card(facts))
 
-    def _read(self) -> tuple[Foreign, Path]:
+    def _read(self) -> tuple[ImportedModel, Path]:
         """The model, and the folder where its text may be. Raises ForeignModelError."""
         if os.path.isdir(self.file):
-            from gpt.exchange.importing.gpt2_folder import read_gpt2
             from gpt.storage.run import Run
 
             own = os.path.isfile(self.file / "manifest.json") or Run(self.file).steps()
             says = f"{self.file} is a run of gptx; other commands open it: --run {self.file}"
             refuse((bool(own), says))
-            refuse((self.meta is not None, "--meta: only for nanoGPT's ckpt.pt, not for a folder"))
-            return read_gpt2(self.file), self.file
+            refuse((True, f"{self.file} is a folder; give the path of nanoGPT's ckpt.pt"))
         from gpt.exchange.importing.nanogpt import read_nanogpt
 
         model, meta = read_nanogpt(self.file, self.meta)
         return model, meta.parent
 
-    def _corpus(self, model: Foreign, folder: Path) -> Corpus | None:
+    def _corpus(self, model: ImportedModel, folder: Path) -> Corpus | None:
         """The text of --corpus; else input.txt of the folder, if the model fits it."""
         from gpt.exchange.importing.run import corpus_of
 

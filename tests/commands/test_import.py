@@ -101,20 +101,22 @@ def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
     assert "lacks characters that the model knows" in answer.err
 
 
-def test_folder_of_transformers_is_imported(gptx: Gptx, home: Path, foreign: Path) -> None:
+def test_folder_is_refused(gptx: Gptx) -> None:
+    answer = gptx("import", "nano")
+    assert (answer.code, answer.out) == (2, "")
+    assert "nano is a folder; give the path of nanoGPT's ckpt.pt" in answer.err
+    answer = gptx("import", "checkpoints/corpus-1")
+    assert (answer.code, answer.out) == (2, "")
+    assert "is a run of gptx; other commands open it: --run checkpoints/corpus-1" in answer.err
+
+
+def test_imported_runs_are_compared_without_losses(gptx: Gptx, foreign: Path) -> None:
     where = ["--checkpoints", str(foreign)]
-    answer = gptx("import", "letters", *where)
-    assert answer.code == 0, answer.err
-    assert "Hugging Face transformers, letters: GPT-2" in answer.err
-    assert "letters-" in answer.err
-    assert gptx("sample", "--length", "9", "--prompt", "the", *where).out.startswith("the")
-    assert gptx("runs", *where).code == 0
-    again = gptx("import", "checkpoints/corpus-1", *where)
-    assert (again.code, again.out) == (2, "")
-    assert "is a run of gptx; other commands open it: --run checkpoints/corpus-1" in again.err
-    compared = gptx("runs", "letters-*", *where).out
+    for name in ("same-1", "same-2"):
+        assert gptx("import", "nano/out/ckpt.pt", "--run", name, *where).code == 0
+    compared = gptx("runs", "same-*", *where).out
     assert "validated on a text that is not known" in compared
-    assert "imported, so it has no losses: letters-" in compared
+    assert "imported, so it has no losses: same-1" in compared
     assert "not finished" not in compared
 
 

@@ -8,24 +8,55 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError, ForeignModelError
-from gpt.exchange.importing.gpt2_tensors import OPTIONS, Foreign, fitted, is_tied, renamed
 from gpt.exchange.importing.pickles import LONGEST, plain_value
-from gpt.exchange.importing.tokens import check_characters
 from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
-from gpt.words import printable
+from gpt.words import printable, shown
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
 _LARGEST_STEP = 10**12
+#: Names in nanoGPT, which are GPT-2's -> names here.
+_OUTSIDE = {"wte": "token_embedding", "wpe": "position", "ln_f": "norm", "lm_head": "lm_head"}
+_IN_BLOCK = {
+    "ln_1": "norm1",
+    "attn.c_attn": "attention.qkv",
+    "attn.c_proj": "attention.proj",
+    "ln_2": "norm2",
+    "mlp.c_fc": "feed_forward.up",
+    "mlp.c_proj": "feed_forward.down",
+}
+_BLOCK = re.compile(r"h\.(0|[1-9][0-9]{0,2})\.(.+)")
+#: Constants of some releases: the causal mask, and what it puts into scores.
+_MASKS = (".attn.bias", ".attn.masked_bias")
 
 
-def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[Foreign, Path]:
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model of another program, as a model of gptx: ready to be saved.
+
+    tensors: as ModelConfig.shapes() lists them, float32. characters: of all ids, in code point
+    order. origin: where it comes from, for people. stem: for the name of its run.
+    """
+
+    config: ModelConfig
+    tensors: dict[str, Tensor]
+    characters: str
+    origin: str
+    stem: str
+    step: int = 0
+
+
+def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, Path]:
     """A checkpoint as a model of gptx, and the path of its meta.pkl.
 
     meta: None searches for it. Raises ForeignModelError that names what is missing or wrong.
@@ -36,7 +67,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[Foreign, Path]:
         if not meta:
             meta = _find_meta(path, about)
         characters = read_meta(meta)
-        tensors = renamed(state, limit=2 * path.stat().st_size)
+        tensors = _rename(state, limit=2 * path.stat().st_size)
         if sizes["vocab_size"] != len(characters):
             raise ValueError(
                 f"it has {sizes['vocab_size']:,} tokens, and {meta} has {len(characters):,} "
@@ -45,20 +76,20 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[Foreign, Path]:
         dropped = checkpoint["model_args"].get("dropout", 0.0)  # of activations and weights
         options: dict[str, Any] = {
             **sizes,
-            **OPTIONS,
+            **{"position": "learned", "norm": "layer", "qk_norm": False},
             **dict.fromkeys(("dropout", "attention_dropout"), dropped),
             **dict.fromkeys(("bias", "qkv_bias"), "norm.bias" in tensors),
         }
-        config = ModelConfig(**options, tied=is_tied(tensors), activation="gelu_erf")
+        config = ModelConfig(**options, tied=_is_tied(tensors), activation="gelu_erf")
         order = sorted(range(len(characters)), key=lambda id: characters[id])
-        tensors = fitted(tensors, config, order, len(characters))
+        tensors = _fit(tensors, config, order)
     except (ValueError, ConfigError) as error:
         raise refused(path, WHAT, str(error).replace("`", "")) from error
     step, loss = about["iter_num"], about["best_val_loss"]
     origin = f"nanoGPT, {printable(path.name)}: iteration {step:,}"
     origin += "" if loss is None else f", lowest validation loss there {loss:.4f}"
     stem = about["dataset"] or path.resolve().parent.name
-    return Foreign(config, tensors, "".join(sorted(characters)), origin, stem, step), meta
+    return ImportedModel(config, tensors, "".join(sorted(characters)), origin, stem, step), meta
 
 
 def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
@@ -138,7 +169,84 @@ def _characters(meta: Any) -> list[str]:
     if {*map(type, table)} != {int} or {*table} != {*range(len(table))}:
         raise ValueError("the ids in 'itos' are not 0, 1, 2 …")
     characters = [table[id] for id in range(len(table))]
-    check_characters(characters)
+    for each in characters:
+        if not isinstance(each, str) or len(each) != 1 or 0xD800 <= ord(each) < 0xE000:
+            raise ValueError(f"its token {shown(each)} is not a character; gptx is character-level")
+    if len({*characters}) != len(characters):
+        raise ValueError("two ids have the same character")
     if meta.get("stoi") != {character: id for id, character in enumerate(characters)}:
         raise ValueError("'stoi' and 'itos' differ")
     return characters
+
+
+def _rename(state: object, limit: int) -> dict[str, Tensor]:
+    """The parameters of a state dict, without masks. limit: bytes that they may have in all.
+
+    Raises ValueError for what is no parameter of GPT-2, for two that have one name here, and for a
+    tensor that is not stored as a whole: one number can stand for as many as a file claims.
+    """
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ValueError("its weights are not a dict of tensors")
+    found: dict[str, StoredTensor] = {}
+    for name, tensor in state.items():
+        if name.endswith(_MASKS):
+            continue
+        ours = _new_name(name.removeprefix("_orig_mod."))
+        if ours is None:
+            raise ValueError(f"it has {shown(name)}, which is no parameter of GPT-2")
+        if ours in found:
+            raise ValueError(f"it has {ours} twice, also as {shown(name)}")
+        if not isinstance(tensor, StoredTensor):
+            raise ValueError(f"{shown(name)} is not a tensor of real numbers, stored as a whole")
+        found[ours] = tensor
+    if sum(tensor.nbytes for tensor in found.values()) > limit:
+        raise ValueError("its tensors claim more numbers than the file has")
+    return {name: tensor.read() for name, tensor in found.items()}
+
+
+def _new_name(name: str) -> str | None:
+    """ "transformer.h.0.ln_1.weight" -> "blocks.0.norm1.weight"; None for an unknown name."""
+    module, _, kind = name.removeprefix("transformer.").rpartition(".")
+    if kind not in ("weight", "bias"):
+        return None
+    if module in _OUTSIDE:
+        return f"{_OUTSIDE[module]}.{kind}"
+    block = _BLOCK.fullmatch(module)
+    if block is None or block[2] not in _IN_BLOCK:
+        return None
+    return f"blocks.{block[1]}.{_IN_BLOCK[block[2]]}.{kind}"
+
+
+def _is_tied(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the output weights are missing, or equal the token embedding."""
+    if "lm_head.weight" not in tensors or "token_embedding.weight" not in tensors:
+        return True
+    return torch.equal(tensors["lm_head.weight"], tensors["token_embedding.weight"])
+
+
+def _fit(
+    tensors: Mapping[str, Tensor], config: ModelConfig, order: Sequence[int]
+) -> dict[str, Tensor]:
+    """The parameters that the config needs, float32, in its order.
+
+    order: the ids of the characters in code point order. Raises ValueError for a missing, unknown
+    or misshapen tensor, and for numbers that are not finite.
+    """
+    shapes, rows = config.shapes(), torch.tensor(order)
+    tied = {"lm_head.weight"} if config.tied else set[str]()
+    if unknown := sorted(tensors.keys() - shapes.keys() - tied):
+        raise ValueError(f"it has {unknown[0]}, which a model of its options does not have")
+    found = {}
+    for name, shape in shapes.items():
+        if name not in tensors:
+            raise ValueError(f"it lacks {name}")
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, not {shape}")
+        if name in ("token_embedding.weight", "lm_head.weight"):
+            tensor = tensor[rows]
+        tensor = tensor.to(torch.float32).contiguous()
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} has numbers that are not finite")
+        found[name] = tensor
+    return found

@@ -14,7 +14,7 @@ from gpt.config import SampleConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_of
 from gpt.errors import TextError
-from gpt.exchange.importing.gpt2_tensors import Foreign
+from gpt.exchange.importing.nanogpt import ImportedModel
 from gpt.heads.proof import prove_tensors
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
@@ -29,7 +29,7 @@ from gpt.vocabulary import Vocabulary
 UNKNOWN_CORPUS = CorpusId(digest="", characters=0, sources=())
 
 
-def corpus_of(model: Foreign, name: str, data: Path, guessed: bool) -> Corpus:
+def corpus_of(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
     """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on its
     last tenth.
 
@@ -46,7 +46,9 @@ def corpus_of(model: Foreign, name: str, data: Path, guessed: bool) -> Corpus:
     return corpus
 
 
-def save(model: Foreign, checkpoints: Path, name: str | None, corpus: Corpus | None) -> Checkpoint:
+def save(
+    model: ImportedModel, checkpoints: Path, name: str | None, corpus: Corpus | None
+) -> Checkpoint:
     """A new run with the model. corpus: what it was trained on, from `corpus_of`, if known.
 
     Raises ConfigError if the name is taken, NumericsError if numpy computes other logits than
@@ -82,7 +84,7 @@ def save(model: Foreign, checkpoints: Path, name: str | None, corpus: Corpus | N
             raise
 
 
-def _written(model: Foreign, vocabulary: Vocabulary) -> str:
+def _written(model: ImportedModel, vocabulary: Vocabulary) -> str:
     """A text of the model itself, which stands in for a validation split that is not known."""
     tensors = {name: tensor.numpy() for name, tensor in model.tensors.items()}
     decoder = CachedDecoder(Reader(model.config, tensors))
