@@ -22,6 +22,8 @@ from gpt.storage.migration import (
 )
 from gpt.vocabulary import Vocabulary
 
+LONGEST_NAME = 2**14  # characters of a text's name: a path of 4,096 bytes, written as \xff
+
 
 @dataclass(frozen=True)
 class CorpusId:
@@ -166,6 +168,8 @@ class Manifest:
             raise ValueError(f"schema: {self.schema}")
         if self.step > MOST_STEPS:
             raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
+        if any(len(name) > LONGEST_NAME for name in self.corpus.sources):
+            raise ValueError("corpus: a name is longer than any path")
         Vocabulary(self.characters)
         if len(self.characters) != self.model.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, overload
 
-import numpy as np
-
 from gpt.config.show import AttentionKind
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs.answers import LAST
@@ -141,6 +139,4 @@ class Measuring(Pairs):
     def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
         if isinstance(text, str):
             return self.vocabulary.encode(text, unknown)
-        if not isinstance(text, np.ndarray):
-            raise TypeError(f"text: expected a text or an array of ids, not {type(text).__name__}")
         return self.vocabulary.row_of(text, "text")

@@ -258,6 +258,7 @@ def test_older_manifest_without_checksum_opens(tiny: Checkpoint) -> None:
     ("old", "new"),
     [
         ('"seconds": 0.0', '"seconds": 1e999'),
+        ('"text.txt"', f'"{"x" * 20_000}"'),
         ('"seconds": 0.0', '"seconds": "long"'),
         ('"since_best": 0', '"since_best": -1'),
         ('"preset": "default"', '"preset": 3'),

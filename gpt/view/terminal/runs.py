@@ -57,7 +57,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
             "best nats": "–" if best is None else f"{best:.4f}" + on,
             "than counting": better_or_worse(best, manifest.baseline),
             "parameters": millions(manifest.model.parameters()),
-            "corpus": Text(escape(", ".join(manifest.corpus.sources))),
+            "corpus": Text(cut(", ".join(manifest.corpus.sources), LONGEST)),
         }
         table.add_row(*(cells[name] for name in kept))
     return table
