@@ -2,9 +2,9 @@
 
 The limits of a corpus (epochs, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
-Every preset gets evaluations, and with --minutes a number of steps, that fit the time: the last
-evaluation reads the whole validation split, those before it a part, so small that they take a few
-hundredths of the time.
+Every preset gets evaluations, and with --minutes a number of steps, that fit the time: all of them
+read the whole validation split where that is cheap (WHOLE); elsewhere those before the last read a
+part, so small that they take a few hundredths of the time.
 
 Pure functions of the text's length and the machine's speed; the text itself is not read here.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig, schedule
-from gpt.config.budget import Budget
+from gpt.config.budget import PAUSES, Budget
 from gpt.config.fields import only_fields
 from gpt.config.schedule import characters_read, evaluations_left
 from gpt.counting.held_out import PIECES, HeldOut
@@ -40,7 +40,8 @@ LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 charact
 #: dropout.
 DROPOUT, PRESSURE = 0.1, 4.0
 
-EVALUATING = 0.04  # share of the training time for all evaluations but the last
+WHOLE = 0.02  # most of the training time that one evaluation of the whole split takes
+EVALUATING = 0.04  # else: share of the training time for all evaluations but the last
 LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
 SAVES = 0.1  # share of the time for the saves after evaluations
 LAST = 0.25  # share of the time for the last evaluation; a longer one comes after the time
@@ -208,8 +209,10 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
 
 
 def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
-    """Evaluations that read as much of the split as EVALUATING of the training's time allows.
+    """Evaluations that read the whole split, if each takes at most WHOLE of the training's time and
+    all, with their saves, at most PAUSES; else as much of it as EVALUATING allows.
 
+    The best step is chosen by these losses, and two steps differ by less than two parts of a split.
     The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
     of two, so that slightly different speeds give the same part.
     """
@@ -219,9 +222,12 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     trained = speed.seconds_per_step / recipe.step_characters  # seconds for one character
     cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
     evaluations = max(1, evaluations_left(train))
-    allowed = EVALUATING * train.steps * recipe.step_characters / (evaluations * cost)
-    part = max(LEAST_READ, recipe.model.block_size, int(allowed))
-    return recipe.changed(eval_part=0 if _read(recipe, train.eval_chars) <= part else part)
+    training = train.steps * recipe.step_characters / cost  # evaluated characters that cost as much
+    part = max(LEAST_READ, recipe.model.block_size, int(EVALUATING * training / evaluations))
+    whole = _read(recipe, train.eval_chars)
+    pause = whole + (speed.saving + speed.fitting) / (trained * cost)
+    cheap = whole <= WHOLE * training and evaluations * pause <= PAUSES * training
+    return recipe.changed(eval_part=0 if cheap or whole <= part else part)
 
 
 def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:

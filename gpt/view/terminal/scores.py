@@ -138,8 +138,10 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
     if manifest is None:
         return what
     budget, best = manifest.budget, manifest.best_step
-    if best is not None and best < manifest.step:
-        what = f"train on more text; more steps than {best:,} made it worse"
+    if best is not None and manifest.since_best > 1:
+        read, of = manifest.part
+        what = "train on more text" if read == of else what
+        what += f"; {no_better(best, read, of)}"
     elif budget and 0 < budget.most_steps <= manifest.train.steps:
         what = "train on more text; more epochs would learn this one by heart"
     uniform = math.log(manifest.model.vocab_size)
@@ -190,7 +192,17 @@ def best_facts(manifest: Manifest) -> str:
     if best is None:
         return "not evaluated yet"
     alone = "" if manifest.gpt_loss is None else f"; the GPT alone {manifest.gpt_loss:.4f} nats"
-    return f"{losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}{alone}"
+    on = measured_on(characters, of)
+    read, _ = manifest.part
+    chosen = f", chosen by losses on {read:,} characters" if read < characters else ""
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}"
+
+
+def no_better(best_step: int, characters: int, of: int) -> str:
+    """ "no better since step 400"; on a part of the split, where a difference as small as that of
+    two steps may be chance, "not clearly better".
+    """
+    return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
 
 
 def measured_on(characters: int, of: int) -> str:

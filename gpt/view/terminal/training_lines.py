@@ -15,6 +15,7 @@ from gpt.view.terminal.scores import (
     counting_facts,
     evaluated_characters,
     measured_on,
+    no_better,
 )
 from gpt.words import bits, counted, duration
 
@@ -35,7 +36,7 @@ def evaluation_line(
     elif since_best == 1:
         verdict = f"best was step {best_step:,}"
     else:
-        verdict = f"no better since step {best_step:,}"
+        verdict = no_better(best_step, characters, of)
     losses = f"train {train_loss:.4f} · {_val(val_loss, gpt_loss)}{measured_on(characters, of)}"
     return f"step {step:,} · {losses} · {verdict}"
 

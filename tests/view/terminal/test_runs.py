@@ -30,7 +30,12 @@ def test_runs_table_and_details_compare_with_the_baseline_if_there_is_one() -> N
         (
             {"best_loss": 2.6},
             "0.1000 worse",
-            "0.1000 worse: train on more text; more steps than 12 made it worse",
+            "0.1000 worse: train longer, or on more text",
+        ),
+        (
+            {"best_loss": 2.6, "since_best": 2},
+            "0.1000 worse",
+            "0.1000 worse: train on more text; no better since step 12",
         ),
         ({"baseline": None}, "–", "–"),
         ({"best_loss": None}, "–", "counting 2-grams: 2.5000 nats"),
@@ -53,7 +58,9 @@ def test_losses_on_a_part_of_the_split_are_marked() -> None:
     )
     assert facts["best"].endswith(" at step 12 (on 19,968 of 111,539)")
     facts = farewell(run, in_part(whole_loss=2.375), "finished")
-    assert facts["best"] == "2.3750 nats (3.426 bits/char) at step 12"
+    assert facts["best"] == (
+        "2.3750 nats (3.426 bits/char) at step 12, chosen by losses on 19,968 characters"
+    )
     for found, cell in (
         (in_part(), "2.2500 (18%)"),
         (in_part(whole_loss=2.375), "2.3750  "),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from manifests import manifest
+from manifests import in_part, manifest
 
 from gpt.config import TrainConfig
 from gpt.config.budget import Budget
@@ -75,12 +75,23 @@ def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     ):
         timed = manifest(best_step=1800, budget=Budget(**limits, most_steps=most))
         assert remedy(2.0, timed) == advice
-    guessing = remedy(9.0, manifest())
-    assert guessing.startswith("even uniform guessing reaches 4.1744; train on more text")
+    assert remedy(9.0, manifest()) == f"even uniform guessing reaches 4.1744; {longer}"
     assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
     assert comparison(9.0, 99, Baseline((2.0,), 9, 99)).endswith(
         "; 99 characters are too few to compare the model"
     )
+
+
+def test_losses_on_a_part_of_the_split_give_no_verdict_on_more_steps() -> None:
+    for more, advice in (
+        (manifest(since_best=1), "train longer, or on more text"),
+        (manifest(since_best=2), "train on more text; no better since step 12"),
+        (
+            in_part(whole_loss=2.6, since_best=2),
+            "train longer, or on more text; not clearly better since step 12",
+        ),
+    ):
+        assert remedy(2.6, more) == advice
 
 
 def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
