@@ -18,6 +18,7 @@ from gpt.storage.overview import Curve, RunTable, TrainingCurve, curve_of, train
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs, is_pattern, natural, readable
 from gpt.trained import TrainedGPT
+from gpt.words import measured_on
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class SavedRun(Run):
     manifest: Manifest
 
     def __repr__(self) -> str:
-        loss = "" if self.loss is None else f", best {self.loss:.4f} nats"
+        loss = (
+            ""
+            if self.loss is None
+            else f", best {self.loss:.4f} nats{measured_on(*self.manifest.shown_loss[1:])}"
+        )
         return f"<run {self.name}: step {self.step:,} of {self.manifest.train.steps:,}{loss}>"
 
     @property
@@ -37,7 +42,9 @@ class SavedRun(Run):
 
     @property
     def loss(self) -> float | None:
-        """The lowest validation loss, nats per character; None if nothing was evaluated."""
+        """The best step's validation loss, nats per character, on the largest part of the split
+        that was measured; None if nothing was evaluated.
+        """
         return self.manifest.shown_loss[0]
 
     @property

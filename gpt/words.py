@@ -57,6 +57,11 @@ def bits(nats: Any) -> Any:
     return nats / math.log(2)
 
 
+def measured_on(characters: int, of: int) -> str:
+    """ " (on 20,000 of 111,539)", the characters of the split that were read; "" for all."""
+    return f" (on {characters:,} of {of:,})" if characters < of else ""
+
+
 def some(items: Sequence[str], most: int, joint: str = " ") -> str:
     """The first `most` items, joined, and the number of further ones."""
     more = f" and {len(items) - most} more" if len(items) > most else ""

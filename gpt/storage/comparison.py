@@ -130,6 +130,13 @@ class Group:
         known = (entry.manifest.gpt_loss for entry in self.entries)
         return [loss for loss in known if loss is not None]
 
+    @property
+    def read(self) -> list[int]:
+        """The numbers of characters that `losses` were measured on."""
+        return sorted(
+            {each.manifest.shown_loss[1] for each in self.entries if each.loss is not None}
+        )
+
     def lines(self, characters: bool = False) -> list[tuple[Array, Array]]:
         """(x, validation loss) of every run, x in steps, or in characters of training."""
         found: list[tuple[Array, Array]] = []
@@ -192,6 +199,7 @@ class Comparison(TableResult):
         """A row for each group, for programs: its runs, and means over them.
 
         n: how many were evaluated. *_sd: sample standard deviations, None for fewer than two.
+        val_characters: those that the losses are of, None if the runs' differ.
         validation: the number of the set, whose runs have the same validation text.
         """
         return [
@@ -206,6 +214,7 @@ def _record(group: Group) -> dict[str, Any]:
     record: dict[str, Any] = {"runs": group.names, "n": len(group.losses), **group.options}
     for name, values in (("val_nats", group.losses), ("gpt_nats", group.gpt_losses)):
         record[name], record[f"{name}_sd"] = mean_and_deviation(values)
+    record["val_characters"] = group.read[0] if len(group.read) == 1 else None
     best = [each.manifest.best_step for each in entries if each.manifest.best_step is not None]
     record["best_step"] = float(np.mean(best)) if best else None
     record["step"] = float(np.mean([each.manifest.step for each in entries]))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gpt.checks import TableResult
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.words import counted
+from gpt.words import counted, measured_on
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,7 +20,9 @@ class Curve(TableResult):
 
     steps: the step of each evaluation. train: the mean loss of the training steps since the
     evaluation before. val: on the validation split. gpt: of a run with counting, the validation
-    loss of the GPT alone, NaN where it was not recorded. name: the run's.
+    loss of the GPT alone, NaN where it was not recorded. name: the run's. characters: those of the
+    split's `of` that each of `val` was measured on; the best step's loss in a list of runs may be
+    that of the whole split.
     """
 
     steps: npt.NDArray[np.int64]
@@ -28,6 +30,8 @@ class Curve(TableResult):
     val: npt.NDArray[np.float64]
     gpt: npt.NDArray[np.float64] | None = None
     name: str = ""
+    characters: npt.NDArray[np.int64] | None = None
+    of: int = 0
 
     def __repr__(self) -> str:
         of = f" of {self.name}" if self.name else ""
@@ -40,9 +44,12 @@ class Curve(TableResult):
 
     @property
     def lowest(self) -> str:
-        """The lowest validation loss and its step. Raises ValueError for no evaluations."""
+        """The lowest validation loss and its step; on how many characters, if not on all. Raises
+        ValueError for no evaluations.
+        """
         best = int(np.argmin(np.nan_to_num(self.val, nan=np.inf)))
-        return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}"
+        read = self.of if self.characters is None else int(self.characters[best])
+        return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}{measured_on(read, self.of)}"
 
 
 def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
@@ -50,7 +57,8 @@ def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
 
     manifest: the run's newest, if it has been read. Raises CheckpointError.
     """
-    since = (manifest or run.last().manifest).since
+    manifest = manifest or run.last().manifest
+    since, (read, of) = manifest.since, manifest.part
     records = [
         record
         for record in run.records("metrics")
@@ -63,6 +71,10 @@ def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
         val=np.array([record["val_loss"] for record in records], np.float64),
         gpt=np.array(gpt, np.float64) if any(value is not None for value in gpt) else None,
         name=run.name,
+        characters=np.array(
+            [min(max(0, record.get("val_characters", read)), of) for record in records], np.int64
+        ),
+        of=of,
     )
 
 

@@ -15,6 +15,8 @@ def test_curve_prints_its_lowest_loss() -> None:
     steps, losses = np.array([100, 1200, 1300]), np.array([2.0, 1.5, np.nan])
     curve = Curve(steps, losses, losses, name="tale-1")
     assert repr(curve) == "<Curve of tale-1: 3 evaluations, lowest 1.5000 nats at step 1,200>"
+    part = Curve(steps, losses, losses, characters=np.full(3, 20_000), of=111_539)
+    assert part.lowest == "1.5000 nats at step 1,200 (on 20,000 of 111,539)"
     assert repr(Curve(steps[:0], losses[:0], losses[:0])) == "<Curve: no evaluations>"
 
 

@@ -18,7 +18,7 @@ from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, small_line
 from gpt.view.figure.style import style, to_bytes
 from gpt.view.files.exports import Figure as Form
-from gpt.view.terminal.comparison import UNSEEN, validation_text
+from gpt.view.terminal.comparison import UNSEEN, curves_on, validation_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +49,11 @@ def draw(found: Comparison) -> Figure:
             axes = figure.add_axes((0.1, bottom, 0.87, PANEL / height))
             _panel(axes, found, groups)
             text = f"validated on {validation_text(groups[0].entries[0].manifest)}"
+            text += (
+                f"; {on}"
+                if (on := curves_on(groups).replace("the table's", "the legend's"))
+                else ""
+            )
             y = 1 - (above - 0.03) / height
             small_line(figure, text, y, "bottom", round(WIDTH * DPI))
             above += room

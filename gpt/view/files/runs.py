@@ -19,6 +19,7 @@ def run_record(name: str, manifest: Manifest, curve: Curve) -> dict[str, Any]:
     corpus = manifest.corpus
     losses = {"steps": curve.steps, "train": curve.train, "val": curve.val}
     losses |= {} if curve.gpt is None else {"gpt": curve.gpt}
+    losses |= {} if curve.characters is None else {"val_characters": curve.characters}
     return {
         **result(name, manifest, ""),
         "options": {**vars(manifest.model), **vars(manifest.train)},

@@ -16,6 +16,7 @@ from gpt.view.notebook.card import MOST_ROWS, Cell, card, facts, label, note, ta
 from gpt.view.notebook.chart import chart
 from gpt.view.terminal.comparison import validation_text
 from gpt.view.terminal.plan_card import corpus_facts, model_facts, parent_facts
+from gpt.view.terminal.runs import PART
 from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
 from gpt.words import counted, millions, some
 
@@ -81,10 +82,16 @@ def run_table(found: RunTable) -> str:
         )
     headings = ["run", "step", "of", "best nats", "than counting", "parameters", "corpus"]
     count = len(losses)
+    part = PART if any("%" in str(row[3]) for row in rows) else ""
     cut = f"the newest {len(shown)} of {count:,} runs" if count > len(shown) else ""
     hint = 'run = gpt.load("checkpoints/NAME") opens one' if count else "train one: gptx train"
     return card(
-        "Runs", counted(count, "run"), table(headings, rows, left=(0, 6)), note(cut), note(hint)
+        "Runs",
+        counted(count, "run"),
+        table(headings, rows, left=(0, 6)),
+        note(part),
+        note(cut),
+        note(hint),
     )
 
 

@@ -146,7 +146,8 @@ def _table(found: Table) -> Any:
 
 def _curve(found: Curve) -> Columns:
     columns: Columns = {"step": found.steps, "train": found.train, "val": found.val}
-    return columns if found.gpt is None else columns | {"gpt": found.gpt}
+    more = {"gpt": found.gpt, "val_characters": found.characters}
+    return columns | {name: each for name, each in more.items() if each is not None}
 
 
 def _training_curve(found: TrainingCurve) -> Columns:

@@ -16,8 +16,7 @@ from gpt.storage.comparison import Array, Comparison, Entry, Group, mean_and_dev
 from gpt.storage.manifest import Manifest
 from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, DIM, Page, Row, grid, in_ascii, styled
-from gpt.view.terminal.scores import measured_on
-from gpt.words import counted, duration, millions, ordinal
+from gpt.words import counted, duration, measured_on, millions, ordinal
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 NARROW = 60  # cells of a page: on a narrower one, the picture is lower
@@ -177,8 +176,25 @@ def curve_lines(found: Comparison, groups: Sequence[Group], page: Page) -> list[
     low, high = float(values.min()), float((late if len(late) else values).max())
     title = [f"validation loss, nats per character{', means over seeds' * means}"]
     title += [f"above {high:.4f} not shown"] if values.max() > high else []
+    title += [text] if (text := curves_on(groups)) else []
     unit = "characters" if by_characters else "step"
     return [*styled(title, page, BOLD), *_picture(curves, (low, high), last, unit, page)]
+
+
+def curves_on(groups: Sequence[Group]) -> str:
+    """The characters that the curves are measured on, unless they are those of the table."""
+    entries = [entry for group in groups for entry in group.entries]
+    drawn = [entry.curve.characters for entry in entries if entry.curve.characters is not None]
+    curves = sorted({int(read) for each in drawn for read in each})
+    table = sorted({read for group in groups for read in group.read})
+    if not curves or not table or curves == table:
+        return ""
+    of = entries[0].manifest.val_characters
+    first, second = (
+        " to ".join(f"{read:,}" for read in dict.fromkeys((each[0], each[-1])))
+        for each in (curves, table)
+    )
+    return f"curves on {first}, the table's losses on {second} of {of:,} characters"
 
 
 def _picture(

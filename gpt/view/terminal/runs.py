@@ -24,24 +24,26 @@ from gpt.view.terminal.plan_card import (
     model_facts,
     parent_facts,
 )
-from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts, measured_on
+from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
 from gpt.view.terminal.training_lines import time_of
-from gpt.words import millions
+from gpt.words import measured_on, millions
 
 #: Columns of `runs` -> the least width of a terminal that shows them.
 COLUMNS = {"run": 0, "step": 60, "of": 60, "best nats": 0, "than counting": 0}
 COLUMNS |= {"parameters": 80, "corpus": 60}
 LONGEST = 100  # most cells of an option
+#: What a percentage beside a loss means.
+PART = "(%): on this share of the validation split; losses on other shares do not compare"
 AXIS = 30  # most cells between the lowest and the highest loss of a curve
 
 
 def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -> Table:
     """A row for each run, the most recently saved last; a narrow table has fewer columns.
 
-    Numbers are never broken into two lines.
+    Numbers are never broken into two lines. Losses on parts of the split have a caption.
     """
     kept = [name for name, least in COLUMNS.items() if not width or width >= least]
-    table = Table(box=None, pad_edge=False, header_style="bold cyan")
+    table = Table(box=None, pad_edge=False, header_style="bold cyan", caption_justify="left")
     for name in kept:
         if name in ("run", "corpus"):
             table.add_column(name, overflow="fold")
@@ -60,6 +62,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
             "corpus": Text(cut(", ".join(manifest.corpus.sources), LONGEST)),
         }
         table.add_row(*(cells[name] for name in kept))
+        table.caption = PART if on else table.caption
     return table
 
 

@@ -14,7 +14,7 @@ from gpt.storage.manifest import Baseline, Manifest
 from gpt.view.characters import cut
 from gpt.view.records import picked
 from gpt.view.terminal.lines import DIM, Page, Row, grid, styled
-from gpt.words import counted, losses
+from gpt.words import counted, losses, measured_on
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
 
@@ -203,11 +203,6 @@ def no_better(best_step: int, characters: int, of: int) -> str:
     two steps may be chance, "not clearly better".
     """
     return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
-
-
-def measured_on(characters: int, of: int) -> str:
-    """ " (on 20,000 of 111,539)", the characters of the split that were read; "" for all."""
-    return f" (on {characters:,} of {of:,})" if characters < of else ""
 
 
 def counting_facts(manifest: Manifest) -> str:

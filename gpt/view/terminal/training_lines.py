@@ -14,10 +14,9 @@ from gpt.view.terminal.scores import (
     comparison_record,
     counting_facts,
     evaluated_characters,
-    measured_on,
     no_better,
 )
-from gpt.words import bits, counted, duration
+from gpt.words import bits, counted, duration, measured_on
 
 
 def evaluation_line(

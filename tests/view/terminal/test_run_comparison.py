@@ -109,6 +109,30 @@ def test_notes_say_what_limits_the_comparison() -> None:
     assert heading.endswith("111,539 characters (on 19,968 of 111,539)")
 
 
+def test_curves_on_other_characters_than_the_table_say_so() -> None:
+    def group(name: str, read: int, found: Manifest) -> Group:
+        base = entry(name, FALLING, found)
+        on = np.full(len(FALLING), read)
+        return Group((replace(base, curve=replace(base.curve, characters=on, of=111_539)),), name)
+
+    whole, part = in_part(whole_loss=2.3), in_part()
+    for groups, said in (
+        ([group("a", 19_968, whole)], "curves on 19,968, the table's losses on 111,539"),
+        (
+            [group("a", 19_968, whole), group("b", 9_984, part)],
+            "curves on 9,984 to 19,968, the table's losses on 19,968 to 111,539",
+        ),
+    ):
+        found = comparison(*groups)
+        text = " ".join(plain(comparison_lines(found, Page(200))))
+        assert f"{said} of 111,539 characters" in text
+        counts = [record["val_characters"] for record in found.records()]
+        assert counts == [111_539, 19_968][: len(groups)]
+    for same in (group("a", 19_968, part), group("a", 111_539, manifest(val_characters=111_539))):
+        text = " ".join(plain(comparison_lines(comparison(same), Page(200))))
+        assert "the table's losses" not in text
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_names_and_texts_are_escaped_and_fit(width: int) -> None:
     named = replace(manifest(), corpus=CorpusId("0" * 64, 9, (NASTY, "とても長い日本語の本.txt")))

@@ -66,7 +66,9 @@ def test_losses_on_a_part_of_the_split_are_marked() -> None:
         (in_part(whole_loss=2.375), "2.3750  "),
         (manifest(), "2.2500  "),
     ):
-        assert f" {cell}" in shown(runs_table([(run, found)])).splitlines()[1]
+        _, row, *caption = shown(runs_table([(run, found)])).splitlines()
+        assert f" {cell}" in row
+        assert " ".join(caption).startswith("(%): on this share") == ("%" in cell)
     records = [*METRICS, {"step": 1800, "best_step": 12, "whole_loss": 2.375}]
     output = shown(story(run, in_part(), records, []))
     assert "loss (on 19,968 of 111,539)" in output
