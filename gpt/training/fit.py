@@ -34,7 +34,7 @@ SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
     (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 characters
+LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 20,000 characters
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
 #: dropout.
@@ -146,9 +146,13 @@ def weights(model: ModelConfig) -> int:
 
 
 def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
-    """The shape and the context, or on a GPU the batch and the context, that suit the corpus."""
+    """The shape and the context, or on a GPU the batch and the context, that suit the corpus; of
+    pairs, unless their steps are given, the batch.
+    """
     if not recipe.fitted:
         return recipe
+    if recipe.mean_length:
+        return recipe if "steps" in recipe.given else fit_batch(recipe)
     recipe = fit_shape(recipe, flops) if device == "cpu" else recipe
     longest = recipe.longest_context
     if recipe.model.block_size > longest and "block_size" not in recipe.given:
@@ -179,8 +183,9 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
 
 
 def fit_batch(recipe: Recipe) -> Recipe:
-    """Fewer sequences per step, if a GPU's batch would read a small corpus in a few steps."""
-    most = max(1, recipe.most_characters // (LEAST_STEPS * recipe.model.block_size))
+    """Fewer sequences per step, if the batch would read a small corpus in a few steps."""
+    length = recipe.mean_length or recipe.model.block_size
+    most = max(1, int(recipe.most_characters / (LEAST_STEPS * length)))
     if "batch_size" in recipe.given or recipe.train.batch_size <= most:
         return recipe
     why = f"{counted(most, 'sequence')} per step: with "
@@ -190,7 +195,8 @@ def fit_batch(recipe: Recipe) -> Recipe:
 
 
 def fit_to_corpus(recipe: Recipe) -> Recipe:
-    """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size.
+    """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size,
+    but not for pairs, whose preset has it.
 
     The share of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
     """
@@ -199,6 +205,8 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
     if recipe.train.steps > recipe.most_steps and "steps" not in recipe.given:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed(why, steps=recipe.most_steps)
+    if recipe.mean_length:
+        return recipe
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
     pressure = epochs * weights(recipe.model) / recipe.train_characters
     share = (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0

@@ -163,7 +163,7 @@ def make_plan(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
         given=frozenset(given),
-        fitted=preset_name in FITTED_PRESETS and not pairs,
+        fitted=preset_name in FITTED_PRESETS,
         train_characters=size_of(train_half),
         val_characters=predicted_in(val_half),
         longest_context=longest,

@@ -29,6 +29,7 @@ from gpt.storage.runs import new_run
 from gpt.training.distributed import ONE, Ranks
 from gpt.training.evaluation import pair_loss
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
+from gpt.training.plan import make_plan
 from gpt.training.trainer import Trainer
 
 #: Numbers of one to three digits and their words; lines of different lengths.
@@ -204,6 +205,22 @@ def test_each_preset_trains_pairs(tmp_path: Path, preset: str) -> None:
     run = train(tmp_path, preset=preset, steps=2)
     assert run.config.post_norm == (preset == "classic")
     assert run.config.scaled_embedding == (preset == "classic")
+
+
+@pytest.mark.parametrize("preset", ["default", "best"])
+def test_pairs_are_read_in_at_most_25_epochs_of_250_steps(tmp_path: Path, preset: str) -> None:
+    corpus = read(tmp_path, TEXT, split="every:6")
+    for given in ({"split": "every:6"}, {"split": "every:6", "batch_size": 7}):
+        plan = make_plan(corpus, given, preset, "cpu", 9.0, pairs=True)
+        train = plan.manifest.train
+        assert plan.pairs == (50, 10)
+        assert train.batch_size == given.get("batch_size", 5)
+        assert train.steps * plan.step_characters <= 25 * plan.train_characters
+        assert train.steps >= 175
+        assert plan.manifest.budget is not None
+        assert plan.manifest.budget.most_steps == train.steps
+    plan = make_plan(corpus, {"split": "every:6", "steps": 99}, preset, "cpu", pairs=True)
+    assert (plan.manifest.train.steps, plan.manifest.train.batch_size) == (99, 64)
 
 
 def test_dates_keep_their_split_with_any_preset(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
+#: Fewest validation characters to judge by. Losses of single characters deviate by 1 to 2 nats, so
+#: the mean of 1,000 has an error of about 0.05, as large as what options change.
+LEAST_JUDGED = 1_000
 
 
 def corpus_facts(
@@ -88,13 +91,14 @@ def split_facts(
     read: characters that each evaluation predicts; read_last: those that the last one predicts.
     pairs: the number of lines in each split of pairs.
     """
+    few = few_facts(read_last)
     if pairs:
         kinds = {"source": "by a hash of the source", "last": "the last lines"}
         how = f"every {ordinal(config.every)} line" if config.every else config.split
         return (
             f"{counted(pairs[0], 'pair')} to train on "
             f"({train_characters:,} characters of targets), {pairs[1]:,} to validate "
-            f"({val_characters - 1:,}): {kinds.get(config.split, how)}"
+            f"({val_characters - 1:,}): {kinds.get(config.split, how)}{few}"
         )
     facts = f"{train_characters:,} to train on, {val_characters:,} to validate"
     if config.every:
@@ -106,7 +110,13 @@ def split_facts(
         facts += f"; evaluations read {read:,} of them, evenly distributed"
         whole = "all" if read_last == val_characters - 1 else f"{read_last:,}"
         facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
-    return facts
+    return facts + few
+
+
+def few_facts(characters: int) -> str:
+    """ "; too few characters to judge by", if a loss on so many of them says little."""
+    few = 0 < characters < LEAST_JUDGED
+    return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
 
 
 def model_facts(config: ModelConfig) -> str:

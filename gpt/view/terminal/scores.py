@@ -14,6 +14,7 @@ from gpt.storage.manifest import Baseline, Manifest
 from gpt.view.characters import cut
 from gpt.view.records import picked
 from gpt.view.terminal.lines import DIM, Page, Row, grid, styled
+from gpt.view.terminal.plan_card import few_facts
 from gpt.words import counted, losses, measured_on
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
@@ -195,7 +196,8 @@ def best_facts(manifest: Manifest) -> str:
     on = measured_on(characters, of)
     read, _ = manifest.part
     chosen = f", chosen by losses on {read:,} characters" if read < characters else ""
-    return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}"
+    few = few_facts(characters)
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
 
 
 def no_better(best_step: int, characters: int, of: int) -> str:

@@ -19,6 +19,7 @@ from gpt.view.terminal.plan_card import (
     character_facts,
     corpus_facts,
     device_facts,
+    few_facts,
     folded_facts,
     model_facts,
     split_facts,
@@ -126,7 +127,10 @@ def test_replaced_characters_are_listed_with_counts() -> None:
 
 def test_card_says_what_validates_and_how_much_is_read() -> None:
     def facts(split: str, block: int = 0, read: int = 99, last: int = 99) -> str:
-        return split_facts(900, 100, TrainConfig(split=split), block, read, last)
+        found = split_facts(900, 100, TrainConfig(split=split), block, read, last)
+        few = f"; {last} characters are too few to judge a model by"
+        assert found.endswith(few)
+        return found.removesuffix(few)
 
     plain = "900 to train on, 100 to validate"
     assert facts("last") == plain
@@ -136,6 +140,9 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
     assert facts("b.txt", 0, 50, 50) == f"{read} (--eval-chars)"
     assert facts("b.txt", 0, 50) == f"{read}; the last one reads all"
     assert facts("b.txt", 0, 50, 80) == f"{read}; the last one reads 80"
+    assert few_facts(0) == few_facts(1000) == ""
+    pairs = split_facts(764, 61, TrainConfig(), 0, 60, 60, (46, 4))
+    assert pairs.endswith("; 60 characters are too few to judge a model by")
     assert baseline_facts(1.0, Baseline((0.5,), 400, 10), counts_all=False).endswith(
         "uniform 1.000 (counted in the last 400 characters of the training split, "
         "scored on the first 10 of the validation split)"

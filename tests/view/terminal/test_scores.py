@@ -77,6 +77,8 @@ def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
         assert remedy(2.0, timed) == advice
     assert remedy(9.0, manifest()) == f"even uniform guessing reaches 4.1744; {longer}"
     assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
+    few = "at step 12; 60 characters are too few to judge a model by"
+    assert best_facts(manifest(val_characters=60)).endswith(few)
     assert comparison(9.0, 99, Baseline((2.0,), 9, 99)).endswith(
         "; 99 characters are too few to compare the model"
     )
