@@ -66,7 +66,8 @@ class Order:
     its split it always sets.
     minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
     name. parent: the run or model file whose weights a new run starts with. shard: weights are
-    spread over the ranks. log: a tracker that gets the records, too.
+    spread over the ranks. log: a tracker that gets the records, too. threads: of the run whose
+    config.toml this one repeats, None if it repeats none.
     """
 
     checkpoints: Path
@@ -82,6 +83,7 @@ class Order:
     parent: str | None = None
     shard: bool = False
     log: Tracker | None = None
+    threads: int | None = None
     working: Working = silently
 
 
@@ -146,11 +148,15 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
         if warm and parent:
             told = warm.warnings(parent, corpus, plan.manifest.train)
             plan = replace(plan, warnings=(*plan.warnings, *told))
+        here = plan.environment["threads"]
+        if device == "cpu" and order.threads not in (None, here):
+            other = f"not bit-exact: the run of this config had threads {order.threads}, now it is"
+            plan = replace(plan, warnings=(*plan.warnings, f"{other} {here}"))
         if folder is not None:
             names = [printable(name) for name in order.corpus] or None
             # the step that was read: the best step of its run may be another one tomorrow
             source = {"corpus": names, "from": warm and printable(warm.place)}
-            folder.write("config.toml", to_toml({**source, **plan.settings()}))
+            folder.write("config.toml", to_toml({**source, **plan.settings(), "threads": here}))
         run = folder or Run(Path())
         start = warm.stored if warm else None
         trainer = partial(_trainer, run, plan, ranks, ahead=ahead, start=start, log=order.log)

@@ -133,6 +133,7 @@ class Train(Command):
                 parent=self.parent,
                 shard=self.shard,
                 log=self.log,
+                threads=in_file.get("threads"),
                 working=working,
             )
             if resumes:

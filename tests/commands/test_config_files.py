@@ -122,3 +122,31 @@ def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> No
     assert answer.code == 0, answer.err
     records = [json.loads(line) for line in answer.out.splitlines()]
     assert [(each["step"], len(each["text"])) for each in records] == [(8, 3), (8, 3)]
+
+
+def test_a_config_repeated_with_another_number_of_threads_warns(gptx: Gptx, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
+    tiny = ("--steps", "1", "--n-embd", "8", "--n-head", "1", "--n-layer", "1", "--block-size", "8")
+    folder = ("--checkpoints", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
+    first = gptx("train", str(tmp_path / "text"), *tiny, "--run", "first", *folder)
+    assert first.code == 0, first.err
+    config = tmp_path / "runs/first/config.toml"
+    text = config.read_text()
+    found = re.search(r"^threads = (\d+) ", text, re.MULTILINE)
+    assert found
+    other = f"threads = {int(found[1]) + 1}"
+    (tmp_path / "other.toml").write_text(re.sub(r"(?m)^threads = \d+", other, text))
+    warned = []
+    for path in (config, tmp_path / "other.toml"):
+        answer = gptx("train", "--config", str(path), "--dry-run", *folder)
+        assert answer.code == 0, answer.err
+        warned += [line for line in answer.err.splitlines() if "not bit-exact" in line]
+    assert warned == [
+        f"warning: not bit-exact: the run of this config had {other.replace(' =', '')}, now it is "
+        f"{found[1]}"
+    ]
+    (tmp_path / "other.toml").write_text("threads = 'a'")
+    bad = gptx("train", "--config", str(tmp_path / "other.toml"), "--dry-run", *folder)
+    assert (bad.code, bad.err.count("\n")) == (2, 1)
+    with pytest.raises(ConfigError, match="no option 'threads'"):
+        values_of("sample", "threads = 2", tmp_path)

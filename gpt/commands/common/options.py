@@ -17,7 +17,7 @@ import typer
 from gpt.commands.common import console
 from gpt.config.fields import check_size, field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
-from gpt.storage.config_file import LONGEST_FILE, from_toml
+from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml
 from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
@@ -45,7 +45,7 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
 
     Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
     json is --json; former names are read, too. Raises ConfigError for any other name, for removed
-    options, and for a value of another type.
+    options, and for a value of another type. `train` also takes what a run records (RECORDED).
     """
     if path is None or context.resilient_parsing:
         return path
@@ -70,6 +70,9 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     values = {}
     for spelling, value in stored.items():
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
+        if spelling in RECORDED and context.info_name == "train":
+            values[spelling] = _of_kind(value, int, f"--config {path}: {spelling}")
+            continue
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {shown(spelling)}")
         now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
