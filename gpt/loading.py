@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -65,8 +64,7 @@ class Saved:
         purpose is given, the error begins with it and ends with advice: `no_run` if there is no
         run.
         """
-        from gpt.corpus.corpus import find_corpus
-        from gpt.corpus.halves import all_of, halves
+        from gpt.corpus.halves import halves_of_run
 
         try:
             if self.manifest is None:
@@ -77,11 +75,7 @@ class Saved:
                 raise TextError(
                     f"{self.name} was imported without its text (gptx import … --corpus FILE)"
                 )
-            model, train = self.manifest.model, self.manifest.train
-            pairs = model.encoder_layers > 0
-            corpus = find_corpus(self.manifest, (), data, sys.stdin.buffer, pairs=pairs)
-            split = halves(corpus, train, pairs, model.block_size)
-            return all_of(split[0]), all_of(split[1])
+            return halves_of_run(self.manifest, data)
         except TextError as error:
             if not purpose:
                 raise

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from gpt.config import TrainConfig
-from gpt.corpus.corpus import Corpus
+from gpt.corpus.corpus import Corpus, find_corpus
 from gpt.corpus.pair_batches import PairLines, split_pairs
+from gpt.storage.manifest import Manifest
 from gpt.vocabulary import Ids
 
 Half: TypeAlias = "Ids | PairLines"
@@ -25,6 +28,17 @@ def halves(
     if pairs:
         return split_pairs(corpus, config, block_size)
     return corpus.split(config.val_fraction, block_size or 1)
+
+
+def halves_of_run(manifest: Manifest, data: Path) -> tuple[Ids, Ids]:
+    """The ids that a run was trained and validated on; of pairs, the lines as a text. Raises
+    TextError if the corpus has changed or cannot be found.
+    """
+    model, train = manifest.model, manifest.train
+    pairs = model.encoder_layers > 0
+    corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
+    of_training, of_validation = halves(corpus, train, pairs, model.block_size)
+    return all_of(of_training), all_of(of_validation)
 
 
 def size_of(half: Half) -> int:

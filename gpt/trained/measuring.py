@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from gpt.config.show import AttentionKind
+from gpt.errors import TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs.answers import LAST
 from gpt.storage.checkpoint import Checkpoint
@@ -67,15 +70,15 @@ class Measuring(Pairs):
     ) -> Survey | Development:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
-        Without a text: on the start of the validation split, which the model file contains. Of a
-        model with an encoder, a text is lines "source TAB target", windows counts pairs, and kind
-        chooses whose heads: "cross" (the default), "encoder" or "decoder". steps:
-        measures the same text at two or more steps of this model's run, "all" or a list of numbers,
-        "best" and "last"; opens one model at a time. name: the text's, in the result. done: called
-        with the share of the work that is done. Raises TextError for a text too short or with
-        unknown characters, ValueError for other arguments, ConfigError for a kind that the model
-        does not have and for resampling of pairs, CheckpointError for a step
-        that the run does not keep and for steps of a model file outside a run.
+        Without a text: on that of `default_text`. Of a model with an encoder, a text is lines
+        "source TAB target", windows counts pairs, and kind chooses whose heads: "cross" (the
+        default), "encoder" or "decoder". steps: measures the same text at two or more steps of this
+        model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time. name:
+        the text's, in the result. done: called with the share of the work that is done. Raises
+        TextError for a text too short or with unknown characters, ValueError for other arguments,
+        ConfigError for a kind that the model does not have and for resampling of pairs,
+        CheckpointError for a step that the run does not keep and for steps of a model file outside
+        a run.
         """
         from gpt.heads.ablation import ABLATIONS
         from gpt.heads.pair_measures import survey_pairs
@@ -88,8 +91,8 @@ class Measuring(Pairs):
             raise ValueError(f"ablation: {ablation!r} is not one of None, {known}")
         require_kind(self.config, kind)
         if text is None:
-            text = self.excerpt_lines if self.has_encoder else self.stored.excerpt
-            name = name or self.excerpt_name
+            text, found = self.default_text()
+            name = name or found
         ids = self._ids(text)
         name = name or f"a text of {len(text):,} characters"
         pairs = self.pair_ids(self.vocabulary.decode(ids)) if self.has_encoder else []
@@ -121,6 +124,19 @@ class Measuring(Pairs):
                 yield measured(reader, so_far)
 
         return development(numbers, surveys())
+
+    def default_text(self) -> tuple[Ids, str]:
+        """The validation split, and its name; its start, which the model file contains, for a model
+        with an encoder and where the run or its corpus is not at hand.
+        """
+        from gpt.corpus.halves import halves_of_run
+
+        manifest = self._checkpoint.manifest if self._checkpoint else None
+        if manifest and manifest.corpus.digest and not self.has_encoder:
+            with suppress(TextError):
+                return halves_of_run(manifest, Path("data"))[1], "the validation split"
+        excerpt = self.excerpt_lines if self.has_encoder else self.stored.excerpt
+        return self.vocabulary.encode(excerpt), self.excerpt_name
 
     @property
     def wrote_excerpt(self) -> bool:

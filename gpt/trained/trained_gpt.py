@@ -253,8 +253,8 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         source, whose target the model writes, or "source TAB target". steps: several steps of this
         model's run for a slider, "all" or a list of numbers, "best" and "last". precision: of the
         weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what does
-        not fit then is left out, and the page says so. windows: of the start of the validation
-        split, which measure the heads; with an encoder, pairs. Raises ConfigError if the model does
+        not fit then is left out, and the page says so. windows: most windows of the validation
+        split that measure the heads; with an encoder, pairs. Raises ConfigError if the model does
         not fit and for a model with n-gram embeddings, TextError for a text with unknown characters
         and for a pair that the model cannot read, CheckpointError for a step that the run does not
         keep, StorageError.

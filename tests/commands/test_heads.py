@@ -71,12 +71,15 @@ def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home:
     on_split = json.loads(gptx("heads", "--run", "corpus-1", "--json").out)
     assert on_split["text"] == "the validation split"
     assert same(on_split, run.heads(text[int(0.9 * len(text)) :]))
+    assert same(on_split, run.heads())
+    assert (run.heads().text, run.heads().windows) == (on_split["text"], on_split["windows"])
     (home / "corpus.txt").rename(home / "elsewhere.txt")
     try:
         answer = gptx("heads", "--run", "corpus-1", "--data", "nowhere", "--json")
     finally:
         (home / "elsewhere.txt").rename(home / "corpus.txt")
-    on_start, in_python = json.loads(answer.out), run.heads()
+    step = run.path / f"step-{run.stored.step:08}"
+    on_start, in_python = json.loads(answer.out), gpt.load(step / "model.safetensors").heads()
     assert same(on_start, in_python)
     assert on_start["text"] == in_python.text == "the validation split's first 306 characters"
     assert in_python.text in repr(in_python)
@@ -114,6 +117,9 @@ def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept:
     assert "Δloss · uniform" in answer.out
     record = json.loads(gptx(*of_run, "8:0", "--json").out)
     assert (record["run"], record["steps"]) == (kept, [0, 8])
+    in_python = gpt.load(f"checkpoints/{kept}").heads(steps=[0, 8])
+    assert (record["text"], record["windows"]) == (in_python.surveys[0].text, 19)
+    assert in_python.measured == "19 windows of 16 characters of the validation split"
     for place, step in enumerate(("0", "8")):
         alone = json.loads(gptx(*of_run, step, "--json").out)
         for each, other in zip(record["measures"], alone["measures"], strict=True):

@@ -85,8 +85,9 @@ def save_live(
     models = [model]
     if steps is not None:
         models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
-    surveys = surveys_of(models[-1], windows=windows)
-    page = build_live(models, surveys, text, None, precision, int(min(limit * 1e6, 1e18)))
+    ids, name = (None, "") if model.has_encoder else models[-1].default_text()
+    surveys = surveys_of(models[-1], ids, windows, name)
+    page = build_live(models, surveys, text, ids, precision, int(min(limit * 1e6, 1e18)))
     return _write(Path(path), page.html.encode())
 
 

@@ -122,8 +122,8 @@ def surveys_of(
 ) -> list[Survey]:
     """The measures of a model's heads; of a model with an encoder, of each kind of attention.
 
-    ids: of the text, whose name is `name`; None: the start of the validation split, which is also
-    taken with an encoder.
+    ids: of the text, whose name is `name`; None: that of `TrainedGPT.default_text`, which is
+    also taken with an encoder.
     """
     if not model.has_encoder:
         return [model.heads(ids, windows=windows, name=name, done=done)]
