@@ -27,9 +27,9 @@ class Development(TableResult):
     """M measures of the H heads of L layers, at S steps of a training, on the same text.
 
     steps (S,), ascending. names: those of the measures. values and errors (S, M, L, H): means over
-    the windows of text, and their standard errors. uniform (M,): the values of a head that attends
-    uniformly. kinds (S, L, H): the names of the heads, "" for none. surveys: the same, step by
-    step.
+    the windows of text, and their standard errors. uniform (S, M, L, H): those of a head that
+    attends uniformly. kinds (S, L, H): the names of the heads, "" for none. surveys: the same, step
+    by step.
     """
 
     steps: npt.NDArray[np.int64]
@@ -104,7 +104,12 @@ def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:
         names=tuple(measure.name for measure in every[-1].measures),
         values=stacked("values"),
         errors=stacked("errors"),
-        uniform=stacked("uniform")[-1],
+        uniform=np.stack(
+            [
+                [np.broadcast_to(each.uniform, each.values.shape) for each in one.measures]
+                for one in every
+            ]
+        ),
         kinds=np.array([kinds(one.measures) for one in every]),
         surveys=every,
     )

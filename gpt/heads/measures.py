@@ -33,7 +33,7 @@ class Measure(TableResult):
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
     value of a head that attends uniformly (NaN where there is none). parts: the
     same measure for each kind of text, if there are several kinds. offsets (L, H): of the measure
-    `back`, how many characters back each head's value is.
+    `back`, how many characters back each head's value is; uniform is then (L, H), too.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Measure(TableResult):
     explained: str
     values: Array
     errors: Array
-    uniform: float
+    uniform: float | Array
     windows: int
     parts: tuple[Measure, ...] = ()
     offsets: npt.NDArray[np.intp] | None = None
@@ -52,16 +52,20 @@ class Measure(TableResult):
         return (
             f"<Measure {self.name} of {layers_and_heads(layers, heads)}: highest "
             f"{self.values[layer, head]:.3f} in layer {layer} head {head}, "
-            f"uniform {self.uniform:.3f}>"
+            f"uniform {self.uniform_of(layer, head):.3f}>"
         )
+
+    def uniform_of(self, layer: int, head: int) -> float:
+        """The value of a uniform head, to compare with that of a head."""
+        return float(np.broadcast_to(self.uniform, self.values.shape)[layer, head])
 
 
 #: name -> (title, what it is).
 TITLES = {
     "back": (
         "n back",
-        f"weight on the character n places before, shown as n: weight; of n = 1 to {FARTHEST} the "
-        "one with the most weight",
+        "weight on the character n places before, shown as n: weight/a uniform head's; of n = 1 to "
+        f"{FARTHEST} the one with the most weight",
     ),
     "previous": ("previous", "weight on the character before"),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
@@ -122,9 +126,10 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
     if not taken:
         return []
     taken["induction_distance"] = _from_distances(far, asked)
-    offsets, taken["back"] = _strongest_offsets(far)
+    offsets, taken["back"], uniforms = _strongest_offsets(far)
     back, *others = (averaged(name, taken[name], shape) for name in TITLES if name in taken)
-    return [replace(back, offsets=offsets[:-1].reshape(shape)), *others]
+    offsets, uniforms = (each[:-1].reshape(shape) for each in (offsets, uniforms))
+    return [replace(back, offsets=offsets, uniform=uniforms), *others]
 
 
 def induction(reader: Reader, seed: int = 0) -> Measure | None:
@@ -221,17 +226,19 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
     return [_mean(usual[..., back]) for back in asked]
 
 
-def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array]]:
-    """(…,) the offset with the most weight in the mean of all texts, and each text's weight there.
+def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
+    """(…,) the offset with the most weight in the mean of all texts, each text's weight there, and
+    the mean weight there of the last head, a uniform one.
 
     Offsets are at most FARTHEST and at most half of the shortest text.
     """
     shortest = min(each.shape[-1] for each in sums)
     offsets = np.arange(1, max(1, min(FARTHEST, shortest // 2)) + 1)
     means = np.stack([each[..., offsets] / (each.shape[-1] - offsets) for each in sums])
-    strongest = means.mean(axis=0).argmax(axis=-1)
+    of_all = means.mean(axis=0)
+    strongest = of_all.argmax(axis=-1)
     values = np.take_along_axis(means, strongest[None, ..., None], axis=-1)
-    return offsets[strongest], list(values[..., 0])
+    return offsets[strongest], list(values[..., 0]), of_all[-1, strongest]
 
 
 def _places(weights: Array) -> dict[str, Array]:

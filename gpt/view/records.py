@@ -55,7 +55,9 @@ def check_record(check: Check) -> dict[str, Any]:
 
 
 def measure_record(measure: Measure) -> dict[str, Any]:
-    """A measure of every head: values, standard errors and offsets are (layers, heads)."""
+    """A measure of every head: values, standard errors and offsets are (layers, heads); with
+    offsets, uniform is, too.
+    """
     record = picked(measure, "name", "explained", "uniform", "windows", "values", "errors")
     offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
     numbers = {name: rounded(record[name]) for name in ("uniform", "values", "errors")}

@@ -32,14 +32,14 @@ def found() -> Development:
 def test_arrays_hold_every_survey(found: Development) -> None:
     M = len(found.names)
     assert found.values.shape == found.errors.shape == (4, M, 2, 4)
-    assert (found.uniform.shape, found.kinds.shape) == ((M,), (4, 2, 4))
+    assert (found.uniform.shape, found.kinds.shape) == ((4, M, 2, 4), (4, 2, 4))
     for number, one in enumerate(surveys(9, 2, 1, 1)):
         assert found.kinds[number].tolist() == kinds(one.measures)
         for place, each in enumerate(one.measures):
             assert found.names[place] == each.name
             assert np.array_equal(found.values[number, place], each.values)
             assert np.array_equal(found.errors[number, place], each.errors)
-            assert found.uniform[place] == each.uniform
+            assert (found.uniform[number, place] == each.uniform).all()
     assert not found.values.flags.writeable
     assert repr(found) == (
         "<Development of 2 layers × 4 heads at 4 steps, 0 to 300, on 8 windows of 16 characters of "

@@ -141,6 +141,8 @@ def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
             assert found.offsets[layer, head] == strongest
             values = means[strongest]
             assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
+            even = [np.mean([1 / (i + 1) for i in range(strongest, len(t.ids))]) for t in texts]
+            assert found.uniform_of(layer, head) == pytest.approx(np.mean(even), abs=1e-12)
             error = np.std(values, ddof=1) / math.sqrt(3)
             assert found.errors[layer, head] == pytest.approx(error, abs=1e-7)
 
@@ -158,7 +160,10 @@ def test_a_head_at_a_fixed_distance_is_named_after_it(back: int) -> None:
     assert strengths(measures)[PREVIOUS] > 0.99
     # A uniform head has most weight on the character directly before, as much as `previous` says.
     assert found["back"].offsets[EVEN] == 1
-    assert found["back"].uniform == pytest.approx(found["previous"].uniform)
+    assert found["back"].uniform_of(*EVEN) == pytest.approx(found["previous"].uniform)
+    # The uniform head of a row is the one at the row's own distance.
+    expected = np.mean([1 / (i + 1) for i in range(back, SIZE)])
+    assert found["back"].uniform_of(*PREVIOUS) == pytest.approx(expected)
     if back == 1:
         assert found["back"].values[PREVIOUS] == pytest.approx(found["previous"].values[PREVIOUS])
 
@@ -199,7 +204,7 @@ def test_heads_built_by_hand_have_known_values(reader: Reader) -> None:
     assert found["duplicate"].values[DUPLICATE] == pytest.approx(np.mean(repeats), abs=1e-3)
     for each in found.values():
         if not each.name.endswith("_valued"):
-            assert each.values[EVEN] == pytest.approx(each.uniform, abs=1e-6), each.name
+            assert each.values[EVEN] == pytest.approx(each.uniform_of(*EVEN), abs=1e-6), each.name
 
 
 def test_induction_is_found_in_text_and_doubled_characters_do_not_count(

@@ -107,9 +107,12 @@ def _chosen(found: Development, sort: str | None, most: int) -> list[tuple[int, 
 
 
 def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int]]) -> None:
-    """A measure's lines with bands of two standard errors, and the uniform head's value."""
-    values, errors = found.of(name), found.errors[:, found.names.index(name)]
-    steps, gap = found.steps, math.ceil(len(found.steps) / MARKS)
+    """A measure's lines with bands of two standard errors, and the uniform head's value, in the
+    colour of each head where that depends on it.
+    """
+    number, steps, gap = found.names.index(name), found.steps, math.ceil(len(found.steps) / MARKS)
+    values, errors = found.of(name), found.errors[:, number]
+    uniform, by_head = found.uniform[:, number], found.measures[number].offsets is not None
     for place in np.ndindex(values.shape[1:]):
         if place not in heads:
             axes.plot(steps, values[(..., *place)], color="#b0b0b0", lw=0.6, zorder=1)
@@ -119,8 +122,11 @@ def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int
         axes.plot(
             steps, line, color=colour, marker=mark, ms=3, mew=0, lw=1, markevery=gap, clip_on=False
         )
-    uniform = float(found.uniform[found.names.index(name)])
-    axes.axhline(uniform, color=INK, lw=0.8, ls=(0, (4, 3)), zorder=1.5)
+    even = {"lw": 0.8, "ls": (0, (4, 3)), "zorder": 1.5}
+    for (colour, _), place in zip(STYLES, heads if by_head else (), strict=False):
+        axes.plot(steps, uniform[(..., *place)], color=colour, **even)
+    if not by_head:
+        axes.axhline(float(uniform.flat[0]), color=INK, **even)
     low, high = axes.get_ylim()
     axes.set_ylim(*((0, max(high, LEAST)) if name != "ablation" else (low, high)))
 

@@ -23,6 +23,7 @@ def development_record(found: Development, run: str) -> dict[str, Any]:
         record["values"] = rounded(found.values[:, number])
         record["errors"] = rounded(found.errors[:, number])
         if measure.offsets is not None:
+            record["uniform"] = rounded(found.uniform[:, number])
             every = [survey.measures[number].offsets for survey in found.surveys]
             record["offsets"] = np.stack([each for each in every if each is not None]).tolist()
         measures.append(record)
@@ -47,7 +48,8 @@ def development_csv(found: Development) -> str:
         for measure in survey.measures:
             for layer, head in np.ndindex(measure.values.shape):
                 at = layer, head
-                numbers = [float(measure.values[at]), float(measure.errors[at]), measure.uniform]
+                numbers = [float(measure.values[at]), float(measure.errors[at])]
+                numbers.append(measure.uniform_of(*at))
                 offset = None if measure.offsets is None else int(measure.offsets[at])
                 known = (*rounded(numbers), offset)
                 rows.append([step, layer, head, str(named[at]), measure.name, *known])

@@ -30,7 +30,7 @@ def survey(found: Survey) -> str:
         kind = named[layer][head]
         cells = [_cell(each, layer, head) for each in shown]
         rows.append([f"layer {layer} head {head}", Cell(kind or "–", "left"), *cells])
-    uniform = (Cell(_number(each, each.uniform), "dim") for each in shown)
+    uniform = (Cell(_uniform(each), "dim") for each in shown)
     rows.append([Cell("uniform", "left dim"), "", *uniform])
     headings = ["head", "kind", *(each.title for each in shown)]
     texts = [f"{each.title}: {each.explained}" for each in shown if each.explained]
@@ -94,8 +94,9 @@ def measure(found: Measure) -> str:
         for layer in range(min(layers, MOST_ROWS))
     ]
     headings = ["", *(f"head {head}" for head in range(heads))]
-    uniform = f"a head of uniform attention has {_number(found, found.uniform)}"
-    known = uniform if found.uniform == found.uniform else ""
+    known = (
+        "" if np.isnan(found.uniform).all() else f"a head of uniform attention: {_uniform(found)}"
+    )
     facts = f"{layers_and_heads(layers, heads)} · {counted(found.windows, 'text')}"
     return card(found.title, facts, table(headings, rows), note(found.explained), note(known))
 
@@ -103,11 +104,17 @@ def measure(found: Measure) -> str:
 def _cell(found: Measure, layer: int, head: int) -> Cell:
     value, error = float(found.values[layer, head]), float(found.errors[layer, head])
     hint = "" if np.isnan(error) else f"standard error {decimal(error, 4)}"
-    offset = "" if found.offsets is None else f"{found.offsets[layer, head]}: "
-    text = offset + _number(found, value)
+    text = _number(found, value)
+    if found.offsets is not None:
+        even = _number(found, found.uniform_of(layer, head))
+        text = f"{found.offsets[layer, head]}: {text}/{even}"
     if found.name in NO_SHARES or np.isnan(value):
         return Cell(text, hint=hint)
     return Cell(text, share=value, hint=hint)
+
+
+def _uniform(found: Measure) -> str:
+    return "/" if found.offsets is not None else _number(found, found.uniform_of(0, 0))
 
 
 def _number(found: Measure, value: float) -> str:

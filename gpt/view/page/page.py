@@ -147,7 +147,7 @@ def opening(
         found = measure_of(name, measures)
         shown = name if found.offsets is not None else found.title
         why = f"the head nearest to a named kind, {shown}"
-    value, even = float(found.values[place]), found.uniform
+    value, even = float(found.values[place]), found.uniform_of(*place)
     return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 
 

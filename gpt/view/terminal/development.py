@@ -11,7 +11,15 @@ from rich.text import Text
 from gpt.errors import ConfigError
 from gpt.heads.development import Development
 from gpt.reading.layers import Array
-from gpt.view.terminal.heads import CAVEAT, head_labels, plain, precise, shown_measures
+from gpt.view.terminal.heads import (
+    CAVEAT,
+    head_labels,
+    plain,
+    plain_uniform,
+    precise,
+    shown_measures,
+    with_offset,
+)
 from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, Row, grid, styled
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -95,7 +103,7 @@ def _table(
     for place, label, row in zip(order, labels, cells, strict=True):
         curve = (values[(_spread(S, long), *place)] - lowest) / max(1e-9, highest - lowest)
         rows.append((label, [_curve(curve, page), *(row[n] for n in some)], ""))
-    heading = [measure.title, f"uniform {plain(float(found.uniform[number]), digits)}"]
+    heading = [measure.title, f"uniform {plain_uniform(measure, digits)}"]
     return [
         *styled(heading, page, BOLD),
         *grid(rows, [long, *[wide] * len(some)], page),
@@ -103,10 +111,10 @@ def _table(
 
 
 def _cell(found: Development, number: int, n: int, place: tuple[int, int], page: Page) -> str:
-    """One value; of `back`, with the offset in front."""
-    offsets = found.surveys[n].measures[number].offsets
-    offset = "" if offsets is None else f"{offsets[place]}: "
-    return offset + plain(float(found.values[(n, number, *place)]), page)
+    """One value; of `back`, with the offset and a uniform head's."""
+    measure = found.surveys[n].measures[number]
+    value = plain(float(measure.values[place]), page)
+    return with_offset(measure, place, value, page).replace(": ", ":")
 
 
 def _spread(count: int, most: int) -> list[int]:

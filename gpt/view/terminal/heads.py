@@ -117,17 +117,31 @@ def _record(measure: Measure) -> dict[str, Any]:
 
 
 def _column(measure: Measure, order: Sequence[tuple[int, int]], page: Page) -> list[str]:
-    """A measure's title, ".93±.01" for each head, and the uniform head's value."""
+    """A measure's title, ".93±.01" for each head, and the uniform head's value. If that depends on
+    the head: "6: .06±.01/.04" and "/".
+    """
     between, name = "±", measure.title
     if page.ascii_only:
         between, name = "+-", in_ascii(name)
     page, cells = precise(measure, page), []
     for place in order:
         error = float(measure.errors[place])
-        offset = "" if measure.offsets is None else f"{measure.offsets[place]}: "
         error_text = "" if math.isnan(error) else f"{between}{plain(error, page)}"
-        cells.append(offset + plain(float(measure.values[place]), page) + error_text)
-    return [name, *cells, plain(measure.uniform, page)]
+        value = plain(float(measure.values[place]), page) + error_text
+        cells.append(with_offset(measure, place, value, page))
+    return [name, *cells, plain_uniform(measure, page)]
+
+
+def with_offset(measure: Measure, place: tuple[int, int], value: str, page: Page) -> str:
+    """A head's value; of `back`, between the offset and a uniform head's value there."""
+    if measure.offsets is None:
+        return value
+    return f"{measure.offsets[place]}: {value}/{plain(measure.uniform_of(*place), page)}"
+
+
+def plain_uniform(measure: Measure, page: Page) -> str:
+    """The value of a uniform head; "/" for `back`, where it stands beside each head's value."""
+    return "/" if measure.offsets is not None else plain(measure.uniform_of(0, 0), page)
 
 
 def precise(measure: Measure, page: Page) -> Page:

@@ -29,7 +29,8 @@ def test_json_has_every_number_by_step_layer_and_head(found: Development) -> Non
     for number, each in enumerate(read["measures"]):
         np.testing.assert_allclose(each["values"], found.values[:, number], rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(each["errors"], found.errors[:, number], rtol=1e-8, atol=1e-12)
-        assert each["uniform"] == pytest.approx(found.uniform[number])
+        even = found.uniform[:, number]
+        np.testing.assert_allclose(np.broadcast_to(each["uniform"], even.shape), even, rtol=1e-8)
         assert ("offsets" in each) == (each["name"] == "back")
     assert [step[0][0] for step in read["measures"][0]["offsets"]] == [1, 2]
 
@@ -43,6 +44,8 @@ def test_csv_has_a_line_for_each_step_head_and_measure(found: Development) -> No
         place = int(row["layer"]), int(row["head"])
         number = found.names.index(row["measure"])
         assert float(row["value"]) == pytest.approx(found.values[(step, number, *place)], abs=1e-8)
+        even = found.uniform[(step, number, *place)]
+        assert float(row["uniform"]) == pytest.approx(even, abs=1e-8)
         assert row["kind"] == found.kinds[(step, *place)]
         assert bool(row["offset"]) == (row["measure"] == "back")
 

@@ -77,7 +77,7 @@ def test_names_come_with_the_step_since_which_heads_have_them(found: Development
 def test_an_offset_stands_before_the_value() -> None:
     rows = table(drawn(grown(2, 1), Page()), "n back")
     row = next(row for row in rows if row.startswith("layer 0 head 0 "))
-    assert row.split()[-4:] == ["2:", "1.00", "1:", "1.00"]
+    assert row.split()[-2:] == ["2:1.00/.13", "1:1.00/.16"]
 
 
 def test_tables_show_the_measures_of_the_command(found: Development) -> None:

@@ -50,11 +50,11 @@ def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> No
     shown = [measure.title for measure in found.measures if measure.name in FIRST]
     assert lines[0].split() == " ".join(shown).split()
     assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
-    assert re.match(r"layer 0 head 0  previous +1: 1\.00±\.00 ", lines[1])
+    assert re.match(r"layer 0 head 0  previous +1: 1\.00±\.00/\.16 ", lines[1])
     last = lines.index("") - 1
     assert last == 9
-    uniform = next(each.uniform for each in found.measures if each.name == "back")
-    assert lines[last].split()[:2] == ["uniform", f"{uniform:.2f}"[1:]]
+    uniform = next(each.uniform for each in found.measures if each.name == "duplicate")
+    assert lines[last].split()[:3] == ["uniform", "/", f"{uniform:.2f}"[1:]]
     assert lines[-1] == "weights show where a head looks, not what that causes"
     looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
     assert drawn(looks, Page())[-1].endswith("; --ablate mean measures the effect")

@@ -201,14 +201,15 @@ function thumbnail(app, { layer, head, value, off }, order) {
     make("span", { class: "name" }, name),
   );
   if (order) {
-    const { uniform, title } = app.subjects[0].measures[Number(order)];
+    const measure = pictured(app, layer, head).measures[Number(order)];
+    const uniform = uniformOf(measure, layer, head);
     const text = app.state.of === "diff" ? signed(value, 2) : short(value, 3);
     const even = uniform === null ? "" : short(uniform, 2);
     button.append(make("span", { class: "value" }, text));
     if (app.state.of !== "diff") {
       button.append(make("span", { class: "even" }, even && `/ ${even}`));
     }
-    button.setAttribute("aria-label", `${name}, ${title} ${text}${even && `, uniform ${even}`}`);
+    button.setAttribute("aria-label", `${name}, ${measure.title} ${text}${even && `, uniform ${even}`}`);
   }
   return button;
 }

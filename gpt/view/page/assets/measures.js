@@ -1,7 +1,7 @@
 // @ts-check
 // A sortable table of every head's measures and the values of a uniform head.
 
-import { short, signed } from "./numbers.js";
+import { short, signed, uniformOf } from "./numbers.js";
 import { make, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
@@ -46,7 +46,7 @@ export function makeMeasures(app) {
       head.append(
         heading(title, `${explained} (${windows === 1 ? "this text" : `${windows} texts`})`, n),
       );
-      even.append(make("td", null, of === "diff" ? "" : short(uniform, 3)));
+      even.append(make("td", null, of === "diff" ? "" : Array.isArray(uniform) ? "/" : short(uniform, 3)));
     });
     const places = [];
     for (let layer = 0; layer < subject.layers; layer++) {
@@ -71,11 +71,13 @@ export function makeMeasures(app) {
         "click",
         () => app.change({ layer, head: h, view: "head", cell: null }),
       );
-      subject.measures.forEach(({ offsets }, n) => {
+      subject.measures.forEach((measure, n) => {
+        const { offsets } = measure;
         const { value, error } = numbers(n, layer, h);
         const offset = offsets && of !== "diff" ? `${offsets[layer][h]}: ` : "";
         const cell = make("td", null, of === "diff" ? signed(value, 3) : offset + short(value, 3));
         if (error !== null) cell.append(make("small", null, ` ± ${short(error, 2)}`));
+        if (offset) cell.append(` / ${short(uniformOf(measure, layer, h), 3)}`);
         line.append(cell);
       });
       return line;

@@ -103,3 +103,13 @@ export function brief(value) {
 export function decimals(value, count) {
   return value.toFixed(count).replace(/^0/, "");
 }
+
+/**
+ * The value of a uniform head, to compare with that of a head.
+ * @param {import("./payload.js").Measure} measure
+ * @param {number} layer
+ * @param {number} head
+ */
+export function uniformOf({ uniform }, layer, head) {
+  return Array.isArray(uniform) ? uniform[layer][head] : uniform;
+}

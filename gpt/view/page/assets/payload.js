@@ -10,7 +10,8 @@
  * @property {string} explained
  * @property {(number | null)[][]} values by layer and head
  * @property {(number | null)[][]} errors standard errors of these
- * @property {number | null} uniform the value of a uniform head
+ * @property {number | null | (number | null)[][]} uniform the value of a uniform head; by layer and
+ *   head where it depends on the offset
  * @property {number} windows
  * @property {number[][]} [offsets] of the measure "n back": each head's n
  */
