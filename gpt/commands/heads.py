@@ -52,7 +52,7 @@ class Heads(shared.DrawingCommand):
     top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
     every: Annotated[
         bool,
-        typer.Option("--all", help="All measures; the synthetic one for each period, too."),
+        typer.Option("--all", help="All measures."),
     ] = False
     digits: shared.Digits = 2
     output: Annotated[

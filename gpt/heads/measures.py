@@ -20,8 +20,8 @@ from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 from gpt.words import layers_and_heads
 
-PERIODS = 3  # different lengths of the random texts that induction is measured on
-SEQUENCES = 12  # random texts of each length
+PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
+SEQUENCES = 12  # random texts of each period
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
 FARTHEST = 8  # most characters back of the measure `back`
 
@@ -80,7 +80,8 @@ TITLES = {
     ),
     "induction_synthetic": (
         "induction, synthetic",
-        "the same in synthetic texts: P random distinct characters, twice (Olsson et al. 2022)",
+        "the same in synthetic texts: P random distinct letters or digits, twice, for periods P at "
+        "which this text repeats them; ± includes their spread (Olsson et al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
@@ -128,41 +129,47 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
     taken["induction_distance"] = _from_distances(far, asked)
     offsets, taken["back"], uniforms = _strongest_offsets(far)
     back, *others = (averaged(name, taken[name], shape) for name in TITLES if name in taken)
-    offsets, uniforms = (each[:-1].reshape(shape) for each in (offsets, uniforms))
+    offsets, uniforms = offsets[:-1].reshape(shape), uniforms[:-1].reshape(shape)
     return [replace(back, offsets=offsets, uniform=uniforms), *others]
 
 
-def induction(reader: Reader, seed: int = 0) -> Measure | None:
-    """The synthetic induction measure: P distinct random characters, written twice.
+def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
+    """The synthetic induction measure: P distinct random characters of a text, written twice.
 
-    In the second half, at position i, a head that completes repetitions attends to i − P + 1. The
-    parts of the measure are the periods P. The overall error combines the errors within the periods
-    only, as the spread between periods is not random. None if context or vocabulary is too small.
+    In the second half, at position i, a head that completes repetitions attends to i − P + 1.
+    text: (n,), of the characters of words only. A character is drawn as often as it is there, and
+    the periods P are distances between its equal characters that fit the context twice.
+    The parts of the measure are the periods; its error includes their spread. None if there is no
+    such distance.
     """
     config, random = reader.config, np.random.default_rng(seed)
     shape = config.n_layer, config.n_head
-    longest = min(config.vocab_size, config.block_size // 2)
-    if longest < SHORTEST_PERIOD:
+    characters, counts = np.unique(text, return_counts=True)
+    places = np.argsort(text, kind="stable")
+    distances = np.diff(places)[np.diff(text[places].astype(int)) == 0]
+    longest = min(len(characters), config.block_size // 2)
+    distances = distances[(distances >= SHORTEST_PERIOD) & (distances <= longest)]
+    if not len(distances):
         return None
-    periods = np.unique(
-        np.linspace(max(SHORTEST_PERIOD, longest // 4), longest, PERIODS, dtype=int)
-    )
+    periods = np.unique(np.quantile(distances, PERIODS, method="nearest"))
     parts = []
     for period in periods.tolist():
         rows, taken = np.arange(period, 2 * period), []
         uniform = (1 / (rows + 1)).mean()
         for _ in range(SEQUENCES):
-            once = random.permutation(config.vocab_size)[:period]
+            once = random.choice(characters, period, replace=False, p=counts / len(text))
             weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
             means = weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64)
             taken.append(np.append(means, uniform))
         part = averaged("induction_synthetic", taken, shape)
         parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
+    values = np.stack([part.values for part in parts])
+    within = np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts)
     return Measure(
         "induction_synthetic",
         *TITLES["induction_synthetic"],
-        values=np.mean([part.values for part in parts], axis=0),
-        errors=np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts),
+        values=values.mean(axis=0),
+        errors=np.fmax(within, standard_errors(values)),
         uniform=float(np.mean([part.uniform for part in parts])),
         windows=sum(part.windows for part in parts),
         parts=tuple(parts),

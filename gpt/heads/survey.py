@@ -79,11 +79,12 @@ def survey(
     ablation: Ablation | None = None,
     done: Callable[[float], object] = lambda share: None,
     text: str = "a text",
+    words: Ids | None = None,
 ) -> Survey:
     """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
 
-    done: receives the share of the work that is done; text: the text's name. Raises TextError if
-    the text is too short.
+    done: receives the share of the work that is done; text: the text's name; words: the ids of the
+    characters of words, None: all. Raises TextError if the text is too short.
     """
     windows = spread(ids, reader.config.block_size, most)
     config = reader.config
@@ -103,7 +104,8 @@ def survey(
             done(2 * (number + 1) / len(windows) / work)
 
     measures = measure(reader, maps())
-    if found := induction(reader):
+    letters = windows.ravel() if words is None else windows[np.isin(windows, words)]
+    if found := induction(reader, letters):
         after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
         measures.insert(after, found)
     if ablation:

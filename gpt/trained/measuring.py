@@ -102,7 +102,8 @@ class Measuring(Pairs):
                 last = int(self.vocabulary.encode(LAST)[0])
                 chosen = kind or "cross", windows, ablation, last
                 return survey_pairs(reader, pairs, *chosen, done, name)
-            return survey(reader, ids, windows, ablation, done, name)
+            words = [n for n, each in enumerate(self.vocabulary.characters) if each.isalnum()]
+            return survey(reader, ids, windows, ablation, done, name, np.array(words, int))
 
         if steps is None:
             return measured(self.reader, done)

@@ -17,6 +17,8 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
 IDS = np.array([3, 7, 3, 3, 1, 7, 0, 5, 3, 1])
+#: All characters; the quartiles of the distances between equal ones are 3, 5 and 8.
+WORDS = np.array([*[0, 1, 2] * 4, *[3, 4, 5, 6, 7] * 2, *list(range(8, SIZE)) * 2])
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +225,7 @@ def test_induction_is_found_in_text_and_doubled_characters_do_not_count(
 
 
 def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None:
-    found = induction(reader)
+    found = induction(reader, WORDS)
     assert found is not None
     assert found.windows >= 32
     # The first row of the repetition also matches the same character at the text's beginning.
@@ -237,7 +239,9 @@ def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None
 
 
 def test_the_synthetic_measure_and_its_error_combine_the_periods() -> None:
-    found = induction(hand_built(back=4))  # the first head attends to the repetition for P = 5 only
+    found = induction(
+        hand_built(back=4), WORDS
+    )  # the first head attends to the repetition for P = 5 only
     assert found is not None
     assert [part.name for part in found.parts] == ["period_3", "period_5", "period_8"]
     assert [part.windows for part in found.parts] == [SEQUENCES] * 3
@@ -246,21 +250,40 @@ def test_the_synthetic_measure_and_its_error_combine_the_periods() -> None:
     assert found.values[PREVIOUS] == pytest.approx(np.mean(values))
     for part, P in zip(found.parts, (3, 5, 8), strict=True):
         assert part.uniform == pytest.approx(np.mean([1 / (i + 1) for i in range(P, 2 * P)]))
-    errors = [part.errors[PREVIOUS] for part in found.parts]
-    assert found.errors[PREVIOUS] == pytest.approx(math.hypot(*errors) / 3)
-    assert found.errors[PREVIOUS] < 0.01  # the spread between periods alone would give 0.08
+    spread = np.std(values, ddof=1) / math.sqrt(3)  # 0.33; the errors within are below 0.01
+    assert found.errors[PREVIOUS] == pytest.approx(spread)
+    low, high = (found.values[PREVIOUS] + n * found.errors[PREVIOUS] for n in (-2, 2))
+    assert low < min(values)
+    assert max(values) < high
+
+
+def test_the_synthetic_texts_have_only_characters_and_distances_of_the_text(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a text of 26 letters, a space and a newline has no word of 28 different characters."""
+    read: list[list[int]] = []
+    stages = reader.stages
+    monkeypatch.setattr(reader, "stages", lambda ids: [read.append(ids.tolist()), stages(ids)][1])
+    found = induction(reader, np.array([2, 9, 4, 7, 2, 9, 4, 7, 5, 5, 5]))
+    assert found is not None
+    assert [part.title for part in found.parts] == ["P=4"]
+    assert {n for ids in read for n in ids} <= {2, 9, 4, 7, 5}
+    assert all(ids[:4] == ids[4:] and len(set(ids)) == 4 for ids in read)
+    assert found.errors[INDUCTION] == found.parts[0].errors[INDUCTION]  # one period: no spread
+    assert induction(reader, np.arange(SIZE)) is None
+    assert induction(reader, np.arange(0)) is None
 
 
 def test_short_context_has_no_synthetic_induction(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    assert induction(trained.reader) is not None
+    assert induction(trained.reader, np.arange(30) % 5) is not None
     short = hand_built()
     object.__setattr__(short.config, "block_size", 5)
-    assert induction(short) is None
+    assert induction(short, WORDS) is None
 
 
 def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
-    synthetic = induction(reader)
+    synthetic = induction(reader, WORDS)
     assert synthetic is not None
     random = np.random.default_rng(0)
     texts = [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)]
@@ -274,7 +297,7 @@ def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
 
 
 def named(reader: Reader, texts: list[AttentionMap]) -> list[list[str]]:
-    synthetic = induction(reader)
+    synthetic = induction(reader, WORDS)
     return kinds([*measure(reader, texts), *([synthetic] if synthetic else [])])
 
 
@@ -283,7 +306,7 @@ def test_induction_in_text_alone_names_a_head() -> None:
     random = np.random.default_rng(0)
     texts = [map_of(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
     found = by_name(measure(reader, texts))["induction"]
-    synthetic = induction(reader)
+    synthetic = induction(reader, WORDS[9:])  # each character once or twice
     assert synthetic is not None
     assert found.values[INDUCTION] > 0.4
     assert synthetic.values[INDUCTION] < 0.3
@@ -300,7 +323,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     assert found.values[PREVIOUS] > 0.9  # looks like induction here
     names = [name for row in named(reader, texts) for name in row]
     assert names[0] == ("previous" if back == 1 else f"{back} back")
-    synthetic = induction(reader)
+    synthetic = induction(reader, WORDS)
     assert synthetic is not None
     parts = sorted(part.values[PREVIOUS] for part in synthetic.parts)
     assert parts[-1] > 0.9 or back == 1  # P = 3, 5, 8: one period has this distance
@@ -308,7 +331,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
 
 
 def test_either_induction_measure_names_a_head(reader: Reader) -> None:
-    synthetic = induction(reader)
+    synthetic = induction(reader, WORDS)
     assert synthetic is not None
     assert kinds([synthetic])[1][0] == "induction"
     random = np.random.default_rng(1)

@@ -122,7 +122,7 @@ def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int
         axes.plot(
             steps, line, color=colour, marker=mark, ms=3, mew=0, lw=1, markevery=gap, clip_on=False
         )
-    even = {"lw": 0.8, "ls": (0, (4, 3)), "zorder": 1.5}
+    even: dict[str, Any] = {"lw": 0.8, "ls": (0, (4, 3)), "zorder": 1.5}
     for (colour, _), place in zip(STYLES, heads if by_head else (), strict=False):
         axes.plot(steps, uniform[(..., *place)], color=colour, **even)
     if not by_head:

@@ -23,7 +23,7 @@ MOST_FIGURE = 250_000  # characters of an image
 
 def survey(found: Survey) -> str:
     """A row for each head, the most remarkable first, and one for a uniform head."""
-    shown = shown_measures(found)
+    shown = [each for one in shown_measures(found) for each in (one, *one.parts)]
     named, order = kinds(found.measures), ranked(found)
     rows: list[list[str | Cell]] = []
     for layer, head in order[:MOST_ROWS]:

@@ -49,9 +49,7 @@ def heads_table(
     survey: Survey, order: Sequence[tuple[int, int]], page: Page, every: bool = False
 ) -> list[Text]:
     """A row for each head in the given order, one for uniform attention, and explanations."""
-    shown = shown_measures(survey, every)
-    if every:  # each measure followed by its parts
-        shown = [each for measure in shown for each in (measure, *measure.parts)]
+    shown = [each for one in shown_measures(survey, every) for each in (one, *one.parts)]
     named = kinds(survey.measures)
     labels = head_labels(order, named, page)
     columns = [_column(measure, order, page) for measure in shown]
