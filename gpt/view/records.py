@@ -62,3 +62,9 @@ def measure_record(measure: Measure) -> dict[str, Any]:
     offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
     numbers = {name: rounded(record[name]) for name in ("uniform", "values", "errors")}
     return record | numbers | offsets
+
+
+def measures_record(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+    """For a page: each measure with its title, followed by its parts."""
+    every = (each for one in measures for each in (one, *one.parts))
+    return [measure_record(each) | {"title": each.title} for each in every]

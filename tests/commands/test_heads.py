@@ -93,6 +93,7 @@ def test_heads_command_writes_a_page_also_for_two_steps(gptx: Gptx, home: Path) 
     assert gptx("heads", "-o", "heads.html").code == 0
     page = (home / "heads.html").read_text(encoding="utf-8")
     assert "induction, synthetic" in page
+    assert '"title":"P=' in page
     assert RULE in page
     assert gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.html").code == 0
     assert "step 4" in (home / "two.html").read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED, opening
 from gpt.view.page.proof import proof_record
 from gpt.view.page.shipping import means_record, model_record
-from gpt.view.records import measure_record
+from gpt.view.records import measures_record
 from gpt.vocabulary import Ids
 
 Precision = Literal["auto", "float32", "float16"]
@@ -227,7 +227,7 @@ def _measured(survey: Survey) -> dict[str, Any]:
     return {
         "layers": len(survey.measures[0].values),
         "measured": escape(f"{survey.measured} · {survey.rule}"),
-        "measures": [measure_record(each) | {"title": each.title} for each in survey.measures],
+        "measures": measures_record(survey.measures),
         "kinds": kinds(survey.measures) if survey.windows > 1 else None,
     }
 

@@ -22,7 +22,7 @@ from gpt.view.characters import escape, label, legend
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, of_allowed, pack
 from gpt.view.page.predictions import experts_record, lens_record
-from gpt.view.records import check_record, measure_record
+from gpt.view.records import check_record, measures_record
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "full": attention.kind != "decoder",
         "columns": _text(attention.columns) if attention.kind == "cross" else None,
         "checks": [check_record(check) for check in attention.checks],
-        "measures": [{**measure_record(each), "title": each.title} for each in subject.measures],
+        "measures": measures_record(subject.measures),
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
         "surprises": pack(subject.surprises, 32),
         "lens": None if subject.lens is None else lens_record(subject.lens, subject.characters),
