@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpt.view.page.page import Start, Subject, build_page
+from gpt.heads.kinds import Start
+from gpt.view.page.page import Subject, build_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

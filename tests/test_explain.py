@@ -155,7 +155,7 @@ def test_mine_explains_the_newest_run_and_names_its_weights(gptx: Gptx) -> None:
         for table in step["tables"]
         if table["name"] == "weights"
     )
-    attention = json.loads(gptx("attn", "the cat", "--format", "json").out)
+    attention = json.loads(gptx("attn", "the cat", "--layer", "0", "--head", "0", "--json").out)
     assert weights == [[value or 0.0 for value in row] for row in attention["values"][0]]
     assert (record["text"], record["layer"], record["head"]) == ("the cat", 0, 0)
     assert record["run"] == attention["run"]

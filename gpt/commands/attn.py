@@ -18,6 +18,8 @@ from gpt.errors import ConfigError
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gpt.heads.kinds import Start
+    from gpt.heads.measures import Measure
     from gpt.loading import Saved
     from gpt.view.files.exports import Form
     from gpt.view.selection import Selection
@@ -44,9 +46,13 @@ class Attn(shared.DrawingCommand):
         str, "best, last, a kept step's number; several side by side: 0:200:800, or all."
     ] = "best"
     diff: Annotated[str | None, "Compare with this run or model file."] = None
-    layer: Annotated[str | None, "A number, or all.", "0; all with heads, html"] = None
+    layer: Annotated[
+        str | None,
+        "A number, or all.",
+        "of the head nearest to a named kind; all with --head all; 0 with mean",
+    ] = None
     head: Annotated[
-        str | None, "A number, all, mean or rollout.", "0; html: the one nearest to a named kind"
+        str | None, "A number, all, mean or rollout.", "the one nearest to a named kind"
     ] = None
     stage: Annotated[Stage, "Which part of the computation."] = "weights"
     query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
@@ -96,7 +102,7 @@ class Attn(shared.DrawingCommand):
             config = self.sides[0].model.config
             layers = config.encoder_layers if self.attention == "encoder" else config.n_layer
             self.head, self.layer = "rollout", self.layer or str(layers - 1)
-        default = "all" if self.view == "heads" else "0"
+        default = "all" if "all" in (self.layer, self.head) or self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
         for name, each in zip(_names(self.sides), self.sides, strict=True):
@@ -104,11 +110,46 @@ class Attn(shared.DrawingCommand):
                 text, kind=self.attention, unknown=self.unknown, truncate=self.truncate
             )
             selections.append(select(found, *chosen, name))
-        self._write(selections, form)
+        start, measured = self._opening(selections, form)
+        self._write(selections, form, start, measured)
         if self.show and self.output:
             shared.open_in_browser(self.output)
         checks = [check for selection in selections for check in selection.attention.checks]
         shared.require_passed(check.name for check in checks if not check.passed)
+
+    def _opening(
+        self, selections: list[Selection], form: Form
+    ) -> tuple[Start, dict[int, list[Measure]]]:
+        """What to show first, and the measures that chose it, if any, by the checkpoint's number.
+
+        If the user gives no layer or no head, selects the head that `opening` chooses: of several
+        checkpoints, in the one with the fewest heads, as all must have it; if equal, in the last.
+        """
+        from gpt.heads.attention_map import LAYER_STAGES
+        from gpt.heads.kinds import Start, opening
+
+        given, chosen, stage = (self.layer, self.head), selections[0], self.stage
+        several = self.view in ("heads", "lens") or "all" in given or stage in LAYER_STAGES
+        named = self.head in ("mean", "rollout") or None not in given
+        if named or form == "npz" or (several and form != "html"):
+            return Start(chosen.layers[0], chosen.heads[0], stage), {}  # type: ignore[arg-type]
+        layers = [each.attention.layers for each in selections]
+        sizes = [(len(each), len(each[0].q)) for each in layers]
+        n = min(reversed(range(len(sizes))), key=lambda n: sizes[n][0] * sizes[n][1])
+        measured = self.sides[n].model.measures(selections[n].attention)
+        layer, head = (int(each) if each and each.isdecimal() else None for each in given)
+        start = opening(measured, layer, head, stage)
+        place = start.layer, int(start.head)
+        if any(place[0] >= size[0] or place[1] >= size[1] for size in sizes):
+            return Start(layer or 0, head or 0, stage), {n: measured}
+        if start.why and len(sizes) > 1:
+            start = replace(start, why=f"in {selections[n].name}, {start.why}")
+        if form != "html":
+            why = start.why and f"{start.why}; --layer and --head choose another"
+            selections[:] = [
+                replace(each, layers=place[:1], heads=place[1:], why=why) for each in selections
+            ]
+        return start, {n: measured}
 
     def _check_models(self) -> None:
         """Raises ConfigError for options that the models do not have."""
@@ -194,7 +235,13 @@ class Attn(shared.DrawingCommand):
                 raise ConfigError(f"{option}: gives {step} more than once")
         return sides
 
-    def _write(self, selections: Sequence[Selection], form: Form) -> None:
+    def _write(
+        self,
+        selections: Sequence[Selection],
+        form: Form,
+        start: Start,
+        measured: dict[int, list[Measure]],
+    ) -> None:
         """Writes the output. Raises ConfigError if the format cannot show so many checkpoints."""
         from gpt.devices import require_memory
         from gpt.view.files import exports
@@ -216,7 +263,7 @@ class Attn(shared.DrawingCommand):
         elif form == "csv":
             self.write_text(exports.to_csv(selections))
         elif form == "html":
-            self.write_text(self._page(selections))
+            self.write_text(self._page(selections, start, measured))
         elif form == "json":
             self.write_text(exports.to_json(self._records(selections)))
         else:
@@ -265,30 +312,19 @@ class Attn(shared.DrawingCommand):
                 records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
         return records
 
-    def _page(self, selections: Sequence[Selection]) -> str:
-        """The HTML page. If the user gives no layer or head, `opening` chooses them."""
-        from gpt.view.page.page import Start, build_page, opening, subject_of
+    def _page(
+        self,
+        selections: Sequence[Selection],
+        start: Start,
+        measured: dict[int, list[Measure]],
+    ) -> str:
+        """The HTML page."""
+        from gpt.view.page.page import build_page, subject_of
 
         subjects = [
-            subject_of(selection.attention, selection.name, origin=each.origin)
-            for each, selection in zip(self.sides, selections, strict=True)
+            subject_of(each.attention, each.name, measured.get(n), side.origin)
+            for n, (side, each) in enumerate(zip(self.sides, selections, strict=True))
         ]
-        chosen = selections[0]
-        first = chosen.heads[0]
-        if first == "mean" or first == "rollout":
-            start = Start(chosen.layers[0], first, chosen.stage)
-        else:
-            # The model with fewer heads, as both models must have the head; if equal, the second.
-            fewest = min(
-                reversed(subjects),
-                key=lambda each: sum(len(layer.weights) for layer in each.attention.layers),
-            )
-            layer, head = (
-                int(each) if each and each.isdecimal() else None for each in (self.layer, self.head)
-            )
-            start = opening(fewest.measures, layer, head, chosen.stage)
-            if start.why and len(subjects) > 1:
-                start = replace(start, why=f"in {fewest.name}, {start.why}")
         title = " and ".join(selection.name for selection in selections)
         run = self.sides[0].name
         return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")

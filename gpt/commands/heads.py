@@ -149,7 +149,8 @@ class Heads(shared.DrawingCommand):
 
     def _write_page(self, found: Survey, ids: Ids, first: tuple[int, int]) -> None:
         """Writes the HTML page of one step. first: (layer, head) of the first of the ranking."""
-        from gpt.view.page.page import Start, build_page, opening, subject_of
+        from gpt.heads.kinds import Start, opening
+        from gpt.view.page.page import build_page, subject_of
 
         opened, model = self.opened, self.opened.model
         if model.has_encoder:

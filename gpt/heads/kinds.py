@@ -1,12 +1,15 @@
-"""Names of heads: what kind of head each is, by its measures."""
+"""Names of heads: what kind of head each is, by its measures, and which one to show first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config.show import Stage
 from gpt.heads.measures import Measure
 from gpt.reading.layers import Array
 
@@ -58,6 +61,50 @@ def measure_of(kind: str, measures: Sequence[Measure]) -> Measure:
 def strengths(measures: Sequence[Measure]) -> Array:
     """(L, H) where each head lies between uniform (0) and its kind (1)."""
     return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to show if the reader chooses no head. why: the reason for the head."""
+
+    layer: int = 0
+    head: int | Literal["mean", "rollout"] = 0
+    stage: Stage = "weights"
+    why: str = ""
+
+
+def opening(
+    measures: Sequence[Measure],
+    layer: int | None = None,
+    head: int | None = None,
+    stage: Stage = "weights",
+) -> Start:
+    """The head to show first, of those in the given layer or with the given number.
+
+    The head nearest to a kind (KINDS), if it is near enough to have its name; else the
+    head with the lowest entropy. Heads that mainly attend to the first character ("sink") come
+    last.
+    """
+    by_name = {measure.name: measure for measure in measures}
+    if (layer is not None and head is not None) or "entropy" not in by_name:
+        return Start(layer or 0, head or 0, stage)
+    entropy = by_name["entropy"].values  # (L, H)
+    kind = strengths([measure for measure in measures if measure.name != "sink"])
+    rank = np.where(kind >= STRONG, 1 + kind, 1 - np.nan_to_num(entropy, nan=1.0))
+    rank[np.array(kinds(measures)) == "sink"] -= 3
+    for axis, chosen in enumerate((layer, head)):
+        others = np.arange(rank.shape[axis]) != chosen
+        if chosen is not None:
+            rank[(slice(None),) * axis + (others,)] = -np.inf
+    place = divmod(int(rank.argmax()), rank.shape[1])
+    name = kinds(measures)[place[0]][place[1]]
+    found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
+    if name:
+        found = measure_of(name, measures)
+        shown = name if found.offsets is not None else found.title
+        why = f"the head nearest to a named kind, {shown}"
+    value, even = float(found.values[place]), found.uniform_of(*place)
+    return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 
 
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:

@@ -25,7 +25,7 @@ SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 class Selection:
     """A part of one attention map: layers, heads, stage, ranges of rows (queries), columns (keys).
 
-    name: the checkpoint's name, if several are compared.
+    name: the checkpoint's name, if several are compared. why: this head, if the reader chose none.
     """
 
     attention: AttentionMap
@@ -35,6 +35,7 @@ class Selection:
     queries: range
     keys: range
     name: str = ""
+    why: str = ""
 
     @property
     def square(self) -> bool:

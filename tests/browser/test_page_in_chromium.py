@@ -19,10 +19,11 @@ from pages import HOSTILE, random_subject
 
 from gpt.checks import Check
 from gpt.config.show import Stage
+from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
 from gpt.view.characters import label
 from gpt.view.files.exports import to_csv
-from gpt.view.page.page import Start, Subject, build_page
+from gpt.view.page.page import Subject, build_page
 from gpt.view.selection import select
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_output_to_a_device_writes_to_it(gptx: Gptx, tmp_path: Path) -> None:
 def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx) -> None:
     answer = gptx("attn")
     assert answer.code == 0
-    assert "layer 0 head 0 · weights" in answer.out
+    assert re.match(r"layer \d head \d · weights", answer.out)
     assert "✓" in answer.out.splitlines()[-1]
     assert "\x1b" not in answer.out
     assert "validation split" in answer.err
@@ -158,12 +159,47 @@ def test_file_extension_selects_the_format(gptx: Gptx, home: Path) -> None:
         "values.json": b"{",
         "values.csv": b'"layer"',
         "values.npz": b"PK",
-        "values.txt": b"layer 0 head 0",
+        "values.txt": b"layer ",
     }
     for name, beginning in beginnings.items():
         answer = gptx("attn", "the cat", "-o", name)
         assert (answer.code, answer.out, answer.err) == (0, "", ""), name
         assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
+
+
+@pytest.mark.parametrize("options", [[], ["--layer", "0"], ["--head", "1"], ["--step", "4:8"]])
+def test_every_form_shows_the_head_that_the_page_opens_with(
+    gptx: Gptx, home: Path, options: list[str]
+) -> None:
+    line = ["attn", "the cat sat on", "--run", "corpus-1", *options]
+    assert gptx(*line, "-o", "start.html").code == 0
+    start = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
+    shown = {"layer": start["layer"], "head": start["head"]}
+    found = json.loads(gptx(*line, "--json").out)
+    for each in found.get("compared", [found]):
+        assert each["panels"] == [shown]
+    rows = csv.DictReader(io.StringIO(gptx(*line, "--format", "csv").out))
+    assert {(row["layer"], row["head"]) for row in rows} == {tuple(map(str, shown.values()))}
+    title, why, *_ = gptx(*line).out.splitlines()
+    assert title.startswith(f"layer {start['layer']} head {start['head']} · weights")
+    assert why == f"{start['why']}; --layer and --head choose another"
+    assert "choose another" not in gptx(*line, "--layer", "0", "--head", "0").out
+
+
+def test_the_head_shown_is_not_always_the_first(gptx: Gptx) -> None:
+    texts = ("the cat", "cat sat on the", "To be, or not", "qwerty qwerty", "the the the")
+    found = [json.loads(gptx("attn", text, "--json").out)["panels"][0] for text in texts]
+    assert any(each != {"layer": 0, "head": 0} for each in found)
+
+
+def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:
+    every = [{"layer": layer, "head": head} for layer in (0, 1) for head in (0, 1)]
+    for option in ("--head", "--layer"):
+        assert json.loads(gptx("attn", "cat", option, "all", "--json").out)["panels"] == every
+    assert gptx("attn", "cat", "--head", "all", "-o", "heads.svg").code == 0
+    assert "layers 0–1 · heads 0–1" in (home / "heads.svg").read_text(encoding="utf-8")
+    one = json.loads(gptx("attn", "cat", "--head", "all", "--layer", "1", "--json").out)
+    assert one["panels"] == every[2:]
 
 
 def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def test_cross_attention_is_the_default(gptx: Gptx, model: str) -> None:
 @pytest.mark.parametrize(("kind", "text"), [("encoder", "24"), ("decoder", "\t2-1")])
 def test_attention_chooses_the_kind(gptx: Gptx, model: str, kind: str, text: str) -> None:
     answer = gptx("attn", "24", "--target", "2-1", "--run", model, "--attention", kind)
-    assert answer.out.startswith(f"{kind} self-attention · layer 0 head 0 · weights")
+    assert re.match(rf"{kind} self-attention · layer \d head \d · weights", answer.out)
     answer = gptx("attn", "24\t2-1", "--run", model, "--attention", kind, "--json")
     assert json.loads(answer.out)["text"] == text
 

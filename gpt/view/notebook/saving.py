@@ -9,11 +9,12 @@ from gpt.config.fields import require
 from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
+from gpt.heads.kinds import opening
 from gpt.storage import files
 from gpt.storage.steps import Steps, run_of, step_numbers
 from gpt.trained import TrainedGPT
 from gpt.view.files import exports
-from gpt.view.page.page import build_page, opening, subject_of
+from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
 

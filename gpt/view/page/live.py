@@ -17,7 +17,7 @@ from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
 from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError
-from gpt.heads.kinds import kinds
+from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey
 from gpt.reading.pairs.answers import FIRST
 from gpt.trained import TrainedGPT
@@ -26,7 +26,7 @@ from gpt.view.characters import escape, label, legend
 from gpt.view.page.counted import counting_record
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import Bits
-from gpt.view.page.page import SCHEMA, SHARED, opening
+from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.proof import proof_record
 from gpt.view.page.shipping import means_record, model_record
 from gpt.view.records import measures_record

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.config.show import Stage
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.kinds import STRONG, kinds, measure_of, strengths
+from gpt.heads.kinds import Start, kinds
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
@@ -105,50 +104,6 @@ def subject_of(
 def surprises_of(model: TrainedGPT, ids: Ids) -> Array:
     """(T,) ids -> (T − 1,) nats of the characters after the first."""
     return model.surprises(ids, overlapping=False).nats if len(ids) > 1 else np.zeros(0)
-
-
-@dataclass(frozen=True)
-class Start:
-    """The view that the page opens with if its address names none. why: the reason for the head."""
-
-    layer: int = 0
-    head: int | Literal["mean", "rollout"] = 0
-    stage: Stage = "weights"
-    why: str = ""
-
-
-def opening(
-    measures: Sequence[Measure],
-    layer: int | None = None,
-    head: int | None = None,
-    stage: Stage = "weights",
-) -> Start:
-    """The head to show first, of those in the given layer or with the given number.
-
-    The head nearest to a kind (kinds.KINDS), if it is near enough to have its name; else the
-    head with the lowest entropy. Heads that mainly attend to the first character ("sink") come
-    last.
-    """
-    by_name = {measure.name: measure for measure in measures}
-    if (layer is not None and head is not None) or "entropy" not in by_name:
-        return Start(layer or 0, head or 0, stage)
-    entropy = by_name["entropy"].values  # (L, H)
-    kind = strengths([measure for measure in measures if measure.name != "sink"])
-    rank = np.where(kind >= STRONG, 1 + kind, 1 - np.nan_to_num(entropy, nan=1.0))
-    rank[np.array(kinds(measures)) == "sink"] -= 3
-    for axis, chosen in enumerate((layer, head)):
-        others = np.arange(rank.shape[axis]) != chosen
-        if chosen is not None:
-            rank[(slice(None),) * axis + (others,)] = -np.inf
-    place = divmod(int(rank.argmax()), rank.shape[1])
-    name = kinds(measures)[place[0]][place[1]]
-    found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
-    if name:
-        found = measure_of(name, measures)
-        shown = name if found.offsets is not None else found.title
-        why = f"the head nearest to a named kind, {shown}"
-    value, even = float(found.values[place]), found.uniform_of(*place)
-    return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 
 
 def build_page(

@@ -31,11 +31,16 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
     else:
         for panel in selection.panels():
             drawn = view if view != "auto" else fitting(panel, page)
-            lines += [*styled(title_of(panel, drawn, page), page, BOLD), Text()]
-            lines += [*VIEWS[drawn](panel, page), Text()]
+            lines += styled(title_of(panel, drawn, page), page, BOLD)
+            lines += [*because(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
     attention = selection.attention
     lines += styled(READS if attention.kind == "cross" else [], page, DIM)
     return [*lines, *meanings(shown(selection), page), *checks(attention.checks, page)]
+
+
+def because(selection: Selection, page: Page) -> list[Text]:
+    """Why this head, and how to choose another, if the reader chose none."""
+    return styled([selection.why], page) if selection.why else []
 
 
 def shown(selection: Selection) -> str:
@@ -106,7 +111,8 @@ def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
         [*styled([panel.selection.name], part, BOLD), *VIEWS[drawn](panel, part)]
         for panel in panels
     ]
-    lines = [*styled(title_of(panels[0], drawn, page), page, BOLD), Text()]
+    lines = styled(title_of(panels[0], drawn, page), page, BOLD)
+    lines += [*because(panels[0].selection, page), Text()]
     width = max(line.cell_len for picture in pictures[:-1] for line in picture)
     between = Text(" | " if page.ascii_only else " │ ", DIM)
     for first in range(0, len(pictures), across):

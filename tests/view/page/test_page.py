@@ -16,7 +16,7 @@ from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.checks import Check
-from gpt.heads.kinds import kinds
+from gpt.heads.kinds import Start, kinds, opening
 from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
 from gpt.view.characters import label
@@ -24,7 +24,7 @@ from gpt.view.files.exports import to_npz
 from gpt.view.page.document import ASSETS, joined
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import PAGE, Start, Subject, build_page, opening
+from gpt.view.page.page import PAGE, Subject, build_page
 from gpt.view.page.predictions import likeliest
 
 TEXT = "the cat sat"

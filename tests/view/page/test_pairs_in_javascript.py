@@ -16,7 +16,8 @@ from gpt import load
 from gpt.config.model import Position
 from gpt.config.show import AttentionKind, Stage
 from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
-from gpt.view.page.page import Start, build_page, subject_of
+from gpt.heads.kinds import Start
+from gpt.view.page.page import build_page, subject_of
 
 PAIR = "24 abc\t2-1"
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
