@@ -38,14 +38,13 @@ def following(found: Following) -> str:
         columns |= {"GPT": found.experts.gpt, "counting": found.experts.counting}
     if found.changed:
         columns["after filters"] = found.filtered
-    largest = max(float(each[shown].max()) for each in columns.values())
     rows: list[list[str | Cell]] = []
     for token in shown:
         gone = int(found.removed[token])
         row: list[str | Cell] = [name_of(found.characters, token)]
         for name, each in columns.items():
             classes = "bar gone" if gone >= 0 and name == "expected" else "bar"
-            row += [decimal(float(each[token])), Cell("", classes, float(each[token]) / largest)]
+            row += [decimal(float(each[token])), Cell("", classes, float(each[token]))]
         reason = f"removed by {flag_of(SHAPING[gone])[2:]}" if gone >= 0 else ""
         rows.append([*row, reason] if found.changed else row)
     headings = ["", *(part for name in columns for part in (name, ""))]

@@ -50,7 +50,7 @@ def bars(
     widest = max(map(cell_len, names))
     after = max((2 + len(note) for note in notes), default=0)
     room = None if page.width is None else page.width - widest - after
-    columns, largest = _columns(found, shown, room, page)
+    columns = _columns(found, shown, room, page)
     lines = styled(_settings(config, changed), page, BOLD)
     if found.experts is not None:
         mixed, *history = _mixed(found.experts, page)
@@ -62,10 +62,10 @@ def bars(
         gone = bool(found.removed[token] >= 0)
         line = Text(pad(name, widest))
         for column in columns:
-            share = column.chances[row] / largest
             line.append("  " + column.numbers[row])
             colour = _ALONE if column is not columns[0] else _GONE if gone else _LEFT
-            line.append(" " * bool(column.cells) + _bar(share, column.cells, page), colour)
+            bar = _bar(column.chances[row], column.cells, page)
+            line.append(" " * bool(column.cells) + bar, colour)
             line.append(" " * (column.width - column.used))
         if changed:
             line.append(f"  {notes[row]}", DIM if gone else "")
@@ -79,7 +79,7 @@ def bars(
             texts.append(f"{number(float(found.filtered[rest].sum()), page)} after")
         lines += styled(texts, page, DIM)
     before, after_filters = found.entropies
-    facts = [f"the longest bar is {number(largest, page)}", f"{before:.2f} bits expected"]
+    facts = ["a bar of full width is 1", f"{before:.2f} bits expected"]
     if changed:
         left = int((found.filtered > 0).sum())
         facts.append(f"{after_filters:.2f} bits after")
@@ -107,10 +107,8 @@ class Column:
         return max(len(self.title), self.used)
 
 
-def _columns(
-    found: Following, shown: list[int], room: int | None, page: Page
-) -> tuple[list[Column], float]:
-    """The columns for so many cells (None = unlimited), and the probability of the longest bar.
+def _columns(found: Following, shown: list[int], room: int | None, page: Page) -> list[Column]:
+    """The columns for so many cells (None = unlimited).
 
     If bars in all of them would be too short, only the first column has bars.
     """
@@ -133,7 +131,7 @@ def _columns(
         columns[0] = replace(columns[0], cells=max(LEAST, min(LONGEST, longest)))
     else:
         columns = [replace(each, cells=max(LEAST, min(LONGEST, longest))) for each in columns]
-    return columns, max(max(column.chances) for column in columns if column.cells)
+    return columns
 
 
 def _mixed(experts: Experts, page: Page) -> list[str]:
@@ -210,7 +208,7 @@ def _note(found: Following, token: int, page: Page, narrow: bool) -> str:
 
 
 def _bar(share: float, longest: int, page: Page) -> str:
-    """A bar, `share` (0 … 1) of the longest one, in eighths of a cell; in ASCII in whole cells."""
+    """A bar of `share` (0 … 1) × longest cells, in eighths of a cell; in ASCII in whole cells."""
     if page.ascii_only:
         return pad("#" * round(share * longest), longest)
     eighths = round(share * longest * 8)

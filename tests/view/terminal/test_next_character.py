@@ -40,6 +40,14 @@ def test_bars_show_probabilities_and_notes_name_filters(found: Following) -> Non
     assert lines[1].split() == ["expected", "after"]
 
 
+def test_a_bar_of_full_width_is_a_probability_of_1(found: Following) -> None:
+    for page in (Page(80), Page(80, ascii_only=True)):
+        bar = "#" if page.ascii_only else "█"
+        assert [line.count(bar) for line in shown(found, page)[2:6]] == [16, 8, 4, 4]
+        sure = replace(found, expected=np.array([1.0, 0.0, 0.0, 0.0]))
+        assert shown(sure, page)[2].count(bar) == 32
+
+
 def test_next_output_does_not_contain_the_word_drawn(found: Following) -> None:
     lines = [*shown(found, Page()), json.dumps(following_record(found, CHARACTERS, CONFIG, {}))]
     assert not any("drawn" in line for line in lines)
@@ -55,7 +63,7 @@ def test_second_column_is_omitted_if_filters_change_nothing(found: Following) ->
     assert [len(line.split()) for line in lines[2:4]] == [3, 3]  # character, chance, bar
     assert lines[4:] == [
         "rest: 2 characters .25 expected",
-        "the longest bar is .50 · 1.75 bits expected",
+        "a bar of full width is 1 · 1.75 bits expected",
     ]
 
 
@@ -63,7 +71,7 @@ def test_remaining_characters_are_summed(found: Following) -> None:
     lines = shown(found, Page(precision=3), most=1)
     assert "rest: 3 characters .500 expected · .333 after" in lines
     assert lines[-1] == (
-        "the longest bar is .500 · 1.75 bits expected · 0.92 bits after · 2 of 4 characters left"
+        "a bar of full width is 1 · 1.75 bits expected · 0.92 bits after · 2 of 4 characters left"
     )
 
 
