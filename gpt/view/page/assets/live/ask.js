@@ -178,7 +178,13 @@ function rowsOfTexts(session) {
       ? `loss of the last ${after.length} characters`
       : "loss of the text";
     const same = before.labels.join() === after.labels.join();
-    return [lossRow(name, before, after, same), ...nextRows(before, after)];
+    const title = "probability of the next character, which that loss does not contain";
+    const heading = make("th", { scope: "rowgroup", colspan: 4 }, title);
+    return [
+      lossRow(name, before, after, same),
+      make("tr", { id: "next-said" }, heading),
+      ...nextRows(before, after),
+    ];
   };
 }
 
