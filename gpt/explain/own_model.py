@@ -93,25 +93,29 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
     if config.scaled_embedding:
         prose += f" The row is multiplied by √{config.n_embd}, the root of its length."
         rows += f", times √{config.n_embd}"
-    parts = ["token"]
-    tables = [
-        Table("ids", ids, (), tuple(text), numbered=True, digits=0),
-        by_character(text, "token embeddings", made.tokens, rows),
-    ]
+    tables = [Table("ids", ids, (), tuple(text), numbered=True, digits=0)]
+    formula = "stream = token"
     if made.positions is not None:
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
+        tables.append(by_character(text, "token embeddings", made.tokens, rows))
         tables.append(by_character(text, "positions", made.positions, source))
+        tables.append(by_character(text, "stream", stream))
         prose += " Each position has a row, too."
-        parts.append("position")
+        prose += " Their sum is the stream, which goes through all layers."
+        formula += " + position"
     else:
-        prose += f" Positions enter later, where {WHERE_POSITIONS_ENTER[config.position]}."
+        tables.append(by_character(text, "stream", stream, rows))
+        prose += (
+            " These rows are the stream, which goes through all layers. Positions enter later, "
+            f"where {WHERE_POSITIONS_ENTER[config.position]}."
+        )
     return Step(
         "Characters become rows",
-        f"{prose} Their sum is the stream, which goes through all layers.",
-        f"stream = {' + '.join(parts)}",
-        (*tables, by_character(text, "stream", stream)),
+        prose,
+        formula,
+        tuple(tables),
         checks=(Check("stream", *held(stream, made.stream, made.reach)),),
     )
 

@@ -93,6 +93,15 @@ def test_checks_of_mine_pass_for_every_activation(activation: str) -> None:
     assert walked(small(activation=activation, n_layer=1, n_head=1)).failed == []
 
 
+@pytest.mark.parametrize("position", get_args(Position))
+def test_the_stream_is_called_a_sum_only_where_positions_are_added(position: str) -> None:
+    first = walked(small(position=position)).steps[0]
+    added = position in ("learned", "sinusoidal")
+    assert ("sum" in first.text) == (" + " in first.formula) == added
+    numbers = [table.values.tobytes() for table in first.tables]
+    assert len(set(numbers)) == len(numbers) == (4 if added else 2)  # no table twice
+
+
 def test_tables_equal_the_products_with_the_named_weights() -> None:
     reader = small(position="learned", norm="layer")
     tables = tables_of(walked(reader, layer=1, head=1))

@@ -152,3 +152,13 @@ def test_a_model_with_an_error_fails_a_check(wrong: str, monkeypatch: pytest.Mon
         add = model.Block._add
         monkeypatch.setattr(model.Block, "_add", lambda *given: 2 * add(*given))
     assert lesson("encoder-decoder").failed
+
+
+def test_the_lesson_says_why_the_repaired_loss_is_not_lower() -> None:
+    slip = step("encoder-decoder", "Slip 2")
+    rows = numbers("encoder-decoder", "standard deviations at the start")
+    expected = np.log(128) + rows[:, 2] ** 2 / 2
+    np.testing.assert_allclose(rows[::2, 3], expected[::2], atol=0.3)
+    assert rows[2, 2] > rows[0, 2], "Xavier's weights spread logits wider"
+    assert "near ln 128 + the logits’ variance / 2" in slip.text
+    assert rows[2, 3] < expected[2] + 0.3 < rows[1, 3] / 9

@@ -69,8 +69,9 @@ def prose(text: str, page: Page, style: str | Style = "") -> list[Text]:
 def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
     """A table: its name and shape, the source of its numbers, and the numbers.
 
-    Without `full`, a table of more than MOST rows shows the first and the last ones, and a table of
-    more than MOST columns shows as many as fit side by side; a line names the omitted ones.
+    Without `full`, a table of more than MOST rows shows the first and the last ones, if that saves
+    two lines or more, and a table of more than MOST columns shows as many as fit side by side; a
+    line names the omitted ones.
     """
     names, headings, stack = texts_of(table, page.precision, page.ascii_only, full)
     texts = (text for part in (*stack, headings) for line in part for text in line)
@@ -100,8 +101,9 @@ def table_lines(table: Table, page: Page, full: bool = False) -> list[Text]:
         rows = [row(f"  {name}", cells, NORMAL) for name, cells in zip(names, matrix, strict=True)]
         if not full and len(rows) > MOST:
             first, last = gap(len(rows), SHOWN_ROWS)
-            words = f"{dots} rows {span(first, last)} left out; {FULL}"
-            rows[first:last] = [(f"  {part}", (), "") for part in _wrapped(words, page, 2)]
+            words = _wrapped(f"{dots} rows {span(first, last)} left out; {FULL}", page, 2)
+            if last - first > len(words) + 1:  # else it would save a line or none
+                rows[first:last] = [(f"  {part}", (), "") for part in words]
         if table.values.ndim == 3:
             lines.append(Text(f"  [{nth}]", DIM))
         lines += grid([*(row("", heading, "") for heading in headings), *rows], widths, page)

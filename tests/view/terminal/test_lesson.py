@@ -107,6 +107,16 @@ def test_long_table_is_cut_and_names_omitted_rows_and_columns(
     assert max(map(len, in_ascii)) <= (width or 300)
 
 
+@pytest.mark.parametrize("width", [12, 30, 80, None])
+def test_rows_are_left_out_only_if_that_saves_two_lines(width: int | None) -> None:
+    for rows in range(2, 16):
+        table = Table("t", np.zeros((rows, 2)), digits=0)
+        cut, whole = (len(table_lines(table, Page(width), full)) for full in (False, True))
+        assert whole - cut != 1
+        assert cut <= whole
+        assert cut < whole or rows < 12 or width == 12
+
+
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_full_option_shows_every_row_and_column(width: int | None) -> None:
     wide = Table("wide", LONG.values, digits=0)  # columns without names
