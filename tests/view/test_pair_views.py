@@ -58,6 +58,19 @@ def test_numbers_have_the_targets_rows_and_the_sources_columns(cross: AttentionM
         assert cells[-2:] == [str(strongest), f"'{'24␠abc'[strongest]}'"]
 
 
+def test_figures_say_what_a_row_of_cross_attention_predicts(
+    cross: AttentionMap, trained: TrainedGPT
+) -> None:
+    own = trained.attention(PAIR, kind="decoder")
+    for found, expected in ((cross, True), (own, False)):
+        for ascii_only in (False, True):
+            figure, _ = draw(select(found), ascii_only=ascii_only)
+            said = any(
+                "a row predicts the character after it" in x.get_text() for x in figure.texts
+            )
+            assert said == expected
+
+
 def test_strongest_characters_are_the_sources(cross: AttentionMap) -> None:
     weights = cross.layers[0].weights[0]
     first = drawn(cross, "top", query="1")[2]

@@ -125,7 +125,7 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
     if checkpoints == panels:
         return cut(panel.selection.name, LONGEST)
     short = isinstance(panel.head, int) and panel.selection.stage not in LAYER_STAGES
-    place = f"{panel.layer}.{panel.head}" if short else panel.where(" · ")
+    place = f"L{panel.layer}H{panel.head}" if short else panel.where(" · ")
     return f"{place} · {cut(panel.selection.name, LONGEST)}"
 
 

@@ -157,6 +157,8 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     if not lettered:  # labels are positions, so the text is written below
         both = dict.fromkeys((selection.rows, selection.columns))
         explained = ", ".join(f'"{_drawn(text, ascii_only)}"' for text in both)
+    if selection.attention.kind == "cross":
+        explained = " · ".join(filter(None, ("a row predicts the character after it", explained)))
     return sides[0], sides[1], explained, missing
 
 

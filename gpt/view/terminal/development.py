@@ -72,7 +72,7 @@ def _names(found: Development, page: Page) -> list[Text]:
     named: dict[tuple[int, str], list[str]] = {}
     for place in zip(*np.nonzero(last != ""), strict=True):
         key = int(since[place]), str(last[place])
-        named.setdefault(key, []).append("{}.{}".format(*place))
+        named.setdefault(key, []).append("L{}H{}".format(*place))
     items = [
         f"{name} since step {step:,}: {', '.join(heads)}"
         for (step, name), heads in sorted(named.items())

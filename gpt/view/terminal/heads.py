@@ -79,9 +79,9 @@ def shown_measures(survey: Survey, every: bool = False) -> list[Measure]:
 def head_labels(
     order: Sequence[tuple[int, int]], named: Sequence[Sequence[str]], page: Page
 ) -> list[str]:
-    """ "layer 1 head 0  induction ", or "1.0  induction " on a narrow page, for each row."""
+    """ "layer 1 head 0  induction ", or "L1H0  induction " on a narrow page, for each row."""
     narrow = page.width is not None and page.width < 100
-    names = [("{}.{}" if narrow else "layer {} head {}").format(*place) for place in order]
+    names = [("L{}H{}" if narrow else "layer {} head {}").format(*place) for place in order]
     widest = max(map(len, names))
     return [
         f"{name:<{widest}}  {named[layer][head] or '-'} "

@@ -531,7 +531,9 @@ def test_several_heads_of_several_checkpoints_have_a_row_each() -> None:
     ]
     figure, _ = draw(selections)
     titles = [axes.get_title() for axes in figure.axes[:-1]]
-    assert titles == [f"{at} · step {n}" for at in ("0.0", "0.1", "1.0", "1.1") for n in range(3)]
+    assert titles == [
+        f"{at} · step {n}" for at in ("L0H0", "L0H1", "L1H0", "L1H1") for n in range(3)
+    ]
     assert len({round(axes.get_position().y0, 4) for axes in figure.axes[:-1]}) == 4
     many = [select(each, name=f"step {n}") for n, each in enumerate(steps * 4)]
     assert len({round(axes.get_position().y0, 4) for axes in draw(many)[0].axes[:-1]}) == 3

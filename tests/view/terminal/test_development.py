@@ -69,8 +69,8 @@ def test_names_come_with_the_step_since_which_heads_have_them(found: Development
     lines = drawn(found, Page())
     assert lines[0] == f"heads over training · 4 steps, 0 to 300 · {found.measured}"
     assert lines[2] == (
-        "duplicate since step 0: 0.3 · sink since step 0: 0.1 · induction since step 200: 1.0 · "
-        "previous since step 200: 0.0"
+        "duplicate since step 0: L0H3 · sink since step 0: L0H1 · induction since step 200: L1H0 · "
+        "previous since step 200: L0H0"
     )
 
 
