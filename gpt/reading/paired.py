@@ -58,10 +58,13 @@ class Paired(TableResult):
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % confidence interval of the difference (Student's t); None without an error."""
-        if not self.freedom:
-            return None
-        reach = quantile(self.freedom) * self.error
-        return self.difference - reach, self.difference + reach
+        reach = self.detectable
+        return None if reach is None else (self.difference - reach, self.difference + reach)
+
+    @property
+    def detectable(self) -> float | None:
+        """Half the interval's width: smaller differences do not show on this text."""
+        return quantile(self.freedom) * self.error if self.freedom else None
 
     @property
     def sure(self) -> bool:
@@ -148,10 +151,15 @@ class PairedGroup:
         """95 % interval of the difference. Of several: of their mean over further seeds, with this
         first model on this text (Student's t); of one: see Paired.
         """
+        reach = self.detectable
+        return None if reach is None else (self.difference - reach, self.difference + reach)
+
+    @property
+    def detectable(self) -> float | None:
+        """Half the interval's width: smaller differences do not show."""
         if self.deviation is None:
-            return self.pairs[0].interval
-        reach = quantile(len(self.pairs) - 1) * self.deviation / math.sqrt(len(self.pairs))
-        return self.difference - reach, self.difference + reach
+            return self.pairs[0].detectable
+        return quantile(len(self.pairs) - 1) * self.deviation / math.sqrt(len(self.pairs))
 
     @property
     def sure(self) -> bool:

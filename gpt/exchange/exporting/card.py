@@ -148,10 +148,8 @@ def _losses(found: Losses, model: TrainedGPT) -> Iterator[str]:
     if found.gpt is not None:
         losses = {"this model (the GPT alone)": found.gpt}
         losses["the GPT with its counts of n-grams, in gptx"] = found.nats
-    if found.baseline:
-        counting, scored = found.baseline.order, found.baseline.scored
-        where = f", on {scored:,} characters" * (scored != found.characters)
-        losses[f"counting {counting}-grams alone (Kneser–Ney){where}"] = found.baseline.nats
+    if found.baseline and found.baseline.scored == found.characters:
+        losses[f"counting {found.baseline.order}-grams alone (Kneser–Ney)"] = found.baseline.nats
     losses["guessing"] = math.log(len(model.vocabulary))
     yield f"## Its loss, on {found.characters:,} characters of {found.where}\n"
     rows = [f"| {who} | {nats:.4f} | {nats / math.log(2):.3f} |\n" for who, nats in losses.items()]

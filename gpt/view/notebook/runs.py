@@ -17,7 +17,7 @@ from gpt.view.notebook.chart import chart
 from gpt.view.terminal.comparison import validation_text
 from gpt.view.terminal.plan_card import corpus_facts, model_facts, parent_facts
 from gpt.view.terminal.runs import PART
-from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
+from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
 from gpt.words import counted, millions, some
 
 
@@ -75,7 +75,7 @@ def run_table(found: RunTable) -> str:
                 f"{manifest.step:,}",
                 f"{manifest.train.steps:,}",
                 "–" if best is None else f"{best:.4f}{on}",
-                better_or_worse(best, manifest.baseline),
+                than_counting(manifest),
                 millions(manifest.model.parameters()),
                 ", ".join(manifest.corpus.sources),
             ]

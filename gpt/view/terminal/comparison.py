@@ -131,7 +131,8 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     manifests = [entry.manifest for group in groups for entry in group.entries]
     baselines = {each.baseline for each in manifests}
     if len(baselines) == 1 and (baseline := baselines.pop()):
-        notes.append(f"counting {baseline.order}-grams: {baseline.nats:.4f} nats")
+        on = f"on {baseline.scored:,} characters"
+        notes.append(f"counting {baseline.order}-grams: {baseline.nats:.4f} nats {on}")
     for group in groups:
         if group.repeats:
             notes.append(f"the same seed twice in {group.label}: {', '.join(group.repeats)}")

@@ -24,7 +24,7 @@ from gpt.view.terminal.plan_card import (
     model_facts,
     parent_facts,
 )
-from gpt.view.terminal.scores import best_facts, better_or_worse, counting_facts
+from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
 from gpt.view.terminal.training_lines import time_of
 from gpt.words import measured_on, millions
 
@@ -57,7 +57,7 @@ def runs_table(rows: Sequence[tuple[Run, Manifest]], width: int | None = None) -
             "step": f"{manifest.step:,}",
             "of": f"{manifest.train.steps:,}",
             "best nats": "–" if best is None else f"{best:.4f}" + on,
-            "than counting": better_or_worse(best, manifest.baseline),
+            "than counting": than_counting(manifest),
             "parameters": millions(manifest.model.parameters()),
             "corpus": Text(cut(", ".join(manifest.corpus.sources), LONGEST)),
         }

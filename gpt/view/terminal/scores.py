@@ -55,7 +55,10 @@ def paired_line(name: str, against: str, found: Paired) -> str:
         low, high = found.interval
         rests = f" (95 % interval {low:+.4f} to {high:+.4f})"
         better = name if found.difference > 0 else against
-        verdict = f"{better} predicts better" if found.sure else "too close to tell"
+        least = (
+            f"too close to tell: this text shows differences from {found.detectable:.4f} nats on"
+        )
+        verdict = f"{better} predicts better" if found.sure else least
     return (
         f"{name} {found.first:.4f}, {against} {found.second:.4f} nats a character · difference "
         f"{found.difference:+.4f}{rests} · {verdict} · this compares two models; to compare "
@@ -66,7 +69,9 @@ def paired_line(name: str, against: str, found: Paired) -> str:
 def paired_record(found: Paired) -> dict[str, Any]:
     """For programs. interval: 95 %; error and interval are null if the text is too short."""
     record = picked(
-        found, "first", "second", "difference", "error", "freedom", "interval", "sure", "characters"
+        found,
+        *("first", "second", "difference", "error", "freedom", "interval", "detectable", "sure"),
+        "characters",
     )
     return record if found.freedom else record | {"error": None}
 
@@ -77,7 +82,7 @@ def group_record(found: PairedGroup) -> dict[str, Any]:
     """
     record = {"label": found.label, "n": len(found.pairs), "nats": found.second}
     record |= {"nats_sd": found.deviation, "difference": found.difference}
-    return record | {"interval": found.interval, "sure": found.sure}
+    return record | picked(found, "interval", "detectable", "sure")
 
 
 def group_lines(name: str, groups: Sequence[PairedGroup], page: Page) -> list[Text]:
@@ -92,6 +97,8 @@ def group_lines(name: str, groups: Sequence[PairedGroup], page: Page) -> list[Te
         spread = "–" if group.deviation is None else f"{group.deviation:.4f}"
         interval = "–" if group.interval is None else "{:+.4f} to {:+.4f}".format(*group.interval)
         verdict = ("worse" if group.difference > 0 else "better") if group.sure else "too close"
+        if group.detectable is not None and not group.sure:
+            verdict += f" (shows from {group.detectable:.4f} on)"
         numbers = [f"{group.second:.4f}", *[spread, str(len(group.pairs))] * several]
         cells = [*numbers, f"{group.difference:+.4f}", interval, verdict]
         rows.append((cut(group.label, longest), cells, ""))
@@ -113,10 +120,13 @@ def comparison(
     characters: int,
     baseline: Baseline | None,
     manifest: Manifest | None = None,
+    first: bool = True,
 ) -> str:
-    """Compares a model's loss, the mean over `characters` characters, with the baseline.
+    """Compares a model's loss, the mean over `characters` characters, with the baseline, if it is
+    of the same characters.
 
-    manifest: the run's; with it, the advice for a worse model follows from the run.
+    manifest: the run's; with it, the advice for a worse model follows from the run. first: whether
+    they are the first characters of the text, as the baseline's are.
     """
     if baseline is None:
         return "–"
@@ -125,11 +135,12 @@ def comparison(
         return line
     if characters < LEAST_COMPARED:
         return f"{line}; {counted(characters, 'character')} are too few to compare the model"
+    if not first or characters != baseline.scored:
+        line += f" on {baseline.scored:,} characters, not those of the model ({characters:,})"
+        if manifest and manifest.model.encoder_layers:
+            return line
+        return f"{line}; gptx eval --baseline compares both on the same ones"
     line += f"; this model is {better_or_worse(nats, baseline)}"
-    if characters != baseline.scored:
-        line += (
-            f" (counting is scored on {baseline.scored:,} characters, the model on {characters:,})"
-        )
     return f"{line}: {remedy(nats, manifest)}" if nats > baseline.nats else line
 
 
@@ -163,15 +174,18 @@ def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
 
 
 def comparison_record(
-    nats: float | None, characters: int, baseline: Baseline | None
+    nats: float | None, characters: int, baseline: Baseline | None, first: bool = True
 ) -> dict[str, Any] | None:
-    """The comparison for programs. difference: above 0 if the model is worse."""
+    """The comparison for programs. difference: above 0 if the model is worse, None if the losses
+    are of other characters. first: as in `comparison`.
+    """
     if baseline is None:
         return None
+    same = first and characters == baseline.scored
     return {
         **picked(baseline, "order", "nats", "losses", "counted", "scored"),
-        "difference": None if nats is None else nats - baseline.nats,
-        "same_characters": characters == baseline.scored,
+        "difference": nats - baseline.nats if nats is not None and same else None,
+        "same_characters": same,
     }
 
 
@@ -209,5 +223,20 @@ def no_better(best_step: int, characters: int, of: int) -> str:
 
 def counting_facts(manifest: Manifest) -> str:
     """A run's shown loss beside counting n-grams."""
-    best = manifest.shown_loss[0]
-    return comparison(best, evaluated_characters(manifest), manifest.baseline, manifest)
+    best, characters, of = manifest.shown_loss
+    evaluated = evaluated_characters(manifest)
+    return comparison(best, evaluated, manifest.baseline, manifest, characters == of)
+
+
+def counting_record(manifest: Manifest) -> dict[str, Any] | None:
+    """A run's shown loss beside counting n-grams, for programs."""
+    best, characters, of = manifest.shown_loss
+    evaluated = evaluated_characters(manifest)
+    return comparison_record(best, evaluated, manifest.baseline, characters == of)
+
+
+def than_counting(manifest: Manifest) -> str:
+    """`better_or_worse` for a run's shown loss; "–" if counting's is of other characters."""
+    record = counting_record(manifest)
+    same = record and record["same_characters"]
+    return better_or_worse(manifest.shown_loss[0], manifest.baseline if same else None)

@@ -11,8 +11,8 @@ from gpt.storage.run import Run
 from gpt.view.characters import cut
 from gpt.view.terminal.scores import (
     best_facts,
-    comparison_record,
     counting_facts,
+    counting_record,
     evaluated_characters,
     no_better,
 )
@@ -129,7 +129,7 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
         "minutes": None if budget is None else budget.seconds / 60,
         "gpt_nats": manifest.gpt_loss,
         "parent": parent_record(manifest.parent),
-        "counting": comparison_record(best, evaluated_characters(manifest), manifest.baseline),
+        "counting": counting_record(manifest),
     }
     if corpus.folded:
         record["folded"] = {

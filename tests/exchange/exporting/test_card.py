@@ -48,7 +48,8 @@ def test_front_matter_is_what_the_hub_reads(tiny: Checkpoint) -> None:
 
 def test_card_has_the_facts_of_the_run(tiny: Checkpoint) -> None:
     manifest = tiny.manifest
-    baseline = Baseline((3.0, 1.25), counted=2000, scored=300)
+    scored = manifest.val_characters
+    baseline = Baseline((3.0, 1.25), counted=2000, scored=scored)
     text = card_of(trained(tiny, baseline=baseline))
     assert "| sources | `text.txt` |" in text
     assert f"| characters | {manifest.corpus.characters:,} |" in text
@@ -58,8 +59,10 @@ def test_card_has_the_facts_of_the_run(tiny: Checkpoint) -> None:
     assert f"| split | {split} validate: the last 10 % of the text |" in text
     nats = manifest.best_loss or 0.0
     assert f"| this model | {nats:.4f} | {nats / math.log(2):.3f} |" in text
-    counting = "| counting 2-grams alone (Kneser–Ney), on 300 characters | 1.2500 | 1.803 |"
+    counting = "| counting 2-grams alone (Kneser–Ney) | 1.2500 | 1.803 |"
     assert counting in text
+    part = card_of(trained(tiny, baseline=replace(baseline, scored=scored - 1)))
+    assert "counting 2-grams" not in part  # it is of other characters
     same = replace(baseline, scored=manifest.shown_loss[1])
     shorter = counting.replace(", on 300 characters", "")
     assert shorter in card_of(trained(tiny, baseline=same))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +18,13 @@ from gpt.view.terminal.scores import (
     best_facts,
     comparison,
     comparison_record,
+    counting_facts,
+    counting_record,
     evaluated_characters,
     paired_line,
     paired_record,
     remedy,
+    than_counting,
 )
 
 
@@ -34,10 +38,11 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
     assert comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
     assert comparison(1.12096, 46_504, baseline) == f"{counted}; this model is as good"
     assert comparison(1.12094, 46_504, baseline) == f"{counted}; this model is 0.0001 better"
-    assert comparison(1.2, 1_000_000, baseline) == (
-        f"{counted}; this model is 0.0790 worse (counting is scored on 46,504 characters, the "
-        f"model on 1,000,000){advice}"
+    others = "on 46,504 characters, not those of the model (9,999)"
+    assert comparison(1.2, 9_999, baseline) == (
+        f"{counted} {others}; gptx eval --baseline compares both on the same ones"
     )
+    assert comparison_record(1.2, 9_999, baseline)["difference"] is None  # type: ignore[index]
     assert comparison(None, 0, baseline) == counted
     assert comparison(1.2, 46_504, None) == "–"
     assert comparison_record(1.2, 46_504, None) is None
@@ -53,6 +58,21 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
     part = comparison_record(None, 9, baseline)
     assert part is not None
     assert (part["difference"], part["same_characters"]) == (None, False)
+
+
+def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
+    whole = manifest(best_loss=2.0, best_step=1800, val_characters=111_539)
+    of_all = replace(whole, baseline=Baseline((2.5,), 9, 111_539))
+    assert than_counting(of_all) == "0.5000 better"
+    of_part = replace(of_all, train=TrainConfig(eval_chars=50_000))
+    # evaluations read windows of the whole split, counting its first characters
+    like_part = replace(of_part, baseline=Baseline((2.5,), 9, evaluated_characters(of_part)))
+    for each in (of_part, like_part):
+        assert than_counting(each) == "–"
+        assert "better" not in counting_facts(each)
+        record = counting_record(each)
+        assert record
+        assert (record["difference"], record["same_characters"]) == (None, False)
 
 
 def test_evaluated_characters_counts_predicted_characters() -> None:
@@ -111,7 +131,11 @@ def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     assert other.endswith(f" · b predicts better{recipes}")
     unsure = paired_line("a", "b", paired(a, random.permutation(a)))
     assert " (95 % interval -0.1" in unsure
-    assert unsure.endswith(f") · too close to tell{recipes}")
+    half = paired(a, np.random.default_rng(1).permutation(a)).detectable
+    assert half
+    assert re.search(
+        r"\) · too close to tell: this text shows differences from 0\.\d{4} nats on · ", unsure
+    )
     short = paired_line("a", "b", paired(a[:9], a[:9] + 1))
     rests = "difference +1.0000 (the text is too short for an interval) · too close to tell"
     assert short.endswith(rests + recipes)
@@ -121,11 +145,12 @@ def test_eval_json_has_the_interval_or_null() -> None:
     a = np.random.default_rng(2).random(500)
     record = json.loads(json.dumps(paired_record(paired(a, a[::-1] + 0.5))))
     assert list(record) == (
-        "first second difference error freedom interval sure characters".split()
+        "first second difference error freedom interval detectable sure characters".split()
     )
     low, high = record["interval"]
     assert low < record["difference"] < high
     assert record["sure"] is True
+    assert record["detectable"] == pytest.approx((high - low) / 2)
     assert record["characters"] == 500
     short = json.loads(json.dumps(paired_record(paired(a[:5], a[5:10])), allow_nan=False))
-    assert (short["error"], short["interval"], short["freedom"]) == (None, None, 0)
+    assert (short["error"], short["interval"], short["detectable"]) == (None, None, None)
