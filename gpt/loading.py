@@ -96,6 +96,33 @@ class Saved:
         pieces = pieces_of([Source(path, str(path))], self.manifest.train.between, [])
         return any(measured(pieces, algorithm_of(each)).digest == each for each in digests)
 
+    def share_learned(self, text: str, data: Path) -> float:
+        """The share of a text's known characters that are in the text that the run was trained on,
+        or the run whose weights it started with, as far as `data` has these (overlap.share_of).
+        """
+        from gpt.corpus import cache
+        from gpt.corpus.corpus import reopen
+        from gpt.corpus.halves import all_of, halves
+        from gpt.corpus.overlap import share_of
+        from gpt.vocabulary import Vocabulary
+
+        if self.manifest is None:
+            return 0.0
+        *before, _ = self.manifest.texts(self.name)
+        learned = []
+        for each in before:
+            for ids, record in cache.of_digest(data, each.digest):
+                shared = int(len(ids) * (1 - each.val_fraction))
+                known = Vocabulary(record.characters)
+                learned.append((known, ids[: record.identity.boundary or shared]))
+        vocabulary, train = self.stored.vocabulary, self.manifest.train
+        corpus = reopen(self.manifest.corpus, data, vocabulary, train)
+        if corpus is not None:
+            pairs = self.manifest.model.encoder_layers > 0
+            learned.append((vocabulary, all_of(halves(corpus, train, pairs)[0])))
+        shares = (share_of(known.encode(text, "skip"), ids) for known, ids in learned)
+        return max(shares, default=0.0)
+
     def exposure_to_split(self, of: Saved) -> str | None:
         """Why this model may have seen another's validation split in training, or None."""
         from gpt.corpus.text import algorithm_of

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SCHEMA = 2
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
-SHORTEST_PART, LONGEST_SEARCHED = 100, 50_000_000  # characters: --baseline looks for the text
 WORST = 10  # surprises that --chars lists by default
 
 
@@ -180,27 +179,38 @@ class Eval(shared.DrawingCommand):
         places = None
         if len(ids) < len(text):
             places = model.vocabulary.known(text).nonzero()[0].tolist()
-        facts = self.facts(name, text, _is_part(ids, self.counted))
-        return Scored(label, facts, ids, places)
+        return Scored(label, self.facts(name, text), ids, places)
 
-    def facts(self, name: str, text: str, seen: bool = False) -> dict[str, Any]:
-        """What a JSON record says of a file's text. seen: whether the model was trained on it."""
-        seen = seen or (name != "-" and self.opened.is_corpus(Path(name), len(text)))
-        if seen:
+    def facts(self, name: str, text: str) -> dict[str, Any]:
+        """What a JSON record says of a file's text. trained_on: whether at least half of it is in
+        the text that the model was trained on; learned: how much, from 0 to 1.
+        """
+
+        def learned(by: Saved) -> float:
+            whole = name != "-" and by.is_corpus(Path(name), len(text))
+            return 1.0 if whole else by.share_learned(text, self.data)
+
+        label, share = shared.label_of(name), learned(self.opened)
+        seen = share >= 0.5
+        if share:
             console.say(
-                f"warning: {shared.label_of(name)} is in the text that this run was trained on, so "
-                "its loss says nothing about new texts"
+                f"warning: {_part_of(label, share)} is in the text that this run was trained on, "
+                "so its loss is of text that the model has learned and says nothing about new texts"
                 + "; --baseline is left out, as counting saw the text, too"
-                * self.baseline
+                * (self.baseline and seen)
             )
         for each in self.others:
-            if name != "-" and not seen and each.is_corpus(Path(name), len(text)):
+            if its := max(0.0, learned(each) - share):
                 console.say(
-                    f"warning: {shared.label_of(name)} is in the text that {each.name} was trained "
+                    f"warning: {_part_of(label, its)} is in the text that {each.name} was trained "
                     "on, so this comparison favours it"
                 )
-        unknown = left_out(self.opened.model, text)
-        return {"file": printable(name), "split": None, "left_out": unknown, "trained_on": seen}
+        facts = {
+            "file": printable(name),
+            "split": None,
+            "left_out": left_out(self.opened.model, text),
+        }
+        return facts | {"trained_on": seen, "learned": share}
 
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""
@@ -251,13 +261,16 @@ class Eval(shared.DrawingCommand):
         """Compares with n-gram counts, unless these contain the text: a line, or "" without."""
         from gpt.view.terminal import scores
 
-        baseline = text.baseline
-        if baseline is None and self.counted is not None and not text.facts.get("trained_on"):
+        nats, characters, baseline = record["nats"], record["characters"], text.baseline
+        if (
+            (baseline is None or baseline.scored != characters)
+            and self.counted is not None
+            and not text.facts.get("trained_on")
+        ):
             from gpt.counting.baseline import count_baseline
 
             known = len(self.opened.model.vocabulary)
             baseline = count_baseline(self.counted, text.ids, known)
-        nats, characters = record["nats"], record["characters"]
         record["counting"] = scores.comparison_record(nats, characters, baseline)
         if baseline is None:
             return ""
@@ -284,11 +297,11 @@ class Eval(shared.DrawingCommand):
         return scores.score_line(whole, None if one_window else found.score)
 
 
-def _is_part(ids: Ids, counted: Ids | None) -> bool:
-    """Whether the characters are a part of the training text that --baseline counts."""
-    if counted is None or not SHORTEST_PART <= len(ids) <= len(counted) <= LONGEST_SEARCHED:
-        return False
-    return counted.tobytes().find(ids.astype(counted.dtype).tobytes()) >= 0
+def _part_of(label: str, share: float) -> str:
+    """ "new.txt", "57 % of new.txt", "under 1 % of new.txt" """
+    if share >= 0.995:
+        return label
+    return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {label}"
 
 
 def left_out(model: TrainedGPT, text: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -137,6 +137,15 @@ def read(path: Path) -> tuple[Ids, Record] | None:
                     write_record(path, record)
             return ids, record
     return None
+
+
+def of_digest(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+    """Every encoding of the text with this digest that `data` has."""
+    if DIGEST.fullmatch(digest):
+        for path in sorted(data.glob(f"{digest.rpartition(':')[2][:16]}*.json")):
+            found = read(path)
+            if found and found[1].identity.digest == digest:
+                yield found
 
 
 def forget(ids: Ids) -> None:

@@ -260,19 +260,37 @@ def test_eval_compares_with_the_baseline_of_the_run(
     assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
 
 
+def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt.commands.evaluate.MOST_SHOWN", 200)
+    part = gptx("eval", "--chars").out.splitlines()[-1]
+    assert "not those of the model (199); gptx eval --baseline compares both" in part
+    assert "this model is" not in part
+    record = json.loads(gptx("eval", "--chars", "--baseline", "--json").out)
+    assert (record["characters"], record["counting"]["scored"]) == (199, 199)
+    difference = record["nats"] - record["counting"]["nats"]
+    assert record["counting"]["difference"] == pytest.approx(difference)
+    compared = gptx("eval", "--chars", "--baseline").out.splitlines()[-1]
+    assert f"this model is {abs(difference):.4f} " in compared
+
+
 def test_eval_of_a_file_compares_with_counting_only_if_asked(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (home / "corpus.txt").read_text()
     (home / "end.txt").write_text(text[int(0.9 * len(text)) :])  # the validation split itself
     stored = json.loads(gptx("eval", "--json").out)
-    found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
-    assert found["counting"] == stored["counting"]
-    both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
+    with monkeypatch.context() as patch:  # this corpus repeats what it validates on
+        patch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
+        found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
+        assert found["counting"] == stored["counting"]
+        both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
     assert re.findall(r"(\S+): .*; this model is \d\.\d{4} worse", both.out) == ["end.txt"]
     assert both.err == (
-        "warning: corpus.txt is in the text that this run was trained on, so its loss says nothing "
-        "about new texts; --baseline is left out, as counting saw the text, too\n"
+        "warning: corpus.txt is in the text that this run was trained on, so its loss is of text "
+        "that the model has learned and says nothing about new texts; --baseline is left out, as "
+        "counting saw the text, too\n"
     )
     (home / "part.txt").write_text(text[500:1500])
     part = gptx("eval", "part.txt", "--baseline", "--json")
@@ -284,6 +302,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     assert "; 5 characters are too few to compare the model" in short.out
     for module in ("baseline", "tables"):
         monkeypatch.setattr(f"gpt.counting.{module}.MOST_CHARACTERS", 100)
+    monkeypatch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
@@ -321,3 +340,31 @@ def test_counting_a_file_needs_the_corpus_and_excludes_against(gptx: Gptx, home:
     both = gptx("eval", "--baseline", "--against", "corpus-1")
     assert (both.code, both.out) == (2, "")
     assert both.err == "gptx: error: --baseline and --against: give one of them\n"
+
+
+def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home: Path) -> None:
+    draws = np.random.default_rng(3).integers(0, 26, (3, 9000)) + ord("a")
+    text, new, first = (bytes(each.tolist()).decode() for each in draws)
+    (home / "letters.txt").write_text(text)
+    (home / "first.txt").write_text(first)
+    assert gptx("train", "first.txt", *TINY, "--run", "first").code == 0
+    assert gptx("train", "letters.txt", "--from", "first", "--steps", "2", "--run", "let").code == 0
+    assert gptx("train", "letters.txt", *TINY, "--run", "alone").code == 0
+    is_in = "is in the text that this run was trained on, so its loss is of text that the model has"
+    for start, run in ((0, "alone"), (777, "alone"), (8000, "let"), (4001, "let")):
+        answer = gptx("eval", "-", "--run", run, "--json", stdin=text[start : start + 100].encode())
+        assert f"warning: standard input {is_in} learned" in answer.err
+        assert json.loads(answer.out)["learned"] == 1.0
+    of_parent = gptx("eval", "-", "--run", "let", stdin=first[500:700].encode())
+    assert f"warning: standard input {is_in}" in of_parent.err
+    for unseen in (new[:500], text[8200:], text[:99], text[:99] + new[:400]):
+        answer = gptx("eval", "-", "--run", "alone", "--json", stdin=unseen.encode())
+        assert "warning" not in answer.err
+        assert json.loads(answer.out)["learned"] == 0.0
+    mixed = (new[:600] + text[300:700]).encode()
+    part = gptx("eval", "-", "--run", "alone", "--json", stdin=mixed)
+    assert f"warning: 40 % of standard input {is_in}" in part.err
+    record = json.loads(part.out)
+    assert (record["learned"], record["trained_on"]) == (pytest.approx(0.4, abs=0.002), False)
+    favours = gptx("eval", "-", "--run", "first", "--against", "alone", stdin=mixed).err
+    assert "40 % of standard input is in the text that alone was trained on" in favours

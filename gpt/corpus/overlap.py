@@ -1,0 +1,85 @@
+"""Finds how much of a text is in another one, in a time that depends on the other's length alone.
+
+Uses ids. reading/novelty.py finds the longest copy exactly, but sorts the whole text first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.corpus import cache
+from gpt.vocabulary import Ids
+
+SHORTEST = 100  # characters of a run that counts, at least 2 * BLOCK - 1: it has a whole block
+BLOCK = 48  # characters; 8 divides it, so that its bytes are whole words
+PIECES, LONGEST = 16, 4096  # of a longer text, so many pieces of so many characters are searched
+AT_ONCE = 2**18 // BLOCK * BLOCK  # ids
+TABLE_BITS = 22
+#: Of a text that repeats itself: likely blocks, comparisons in all, and at one start.
+MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def share_of(text: Ids, other: Ids) -> float:
+    """The share of a text's characters that are in runs of SHORTEST or more of the other text.
+
+    Both have the same vocabulary. Compares hashes of the other text's blocks with hashes at every
+    position of `text` (Karp & Rabin 1987); each run that they find is then compared itself. Of a
+    text that repeats itself very often, some runs may be missed.
+    """
+    if len(text) > PIECES * LONGEST:
+        starts = np.linspace(0, len(text) - LONGEST, PIECES).astype(int)
+        text = np.concatenate([text[start : start + LONGEST] for start in starts])
+    if min(len(text), len(other)) < SHORTEST:
+        return 0.0
+    text = text.astype(other.dtype)
+    windows = np.lib.stride_tricks.sliding_window_view(text, BLOCK)
+    hashes = _hashes(windows)
+    table = np.zeros(2**TABLE_BITS, bool)
+    table[hashes >> np.uint64(64 - TABLE_BITS)] = True
+    blocks, places, found = [], [], 0  # of the other text: those that are likely in `text`
+    for first in range(0, len(other), AT_ONCE):
+        part = other[first : first + AT_ONCE]
+        of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK))
+        likely = np.flatnonzero(table[of_part >> np.uint64(64 - TABLE_BITS)])[: MOST - found]
+        blocks.append(of_part[likely])
+        places.append(first + likely * BLOCK)
+        found += len(likely)
+        cache.forget(other)
+    order = np.concatenate(blocks).argsort(kind="stable")
+    block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
+    first, last = (np.searchsorted(block, hashes, side) for side in ("left", "right"))
+    covered, end, left = 0, 0, MOST_COMPARED  # end: of the last run
+    for start in np.flatnonzero(first < last).tolist():
+        if start + BLOCK <= end:
+            continue
+        longest = (0, 0)  # characters before `start`, all characters
+        for at in place[first[start] : last[start]][: min(left, AT_START)].tolist():
+            left -= 1
+            after = _common(text[start:], other[at : at + len(text)])
+            before = _common(text[:start][::-1], other[max(0, at - start) : at][::-1])
+            longest = max(longest, (before, before + after), key=lambda run: run[1])
+        if longest[1] >= SHORTEST:
+            begin = start - longest[0]
+            covered += begin + longest[1] - max(end, begin)
+            end = begin + longest[1]
+    return covered / len(text)
+
+
+def _hashes(blocks: Ids) -> Hashes:
+    """(N, BLOCK) ids -> (N,) hashes."""
+    words = np.ascontiguousarray(blocks).view(np.uint64)
+    hashes = np.zeros(len(words), np.uint64)
+    for column in words.T:
+        hashes = (hashes ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
+
+
+def _common(first: Ids, second: Ids) -> int:
+    """The number of equal ids at the start of both."""
+    shorter = min(len(first), len(second))
+    unlike = first[:shorter] != second[:shorter]
+    return int(unlike.argmax()) if unlike.any() else shorter
