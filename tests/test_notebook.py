@@ -56,9 +56,11 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
     assert gpt.resume("checkpoints/half", steps=13).steps[-1] == 13
     with pytest.raises(ConfigError, match=r"^steps: this run has already done 13"):
         gpt.resume(half, steps=12)
-    with pytest.raises(CheckpointError, match="no checkpoint in nowhere"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in /.*/nowhere"):
         gpt.resume("nowhere", steps=12)
-    with pytest.raises(CheckpointError, match=r"no checkpoint in half; checkpoints/half is a run"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint in /.*/half; checkpoints/half is a run"
+    ):
         gpt.resume("half", steps=14)
     with pytest.raises(TypeError, match=r"^other: expected TrainedGPT, not str"):
         half.compare("whole", "the cat")  # type: ignore[arg-type]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
@@ -16,6 +18,7 @@ from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
+MOST_FOLDERS = 1000  # of the current folder, in which runs are looked for
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -91,8 +94,8 @@ def find_run(root: Path, name: str | None = None) -> Run:
         runs = all_runs(root)
         if not runs:
             run = Run(Path(os.environ.get("GPTX_CHECKPOINTS", "checkpoints")) / root)
-            remedy = f"{run.path} is a run" if run.steps() else "train one with: gptx train"
-            raise CheckpointError(f"no checkpoint in {root}; {remedy}")
+            remedy = f"{run.path} is a run" if run.steps() else _elsewhere(root)
+            raise CheckpointError(f"no checkpoint in {root.absolute()}; {remedy}")
         return runs[-1]
     run = Run(root / check_run_name(name))
     if run.steps():
@@ -102,11 +105,31 @@ def find_run(root: Path, name: str | None = None) -> Run:
             f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
             f"gptx train … --run {name}"
         )
-    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root))}")
+    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root), name, root)}")
 
 
-def _hint(runs: Sequence[Run]) -> str:
-    """The end of an error: the newest runs that there are."""
+def _elsewhere(root: Path) -> str:
+    """The end of an error: a folder of this name with runs, above this folder or in one of its own
+    folders.
+    """
+    here, inside = Path.cwd(), []
+    with suppress(OSError):
+        inside = [Path(entry.path) for entry in os.scandir(here) if entry.is_dir()][:MOST_FOLDERS]
+    for folder in (*here.parents, *sorted(inside)) if not root.is_absolute() else ():
+        if all_runs(folder / root):
+            return f"there are runs elsewhere: --checkpoints {shlex.quote(str(folder / root))}"
+    return "train one with: gptx train"
+
+
+def _hint(runs: Sequence[Run], name: str = "", root: Path | None = None) -> str:
+    """The end of an error: the run with the most similar name, or the newest runs that there are;
+    without any, where others are.
+    """
+    if not runs and root is not None:
+        return f"; {_elsewhere(root)}"
+    lower = {run.name.lower(): run.name for run in runs}
+    if similar := get_close_matches(name.lower(), lower, 1):
+        return f"; did you mean {lower[similar[0]]}?"
     known = ", ".join(run.name for run in runs[-5:])
     if len(runs) > 5:
         known += f" and {len(runs) - 5:,} older ones"
