@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,17 @@ def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) 
     ]
 
 
+def suffix_sort() -> Any:
+    """pydivsufsort's function. Raises ConfigError if it is not installed."""
+    try:
+        from pydivsufsort import divsufsort
+    except ImportError:
+        raise ConfigError(
+            "novelty", "needs pydivsufsort, which is not installed: pip install pydivsufsort"
+        ) from None
+    return divsufsort
+
+
 class Copies:
     """A text's ids, to search for copies. Raises ConfigError if pydivsufsort is not installed.
 
@@ -65,12 +77,7 @@ class Copies:
     """
 
     def __init__(self, ids: Ids, vocabulary: Vocabulary) -> None:
-        try:
-            from pydivsufsort import divsufsort
-        except ImportError:
-            raise ConfigError(
-                "novelty", "needs pydivsufsort, which is not installed: pip install pydivsufsort"
-            ) from None
+        divsufsort = suffix_sort()
         self._vocabulary, self._dtype = vocabulary, ids.dtype.newbyteorder(">")
         self._data = ids.astype(self._dtype).tobytes()
         order = divsufsort(self._data) if len(ids) else np.empty(0, np.int32)
