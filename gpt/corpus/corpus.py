@@ -243,7 +243,10 @@ def read_corpus(
                 kinds = "last, every:N or a file" + ", of pairs also source" * pairs
                 raise TextError(f"`split` takes {kinds}; {error}") from None
         corpus = encode(sources, data, known, config, validation, progress, algorithm, grows)
-        return replace(corpus, notes=(*corpus.notes, *_twice(sources, validation)))
+        of_folders = (source.note for source in [*sources, *validation] if source.note)
+        of_lines = () if pairs else _line_notes(corpus)
+        notes = (*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines)
+        return replace(corpus, notes=notes)
     finally:
         discard_spooled([*sources, *validation])
 
@@ -258,6 +261,27 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
     for source in validation:
         if source.path.resolve() in seen:
             yield f"{source.name} trains and validates: its loss says nothing of new texts"
+
+
+def _line_notes(corpus: Corpus) -> Iterator[str]:
+    """Notes for the user on a text whose lines end with CR LF, or are pairs."""
+    ids, counts = corpus.ids, corpus.counts
+    tab, newline, cr = (corpus.vocabulary.characters.find(sign) for sign in "\t\n\r")
+    if cr >= 0 and counts[cr]:
+        yield (
+            f"the text has {counts[cr]:,} carriage returns, as in files of Windows, and samples "
+            "will have them, too; remove them: tr -d '\\r' < FILE > NEW"
+        )
+    if min(tab, newline) < 0 or counts[tab] < 2 or abs(counts[tab] - counts[newline]) > 1:
+        return
+    last = newline
+    for first in range(0, len(ids), COUNTED_AT_ONCE):
+        part = ids[first : first + COUNTED_AT_ONCE]
+        signs = np.concatenate(([last], part[(part == tab) | (part == newline)]))
+        if (signs[1:] == signs[:-1]).any():
+            return
+        last = signs[-1]
+    yield "each line has one TAB; to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv"
 
 
 def find_corpus(

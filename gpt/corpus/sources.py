@@ -9,11 +9,12 @@ import codecs
 import errno
 import hashlib
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,11 +22,12 @@ from typing import Any, BinaryIO
 from gpt.corpus import dates, repeats
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
-from gpt.words import printable
+from gpt.words import counted, printable, some
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 HEAD = 4096  # bytes at the start of a file, from which its kind is guessed
+MOST_NAMED = 3  # files of a folder that are not read
 SHOWN = 60  # most characters of a name that an error shows
 PASTED = (
     "this is a text, not the name of a file; save it in a file, or pipe it: "
@@ -77,11 +79,12 @@ PAIRS_SUFFIX = ".tsv"
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, and its name for the user."""
+    """A file to read, and its name for the user. note: for the user, on its folder."""
 
     path: Path
     name: str
     spooled: BinaryIO | None = None  # a copy of a pipe, which no folder lists
+    note: str = ""
 
 
 def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
@@ -203,14 +206,19 @@ def check_is_text(head: bytes, name: str) -> None:
     try:
         codecs.utf_8_decode(head, "strict", False)
     except UnicodeDecodeError as error:
-        raise not_utf8(name, error.start) from None
+        raise not_utf8(name, error.start, head) from None
 
 
-def not_utf8(name: str, byte: int) -> TextError:
-    """The error for a text whose encoding is another one."""
+def not_utf8(name: str, byte: int, data: bytes) -> TextError:
+    """The error for a text whose encoding is another one. data: a part of it with this byte. In
+    Latin 1, the bytes 0x80 to 0x9f are control characters, in Windows' CP1252 quotes and dashes.
+    """
+    encoding = "CP1252" if any(0x80 <= each < 0xA0 for each in data) else "LATIN1"
+    file = "FILE" if name == "-" else shlex.quote(name)
+    new = "NEW" if name == "-" else shlex.quote(f"{name}.utf8{Path(name).suffix}")
     return TextError(
         f"{name}: invalid UTF-8 at byte {byte}; convert it, for example: "
-        "iconv -f LATIN1 -t UTF-8 FILE"
+        f"iconv -f {encoding} -t UTF-8 {file} > {new}"
     )
 
 
@@ -219,18 +227,25 @@ def _folder(folder: Path) -> list[Source]:
         raise _unreadable(str(error.filename), error.strerror or str(error))
 
     paths: list[Path] = []
+    others: list[str] = []
     for root, folders, names in os.walk(folder, onerror=stop):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        visible = (Path(root, name) for name in names if not name.startswith("."))
-        paths += [path for path in visible if path.name.lower().endswith(TEXT_SUFFIXES)]
+        for path in (Path(root, name) for name in names if not name.startswith(".")):
+            if path.name.lower().endswith(TEXT_SUFFIXES):
+                paths.append(path)
+            else:
+                others.append(printable(path.relative_to(folder)))
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
+    known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
     if not paths:
-        raise TextError(
-            f"cannot read corpus {folder}: no text in this folder "
-            f"(looked for {', '.join('*' + suffix for suffix in TEXT_SUFFIXES)})"
-        )
-    return [Source(path, printable(str(path))) for path in paths]
+        raise TextError(f"cannot read corpus {folder}: no text in this folder (looked for {known})")
+    found = [Source(path, printable(str(path))) for path in paths]
+    if others:
+        names = some(sorted(others), MOST_NAMED, ", ")
+        note = f"{printable(folder)}: {counted(len(others), 'file')} not read, not {known}: {names}"
+        found[0] = replace(found[0], note=note)
+    return found
 
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:

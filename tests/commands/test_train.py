@@ -343,3 +343,63 @@ def test_dry_run_json_contains_the_plan(gptx: Gptx) -> None:
     assert record["counting"]["nats"] == min(record["counting"]["losses"]) < record["uniform"]
     assert record["step_seconds"] > 0
     assert gptx("train", "corpus.txt", *TINY, "--dry-run").out == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ("“quoted” ’tis – so".encode("cp1252"), "CP1252"),
+        (b"plain " * 2000 + "“late”".encode("cp1252"), "CP1252"),
+        ("Tür, café".encode("latin-1"), "LATIN1"),
+    ],
+)
+def test_advice_for_another_encoding_keeps_quotes_and_writes_a_file(
+    gptx: Gptx, home: Path, data: bytes, encoding: str
+) -> None:
+    (home / "my novel.txt").write_bytes(data)
+    answer = gptx("train", "my novel.txt", *TINY)
+    command = f"iconv -f {encoding} -t UTF-8 'my novel.txt' > 'my novel.txt.utf8.txt'"
+    assert (answer.code, answer.err.strip().endswith(command)) == (3, True)
+
+
+def test_notes_name_line_ends_of_windows_pairs_in_a_text_and_files_not_read(
+    gptx: Gptx, home: Path
+) -> None:
+    (home / "windows.txt").write_bytes(b"a line of text\r\n" * 99)
+    (home / "words.csv").write_text("".join(f"hello {n}\tworld {n}\n" for n in range(99)))
+    (home / "prose.txt").write_text("hello\tworld\nand\tmore\tthan one\nnone\n" * 99)
+    folder = home / "mixed"
+    folder.mkdir()
+    for name in ("a.txt", "d.html", "c.docx", "b.pdf", "e.epub"):
+        (folder / name).write_text("the cat sat on the mat\n" * 99)
+
+    def notes(name: str) -> list[str]:
+        err = gptx("train", name, *TINY, "--dry-run").err
+        return [line for line in err.splitlines() if line.startswith("note: ")]
+
+    (windows,) = notes("windows.txt")
+    assert "99 carriage returns" in windows
+    assert "tr -d '\\r' < FILE > NEW" in windows
+    (pairs,) = notes("words.csv")
+    assert pairs.endswith(
+        "each line has one TAB; to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv"
+    )
+    assert notes("prose.txt") == []
+    (skipped,) = notes("mixed")
+    assert "mixed: 4 files not read" in skipped
+    assert skipped.endswith("b.pdf, c.docx, d.html and 1 more")
+
+
+def test_runs_nearby_and_similar_names_are_suggested(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    similar = gptx("eval", "--run", "Corpus-1")
+    assert similar.err == "gptx: error: no run 'Corpus-1' in checkpoints; did you mean corpus-1?\n"
+    inner = home / "a folder" / "deeper"
+    inner.mkdir(parents=True)
+    for folder, at in ((inner, home), (home.parent, home)):
+        monkeypatch.chdir(folder)
+        err = gptx("eval", "--checkpoints", "checkpoints").err
+        assert f"no checkpoint in {folder}/checkpoints; there are runs elsewhere: " in err
+        assert err.rstrip().endswith(f"--checkpoints {at}/checkpoints")
+        assert f"--checkpoints {at}/checkpoints" in gptx("next", "a", "--run", "corpus-1").err
