@@ -50,13 +50,13 @@ def share_of(text: Ids, other: Ids) -> float:
         cache.forget(other)
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
-    first, last = (np.searchsorted(block, hashes, side) for side in ("left", "right"))
+    lower, upper = (np.searchsorted(block, hashes, side) for side in ("left", "right"))
     covered, end, left = 0, 0, MOST_COMPARED  # end: of the last run
-    for start in np.flatnonzero(first < last).tolist():
+    for start in np.flatnonzero(lower < upper).tolist():
         if start + BLOCK <= end:
             continue
         longest = (0, 0)  # characters before `start`, all characters
-        for at in place[first[start] : last[start]][: min(left, AT_START)].tolist():
+        for at in place[lower[start] : upper[start]][: min(left, AT_START)].tolist():
             left -= 1
             after = _common(text[start:], other[at : at + len(text)])
             before = _common(text[:start][::-1], other[max(0, at - start) : at][::-1])

@@ -206,19 +206,18 @@ def check_is_text(head: bytes, name: str) -> None:
     try:
         codecs.utf_8_decode(head, "strict", False)
     except UnicodeDecodeError as error:
-        raise not_utf8(name, error.start, head) from None
+        raise not_utf8(name, error.start) from None
 
 
-def not_utf8(name: str, byte: int, data: bytes) -> TextError:
-    """The error for a text whose encoding is another one. data: a part of it with this byte. In
-    Latin 1, the bytes 0x80 to 0x9f are control characters, in Windows' CP1252 quotes and dashes.
+def not_utf8(name: str, byte: int) -> TextError:
+    """The error for a text whose encoding is another one. The advice has CP1252, which has all of
+    Latin 1's letters, and quotes and dashes where Latin 1 has control characters.
     """
-    encoding = "CP1252" if any(0x80 <= each < 0xA0 for each in data) else "LATIN1"
     file = "FILE" if name == "-" else shlex.quote(name)
     new = "NEW" if name == "-" else shlex.quote(f"{name}.utf8{Path(name).suffix}")
     return TextError(
         f"{name}: invalid UTF-8 at byte {byte}; convert it, for example: "
-        f"iconv -f {encoding} -t UTF-8 {file} > {new}"
+        f"iconv -f CP1252 -t UTF-8 {file} > {new}"
     )
 
 
@@ -242,8 +241,8 @@ def _folder(folder: Path) -> list[Source]:
         raise TextError(f"cannot read corpus {folder}: no text in this folder (looked for {known})")
     found = [Source(path, printable(str(path))) for path in paths]
     if others:
-        names = some(sorted(others), MOST_NAMED, ", ")
-        note = f"{printable(folder)}: {counted(len(others), 'file')} not read, not {known}: {names}"
+        these = some(sorted(others), MOST_NAMED, ", ")
+        note = f"{printable(folder)}: {counted(len(others), 'file')} not read, not {known}: {these}"
         found[0] = replace(found[0], note=note)
     return found
 

@@ -119,7 +119,7 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
                         last = at + wanted == piece.stop
                         text, used = codecs.utf_8_decode(data, "strict", last)
                     except UnicodeDecodeError as error:
-                        raise not_utf8(name, at + error.start, data) from None
+                        raise not_utf8(name, at + error.start) from None
                     data, points = data[:used], code_points(text)
                 yield piece.number, data, points
                 at += len(data)
