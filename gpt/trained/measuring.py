@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+import numpy as np
+
 from gpt.config.show import AttentionKind
 from gpt.errors import TextError
 from gpt.reading.gpt import Reader

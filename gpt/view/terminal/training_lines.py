@@ -13,7 +13,6 @@ from gpt.view.terminal.scores import (
     best_facts,
     counting_facts,
     counting_record,
-    evaluated_characters,
     no_better,
 )
 from gpt.words import bits, counted, duration, measured_on
