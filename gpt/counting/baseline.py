@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpt.counting.expert import Array, discounts
-from gpt.counting.tables import MOST_CHARACTERS, Level, Numbers, count_levels
+from gpt.counting.tables import AT_ONCE, MOST_CHARACTERS, Level, Numbers, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
@@ -38,13 +38,14 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
     """
     text = np.concatenate((train[-orders:], val))
     first = len(text) - len(val) + 1  # that is scored
-    histories = np.zeros(len(text), np.int64)
+    histories = np.zeros(len(text), np.int32)
     lower = np.full(len(text), 1.0 / vocab_size)
     for level in count_levels(train, vocab_size, orders):
         grams = level.find(histories, text)
         yield _interpolated(level, level.often, histories, grams, lower)[first:]
         lower = _interpolated(level, level.counts, histories, grams, lower)
-        histories = np.concatenate(([-1], grams[:-1]))
+        histories[0], histories[1:] = -1, grams[:-1]
+        del level, grams  # while the next order is counted
 
 
 def _interpolated(
@@ -53,13 +54,26 @@ def _interpolated(
     """(T,) histories, n-grams (−1 = not in the text) and probabilities under the order below ->
     (T,) probabilities.
     """
-    discount = discounts(counts)[np.minimum(counts, 3)]
-    followed = np.flatnonzero(level.children)
-    total, left = np.zeros((2, len(level.children) + 1))  # the last one is of history −1
-    starts = (np.cumsum(level.children) - level.children)[followed]
-    total[followed] = np.add.reduceat(counts, starts)
-    left[followed] = np.add.reduceat(discount, starts)
-    seen = np.append(counts - discount, 0.0)[grams]
-    known = total[histories] > 0
-    mixed = (seen + left[histories] * lower) / np.where(known, total[histories], 1.0)
-    return np.where(known, mixed, lower)
+    if not len(counts):  # the text is shorter than the order
+        return lower
+    found = discounts(counts)
+    size = len(level.children)
+    total, left = np.zeros(size + 1, np.int32), np.zeros(size + 1)  # the last: of history −1
+    starts = np.zeros(size + 1, np.int32)
+    np.cumsum(level.children, dtype=np.int32, out=starts[1:])
+    cuts = starts.searchsorted(range(0, max(1, len(counts)), AT_ONCE)).tolist()
+    for node, end in zip(cuts, [*cuts[1:], size], strict=True):
+        followed = node + np.flatnonzero(level.children[node:end])
+        if len(followed):
+            first = starts[node]
+            piece, places = counts[first : starts[end]], starts[followed] - first
+            total[followed] = np.add.reduceat(piece, places, dtype=np.int32)
+            left[followed] = np.add.reduceat(found[np.minimum(piece, 3)], places)
+    known, mixed = total > 0, np.empty(len(lower))
+    for first in range(0, len(lower), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        nodes, below = histories[part], lower[part]
+        seen = np.where(grams[part] < 0, 0, counts[grams[part]])
+        both = seen - found[np.minimum(seen, 3)] + left[nodes] * below
+        mixed[part] = np.where(known[nodes], both / np.maximum(total[nodes], 1), below)
+    return mixed

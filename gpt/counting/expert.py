@@ -28,7 +28,7 @@ def discounts(counts: Numbers) -> Array:
     counts: of all n-grams of an order. The discounts are 0, ½, 1, 1½ if no n-gram has the count 1,
     or none 2, or none 3, or none 4, or if a computed discount is not above 0.
     """
-    _, n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[:5].tolist()
+    n1, n2, n3, n4 = (int(np.count_nonzero(counts == n)) for n in (1, 2, 3, 4))
     found = FALLBACK
     if n1 and n2 and n3 and n4:
         y = n1 / (n1 + 2 * n2)

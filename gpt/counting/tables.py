@@ -20,6 +20,8 @@ from gpt.vocabulary import Ids
 MOST_CHARACTERS = 2**21  # that are counted
 MOST_GRAMS = 2**22  # that a trie may have: about 20 MB of file
 
+AT_ONCE = 2**18  # numbers that are computed at the same time; more take memory and save no time
+
 Numbers = npt.NDArray[np.integer[Any]]
 
 
@@ -37,9 +39,13 @@ class Level:
     counts: Numbers
     children: Numbers
 
-    def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+    def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int32]:
         """(T,) histories and (T,) next characters -> (T,) indices of the n-grams; −1 = none."""
-        return _find(_keys(self.children, self.symbols), histories, ids)
+        keys, found = _keys(self.children, self.symbols), np.empty(len(ids), np.int32)
+        for first in range(0, len(ids), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            found[part] = _find(keys, histories[part], ids[part])
+        return found
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Trie:
 
     symbols: Numbers
     counts: Numbers
-    starts: npt.NDArray[np.int64]
+    starts: Numbers
     ends: Sequence[int]
 
     @property
@@ -115,11 +121,9 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
     grams, nodes = len(symbols), len(children)
-    if not 0 < nodes <= grams or len(counts) != grams or children.sum(dtype="i8") != grams:
+    if not 0 < nodes <= grams < 2**31 or len(counts) != grams or children.sum(dtype="i8") != grams:
         raise ValueError("the n-grams and their histories do not match")
-    starts = np.full(grams + 3, grams, np.int64)
-    starts[0] = 0
-    np.cumsum(children, out=starts[1 : nodes + 1])
+    starts = _starts(children, grams)
     ends = [0]
     while ends[-1] < grams and len(ends) <= orders:
         # The histories of the next order are the node of the last n-gram so far and those before.
@@ -151,11 +155,18 @@ def joined(levels: Sequence[Level]) -> Trie:
     """The trie of the orders 1 … N; orders without an n-gram are left out."""
     levels = [level for level in levels if len(level.symbols)]
     ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
-    starts = np.full(ends[-1] + 3, ends[-1], np.int64)
-    starts[0] = 0
-    np.cumsum(np.concatenate([level.children for level in levels]), out=starts[1 : ends[-2] + 2])
+    starts = _starts(np.concatenate([level.children for level in levels]), ends[-1])
     symbols = np.concatenate([level.symbols for level in levels])
-    return Trie(symbols, np.concatenate([level.counts for level in levels]), starts, ends)
+    counts = np.concatenate([level.counts for level in levels])
+    return Trie(symbols, counts, starts, ends)
+
+
+def _starts(children: Numbers, grams: int) -> npt.NDArray[np.int32]:
+    """(H,) numbers of n-grams with each history -> (grams + 3,) Trie.starts."""
+    starts = np.full(grams + 3, grams, np.int32)
+    starts[0] = 0
+    np.cumsum(children, dtype=np.int32, out=starts[1 : len(children) + 1])
+    return starts
 
 
 def count_levels(
@@ -166,51 +177,68 @@ def count_levels(
     most: n-grams of all orders together; the first order that would exceed it is not counted.
     """
     text = np.asarray(ids[-MOST_CHARACTERS:])
-    context = np.zeros(len(text), np.int32)  # number of the history before each character
+    ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before each place
     histories = 1
     previous: Level | None = None
-    ends: Numbers = text[:0]
     grams = 0
     for start in range(orders):  # the first characters of the text have no full history
-        level, at, first = _sort(context, text, start, vocab_size, histories)
+        level, after, first = _sort(ends, text, start, vocab_size, histories)
         grams += len(level.symbols)
         if previous is not None:
             if most is not None and grams > most:
                 break
             # Each distinct n-gram adds one character before the n-gram that is shorter by one.
-            preceding = np.bincount(ends[first], minlength=histories)
-            yield replace(previous, counts=preceding.astype(np.int32))
-        context[1:] = at[:-1]
-        histories, previous, ends = len(level.symbols), level, at
+            preceding = _tally(ends[1:][first], histories)
+            ends = first = text[:0]  # frees them
+            yield replace(previous, counts=preceding)
+        histories, previous, ends = len(level.symbols), level, after
     if previous is not None:
         yield previous
 
 
 def _sort(
-    context: Numbers, text: Ids, start: int, vocab_size: int, histories: int
+    ends: Numbers, text: Ids, start: int, vocab_size: int, histories: int
 ) -> tuple[Level, Numbers, Numbers]:
-    """The n-grams that end at `start` or later; (characters,) the number of the one that ends at
-    each place; (G,) the place where each one ends first.
+    """ends: (characters + 1,) the number of the history before each place. -> The n-grams that end
+    at `start` or later; (characters + 1,) the number of the one before each place; (G,) the place
+    where each one ends first.
+
+    Works in place: this is the most memory that a training on a small model takes.
     """
     # History, character and place in one number of at most 63 bits: sorting it sorts all three.
-    bits = np.uint64(max(1, (len(text) - 1).bit_length()))
-    packed = context[start:].astype(np.uint64)
-    packed *= np.uint64(vocab_size)
+    bits, size = np.uint64(max(1, (len(text) - 1).bit_length())), np.uint64(vocab_size)
+    packed = ends[start:-1].astype(np.uint64)
+    packed *= size
     np.add(packed, text[start:], out=packed, casting="unsafe")
     packed <<= bits
-    packed |= np.arange(start, len(text), dtype=np.uint64)
+    packed |= np.arange(start, len(text), dtype=np.uint32)
     packed.sort()
-    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int32)
+    places = np.empty(len(packed), np.int32)
+    np.bitwise_and(packed, (np.uint64(1) << bits) - np.uint64(1), out=places, casting="unsafe")
     packed >>= bits
     new = np.empty(len(packed), np.bool_)
     new[:1] = True
     np.not_equal(packed[1:], packed[:-1], out=new[1:])
-    at = np.zeros(len(text), np.int32)
-    at[places] = np.cumsum(new, dtype=np.int32) - 1
-    history, symbols = np.divmod(packed[new], np.uint64(vocab_size))
-    children = np.bincount(history.astype(np.int64), minlength=histories).astype(np.int32)
-    often = np.diff(np.flatnonzero(new), append=len(packed)).astype(np.int32)
-    return Level(symbols.astype(text.dtype), often, often, children), at, places[new]
+    packed = packed[new]
+    symbols = np.empty(len(packed), text.dtype)
+    np.remainder(packed, size, out=symbols, casting="unsafe")
+    packed //= size
+    children = _tally(packed, histories)
+    del packed
+    numbers = np.cumsum(new, dtype=np.int32)
+    numbers -= 1
+    often = _tally(numbers, len(symbols))
+    after = np.zeros(len(text) + 1, np.int32)
+    after[1:][places] = numbers
+    return Level(symbols, often, often, children), after, places[new]
+
+
+def _tally(numbers: Numbers, size: int) -> Numbers:
+    """(size,) how often 0 … size − 1 occur, in the smallest type."""
+    found = np.zeros(size, np.int32)
+    for first in range(0, len(numbers), AT_ONCE):
+        np.add.at(found, numbers[first : first + AT_ONCE].astype(np.intp), np.int32(1))
+    return _smallest(found)
 
 
 def _smallest(numbers: Numbers) -> Numbers:
@@ -220,8 +248,11 @@ def _smallest(numbers: Numbers) -> Numbers:
 
 def _keys(children: Numbers, symbols: Numbers) -> npt.NDArray[np.int64]:
     """(G + 1,) history and last character in one number, ascending; then one above all others."""
-    histories = np.repeat(np.arange(len(children)), children)
-    return np.append((histories << 32) | symbols, np.iinfo(np.int64).max)
+    keys = np.full(len(symbols) + 1, np.iinfo(np.int64).max)
+    keys[:-1] = np.repeat(np.arange(len(children), dtype=np.int32), children)
+    keys[:-1] <<= 32
+    keys[:-1] |= symbols
+    return keys
 
 
 def _find(keys: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:

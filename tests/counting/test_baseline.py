@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import ORDERS, count_baseline, kneser_ney
 from gpt.counting.expert import discounts
-from gpt.counting.tables import MOST_CHARACTERS
+from gpt.counting.tables import MOST_CHARACTERS, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
@@ -233,3 +234,18 @@ def test_only_the_part_around_the_split_of_a_long_text_is_counted(
     found = count_baseline(ids[:300], ids[300:], 5, 5)
     assert found.losses == pytest.approx(slow, rel=0, abs=1e-9)
     assert (found.counted, found.scored) == (50, 20)
+
+
+@pytest.mark.parametrize("size", [256, 5000])
+def test_counting_random_text_takes_less_than_eighty_bytes_a_character(size: int) -> None:
+    ids = np.random.default_rng(1).integers(0, size, 2**19).astype(np.min_scalar_type(size - 1))
+    tracemalloc.start()
+    try:
+        count_baseline(ids, ids[: 2**18], size, 5)
+        baseline = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        list(count_levels(ids, size, 2))
+        tables = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(baseline, tables) < 80 * len(ids), (baseline / len(ids), tables / len(ids))
