@@ -58,7 +58,7 @@ def step_seconds(
 
 
 #: 40 % of an H200's products in bfloat16; InfiniBand of 400 Gb/s; NVLink; the ledger; an NVMe disk.
-USUAL = Machine(flops=0.4 * 790e12, link=50e9, bridge=450e9, encoder=355e6, disk=2e9)
+USUAL = Machine(flops=0.4 * 790e12, link=50e9, bridge=450e9, encoder=179e6, disk=2e9)
 CHARACTERS, BATCH = 1e12, 4 * 2**20
 
 
