@@ -2,8 +2,10 @@
 
 To predict a repeated word, a model must find the letter that followed the same letter before. So it
 learns a previous-character head and an induction head (Olsson et al. 2022) within a minute. Words
-differ in length, as otherwise a head at a fixed distance would suffice. Half of the lines have no
-spaces: if spaces mark every beginning, models learn to count from them instead (benchmarks/LOG.md).
+differ in length, as otherwise a head at a fixed distance would suffice. Their letters are drawn
+independently: if all were different, a model could also learn which letters are left. Half of the
+lines have no spaces: if spaces mark every beginning, models learn to count from them instead
+(benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 SEED = 1
 LINES = 10_000
-LENGTHS = range(3, 17)  # letters of a word, all different, so that a letter determines its position
+LENGTHS = range(3, 17)  # letters of a word
 TIMES = 4  # occurrences of the word in its line
 
 #: Training options that override the default preset. Every option that the heads depend on is here,
@@ -41,12 +43,11 @@ RECIPE: dict[str, Any] = {
 
 def repeats() -> bytes:
     """The text, from raw draws of Philox (Salmon et al. 2011), equal in every release of numpy."""
-    letters = len(string.ascii_lowercase)
-    draws = np.random.Philox(key=SEED).random_raw(LINES * (letters + 2)).reshape(LINES, -1)
-    orders = draws[:, :letters].argsort(axis=1, kind="stable")  # one permutation per line
-    lengths, spaced = draws[:, letters] % len(LENGTHS), draws[:, letters + 1] % 2
+    alphabet = string.ascii_lowercase
+    draws = np.random.Philox(key=SEED).random_raw(LINES * (max(LENGTHS) + 2)).reshape(LINES, -1)
+    lengths, spaced = draws[:, -2] % len(LENGTHS), draws[:, -1] % 2
     lines = []
-    for order, length, space in zip(orders, lengths.tolist(), spaced.tolist(), strict=True):
-        word = "".join(string.ascii_lowercase[n] for n in order[: LENGTHS[length]])
+    for letters, length, space in zip(draws % len(alphabet), lengths, spaced.tolist(), strict=True):
+        word = "".join(alphabet[n] for n in letters[: LENGTHS[length]])
         lines.append((" " * space).join([word] * TIMES) + "\n")
     return "".join(lines).encode()

@@ -44,16 +44,16 @@ GOLDENS = (
     Golden(
         "classic",
         counting=0,
-        trained=(3.447438, 3.348438, 3.336081),
-        evaluated=(3.354456, 3.344542),
-        text="gvc x tfjcfvspfigptxysfc fcahhdsmlqtfqmwzcbabknqycxuij kgeag",
+        trained=(3.421166, 3.383348, 3.350183),
+        evaluated=(3.344822, 3.342111),
+        text="gvb x sejdfurofigpsxzred fcahhdrmlpreplwzccabknpydxtij kgdaf",
     ),
     Golden(
         "default",
         counting=8,
-        trained=(3.531147, 3.540925, 3.500847),
-        evaluated=(3.339616, 3.331877),
-        text="gvc\nx sejcfvsofigptxzsec fcahhdsmkpseqlwzcbabkmqycxtij kgdaf",
+        trained=(3.518177, 3.664262, 3.526770),
+        evaluated=(3.331278, 3.333108),
+        text="hvb\nx sfjcfusofigptxzrec gcaihdsmlqseqlwzcbabkmqycxtij kgdag",
     ),
 )
 
