@@ -90,8 +90,11 @@ def _table(
     labels = head_labels(order, found.kinds[-1].tolist(), page)
     cells = [[_cell(found, number, n, each, digits) for n in range(len(values))] for each in order]
     steps = [str(step) for step in found.steps.tolist()]
-    wide = 2 + max(len(cell) for row in (steps, *cells) for cell in row)
     gutter, S = max(map(len, labels)), len(steps)
+    wide = 2 + max(len(cell) for row in (steps, *cells) for cell in row)
+    if page.width is not None and gutter + 1 + 2 * wide > page.width:  # without the uniform values
+        cells = [[cell.partition("/")[0] for cell in row] for row in cells]
+        wide = 2 + max(len(cell) for row in (steps, *cells) for cell in row)
     long, some = min(S, LONGEST), list(range(S))
     if page.width is not None:
         room = page.width - gutter
