@@ -3,7 +3,7 @@
 
 import { visible } from "./cards.js";
 import { Scale } from "./colours.js";
-import { short, signed } from "./numbers.js";
+import { short, signed, uniformOf } from "./numbers.js";
 import { context, lead, make, part, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
@@ -209,7 +209,10 @@ function thumbnail(app, { layer, head, value, off }, order) {
     if (app.state.of !== "diff") {
       button.append(make("span", { class: "even" }, even && `/ ${even}`));
     }
-    button.setAttribute("aria-label", `${name}, ${measure.title} ${text}${even && `, uniform ${even}`}`);
+    button.setAttribute(
+      "aria-label",
+      `${name}, ${measure.title} ${text}${even && `, uniform ${even}`}`,
+    );
   }
   return button;
 }

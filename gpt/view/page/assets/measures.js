@@ -46,7 +46,9 @@ export function makeMeasures(app) {
       head.append(
         heading(title, `${explained} (${windows === 1 ? "this text" : `${windows} texts`})`, n),
       );
-      even.append(make("td", null, of === "diff" ? "" : Array.isArray(uniform) ? "/" : short(uniform, 3)));
+      even.append(
+        make("td", null, of === "diff" ? "" : Array.isArray(uniform) ? "/" : short(uniform, 3)),
+      );
     });
     const places = [];
     for (let layer = 0; layer < subject.layers; layer++) {
