@@ -31,7 +31,7 @@ def halves(
 
 
 def halves_of_run(manifest: Manifest, data: Path) -> tuple[Ids, Ids]:
-    """The ids that a run was trained and validated on; of pairs, the lines as a text. Raises
+    """The ids that a run was trained and validated on; for pairs, the lines as a text. Raises
     TextError if the corpus has changed or cannot be found.
     """
     model, train = manifest.model, manifest.train
