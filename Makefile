@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook page cli-docs soak fuzz bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -62,6 +62,10 @@ notebook: $(INSTALLED)
 # docs/demo.html: a model of the Python language reference, without counting, in a page.
 page: $(INSTALLED)
 	$(BIN)/python docs/demo.py --train
+
+# docs/page-*.png and docs/live.png, of a new run of repeats.
+pictures: $(INSTALLED)
+	$(BIN)/python docs/pictures.py
 
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)
