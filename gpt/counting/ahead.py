@@ -5,7 +5,6 @@ numpy sorts without the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -16,8 +15,8 @@ from gpt.counting.tables import count
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
-#: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted
-#: (gpt/counting/held_out.py).
+#: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted; it
+#: predicts the held-out pieces only (gpt/counting/held_out.py).
 Experts: TypeAlias = tuple[Future[Expert], Future[Expert]]
 
 
@@ -50,7 +49,10 @@ def count_experts(train: Ids, vocab_size: int, orders: int) -> Experts:
 def _submit(thread: ThreadPoolExecutor, train: Ids, vocab_size: int, orders: int) -> Experts:
     held = HeldOut.of(len(train), vocab_size)
 
-    def expert(part: Callable[[Ids], Ids]) -> Expert:
-        return Expert(count(part(train), vocab_size, orders), vocab_size)
+    def expert(text: Ids) -> Expert:
+        return Expert(count(text, vocab_size, orders), vocab_size)
 
-    return thread.submit(expert, held.counted), thread.submit(expert, held.apart)
+    def apart() -> Expert:
+        return expert(held.apart(train)).pruned(train, held.starts, held.length)
+
+    return thread.submit(lambda: expert(held.counted(train))), thread.submit(apart)

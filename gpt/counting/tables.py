@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,10 +40,11 @@ class Level:
 
     def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int32]:
         """(T,) histories and (T,) next characters -> (T,) indices of the n-grams; −1 = none."""
-        keys, found = _keys(self.children, self.symbols), np.empty(len(ids), np.int32)
-        for first in range(0, len(ids), AT_ONCE):
+        starts, found = np.zeros(len(self.children) + 1, np.int32), np.full(len(ids), -1, np.int32)
+        np.cumsum(self.children, dtype=np.int32, out=starts[1:])
+        for first in range(0, len(ids) * (len(self.symbols) > 0), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            found[part] = _find(keys, histories[part], ids[part])
+            found[part] = _find(starts, self.symbols, histories[part], ids[part])
         return found
 
 
@@ -71,13 +71,9 @@ class Trie:
         """The node of all histories that the text does not have: nothing follows them."""
         return len(self.symbols) + 1
 
-    @cached_property
-    def _sorted(self) -> npt.NDArray[np.int64]:
-        return _keys(np.diff(self.starts), self.symbols)
-
     def follow(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
         """(…, T) histories and (T,) next characters -> (…, T) the histories with the characters."""
-        grams = _find(self._sorted, histories, ids)
+        grams = _find(self.starts, self.symbols, histories, ids)
         return np.where(grams < 0, self.unseen, grams + 1)
 
     def histories(self, ids: Numbers) -> npt.NDArray[np.int64]:
@@ -95,16 +91,32 @@ class Trie:
         """(n,) ids and (B,) starts -> (N, B · length) the histories before the `length` characters
         from each start on.
         """
-        before = self.orders - 1
-        places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
+        return self._around(ids, starts, length)[..., self.orders - 1 :].reshape(self.orders, -1)
+
+    def _around(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
+        """As `histories_at` -> (N, B, N − 1 + length) also before the N − 1 characters before each
+        start, within these.
+        """
+        places = np.asarray(starts)[:, None] + np.arange(1 - self.orders, length - 1)
         rows = np.where(places < 0, -1, np.asarray(ids[np.maximum(places, 0)]).astype(np.int64))
-        return self.histories(rows)[..., before:].reshape(self.orders, -1)
+        return self.histories(rows)
 
     def advanced(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
         """(N, T) histories and (T,) next characters -> (N, T) the histories after them."""
         after = np.zeros(histories.shape, np.int64)
         after[1:] = self.follow(histories[:-1], ids)
         return after
+
+    def pruned(self, ids: Ids, starts: Numbers, length: int) -> Trie:
+        """The trie with only those n-grams that continue the histories of `histories_at`."""
+        nodes = np.unique(self._around(ids, starts, length))
+        first, kinds = self.starts[nodes], self.starts[nodes + 1] - self.starts[nodes]
+        nodes, first, kinds = (each[kinds > 0] for each in (nodes, first, kinds))
+        grams = np.arange(kinds.sum()) + np.repeat(first - np.cumsum(kinds) + kinds, kinds)
+        children = np.zeros(len(grams) + 1, np.int32)
+        children[np.append(0, grams + 1).searchsorted(nodes)] = kinds
+        ends = grams.searchsorted(self.ends).tolist()
+        return Trie(self.symbols[grams], self.counts[grams], _starts(children, len(grams)), ends)
 
     def packed(self) -> dict[str, Numbers]:
         """The trie as three arrays of the smallest types: symbols, counts, and the number of
@@ -246,17 +258,17 @@ def _smallest(numbers: Numbers) -> Numbers:
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def _keys(children: Numbers, symbols: Numbers) -> npt.NDArray[np.int64]:
-    """(G + 1,) history and last character in one number, ascending; then one above all others."""
-    keys = np.full(len(symbols) + 1, np.iinfo(np.int64).max)
-    keys[:-1] = np.repeat(np.arange(len(children), dtype=np.int32), children)
-    keys[:-1] <<= 32
-    keys[:-1] |= symbols
-    return keys
+def _find(
+    starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids
+) -> npt.NDArray[np.int64]:
+    """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none.
 
-
-def _find(keys: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-    """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none."""
-    wanted = (histories.astype(np.int64) << 32) | ids.astype(np.int64)
-    grams = keys.searchsorted(wanted)
-    return np.where(keys[grams] == wanted, grams, -1)
+    A binary search in all of the histories at the same time, as sorted keys would take memory.
+    """
+    found, end = starts[histories].astype(np.int64), starts[histories + 1]
+    for bit in reversed(range(int((end - found).max(initial=0)).bit_length())):
+        later = found + (1 << bit)
+        later[(later >= end) | (symbols.take(later, mode="clip") > ids)] = 0
+        np.maximum(found, later, out=found)
+    found[(found >= end) | (symbols.take(found, mode="clip") != ids)] = -1
+    return found
