@@ -15,8 +15,8 @@ from gpt.counting.tables import count
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
-#: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted; it
-#: predicts the held-out pieces only (gpt/counting/held_out.py).
+#: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted,
+#: and which predicts only the held-out pieces (gpt/counting/held_out.py).
 Experts: TypeAlias = tuple[Future[Expert], Future[Expert]]
 
 

@@ -8,7 +8,7 @@ Tensor names: T positions, V vocab_size, F features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import mul
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.expert import Counted
-from gpt.counting.tables import Numbers
+from gpt.counting.tables import AT_ONCE, Numbers
 from gpt.vocabulary import Ids
 
 #: count and kinds are those of the longest history that something followed; likeliest is the GPT's
@@ -54,6 +54,12 @@ ENOUGH = 1e-10  # nats that the next step would gain
 
 Array = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.floating[Any]]
+
+
+def parts(characters: int, vocab_size: int) -> Iterator[slice]:
+    """The characters whose probabilities are computed at the same time."""
+    rows = max(1, AT_ONCE // vocab_size)
+    return (slice(first, first + rows) for first in range(0, characters, rows))
 
 
 def log_softmax(logits: Logits) -> Array:
@@ -159,25 +165,31 @@ def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
     """The summed loss of a block in nats, and its first and second derivatives by the weights,
     (2F,) and (2F, 2F).
     """
-    experts, features = (block.gpt, block.counting), block.features
+    characters, features = len(block.ids), block.features
     a, b = weights @ features.T
-    scores = a[:, None] * block.gpt + b[:, None] * block.counting
-    scores -= scores.max(axis=1, keepdims=True)
-    chances = np.exp(scores)
-    normaliser = chances.sum(axis=1)
-    chances /= normaliser[:, None]
-    came = np.arange(len(block.ids)), block.ids
-    means = [np.einsum("tv,tv->t", chances, each) for each in experts]
-    missed = [mean - each[came] for mean, each in zip(means, experts, strict=True)]
-
-    def covariance(i: int, j: int) -> Array:
-        spread = np.einsum("tv,tv,tv->t", chances, experts[i], experts[j]) - means[i] * means[j]
-        found: Array = (features * spread[:, None]).T @ features
-        return found
-
-    cross = covariance(0, 1)
+    loss, missed, spread = (
+        np.empty(characters),
+        np.empty((2, characters)),
+        np.empty((3, characters)),
+    )
+    for part in parts(characters, block.gpt.shape[1]):
+        experts, ids = (block.gpt[part], block.counting[part]), block.ids[part]
+        scores = a[part, None] * experts[0] + b[part, None] * experts[1]
+        scores -= scores.max(axis=1, keepdims=True)
+        came = np.arange(len(ids)), ids
+        loss[part] = -scores[came]
+        chances = np.exp(scores, out=scores)
+        normaliser = chances.sum(axis=1)
+        loss[part] += np.log(normaliser)
+        chances /= normaliser[:, None]
+        means = [np.einsum("tv,tv->t", chances, each) for each in experts]
+        missed[:, part] = [mean - each[came] for mean, each in zip(means, experts, strict=True)]
+        for row, (i, j) in enumerate(((0, 0), (0, 1), (1, 1))):
+            squares = np.einsum("tv,tv,tv->t", chances, experts[i], experts[j])
+            spread[row, part] = squares - means[i] * means[j]
+    first, cross, last = ((features * each[:, None]).T @ features for each in spread)
     return (
-        float((np.log(normaliser) - scores[came]).sum()),
+        float(loss.sum()),
         np.concatenate([each @ features for each in missed]),
-        np.block([[covariance(0, 0), cross], [cross.T, covariance(1, 1)]]),
+        np.block([[first, cross], [cross.T, last]]),
     )

@@ -258,9 +258,7 @@ def _smallest(numbers: Numbers) -> Numbers:
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def _find(
-    starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids
-) -> npt.NDArray[np.int64]:
+def _find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
     """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none.
 
     A binary search in all of the histories at the same time, as sorted keys would take memory.

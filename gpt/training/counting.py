@@ -17,7 +17,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.expert import Expert
-from gpt.counting.gate import COUNTING_ALONE, Block, Gate, features, fit_gate
+from gpt.counting.gate import COUNTING_ALONE, FEATURES, Block, Gate, features, fit_gate, parts
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
@@ -96,7 +96,10 @@ class Counting:
         logits = model(torch.from_numpy(rows[:, :-1]).to(device))  # (b, T, vocab_size)
         model.train(was_training)
         histories = expert.trie.histories_at(self.ids, starts, length)
-        gpt, counted = logits.flatten(0, 1).cpu().numpy(), expert.predict(histories)
+        gpt = logits.flatten(0, 1).cpu().numpy()
         read = np.tile(np.arange(1, length + 1), len(starts))
-        seen = features(counted, gpt, read)
-        return Block(gpt.astype("f4"), counted.logs.astype("f4"), seen, rows[:, 1:].ravel())
+        logs, seen = np.empty(gpt.shape, "f4"), np.empty((len(gpt), len(FEATURES)))
+        for part in parts(*gpt.shape):
+            counted = expert.predict(histories[:, part])
+            logs[part], seen[part] = counted.logs, features(counted, gpt[part], read[part])
+        return Block(gpt.astype("f4", copy=False), logs, seen, rows[:, 1:].ravel())
