@@ -272,21 +272,26 @@ class Trainer:
 
     def _save(self) -> Iterator[Saved]:
         self._lap()
+        checkpoint = self._commit()  # whose bytes are freed before the checkpoint is read again
+        self._saved_step = self.manifest.step
+        if checkpoint:
+            yield Saved(checkpoint)
+        took = self._lap()
+        if self.manifest.budget is not None:
+            self._note(budget=replace(self.manifest.budget, saving=took))
+
+    def _commit(self) -> Checkpoint | None:
+        """The saved checkpoint; None on other ranks than the first."""
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         if self.ranks.first or self.ranks.shard:
             model = gathered(self.kept, self.device, self.ranks)
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
-        if self.ranks.first:
-            excerpt = vocabulary.decode(excerpt_of(self.val))
-            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
-            checkpoint = self.run.commit(manifest, {MODEL: stored, STATE: state})
-        self._saved_step = manifest.step
-        if self.ranks.first:
-            yield Saved(checkpoint)
-        took = self._lap()
-        if manifest.budget is not None:
-            self._note(budget=replace(manifest.budget, saving=took))
+        if not self.ranks.first:
+            return None
+        excerpt = vocabulary.decode(excerpt_of(self.val))
+        stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
+        return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
     def _check(self, finite: bool, step: int, what: str) -> None:
         """Raises NumericsError with what to try, unless `what` is finite."""
