@@ -109,7 +109,7 @@ class Expert:
         np.cumprod(left.reshape(orders, count)[::-1], axis=0, out=below[1:])
         shares = (counts - taken) * (below[-2::-1].ravel() / divisor)[pair]
         cells = pair % count * self.vocab_size + self.trie.symbols[grams]
-        chances = np.bincount(cells, shares, count * self.vocab_size)
+        chances = np.bincount(cells, shares, count * self.vocab_size).view(np.float64)
         known = total.reshape(orders, count) > 0
         deepest = orders - 1 - known[::-1].argmax(axis=0)
         at = deepest, np.arange(count)

@@ -110,8 +110,9 @@ class Trie:
     def pruned(self, ids: Ids, starts: Numbers, length: int) -> Trie:
         """The trie with only those n-grams that continue the histories of `histories_at`."""
         nodes = np.unique(self._around(ids, starts, length))
-        first, kinds = self.starts[nodes], self.starts[nodes + 1] - self.starts[nodes]
-        nodes, first, kinds = (each[kinds > 0] for each in (nodes, first, kinds))
+        nodes = nodes[self.starts[nodes + 1] > self.starts[nodes]]
+        first = self.starts[nodes]
+        kinds = self.starts[nodes + 1] - first
         grams = np.arange(kinds.sum()) + np.repeat(first - np.cumsum(kinds) + kinds, kinds)
         children = np.zeros(len(grams) + 1, np.int32)
         children[np.append(0, grams + 1).searchsorted(nodes)] = kinds

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import pytest
 
 from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.baseline import count_baseline
+from gpt.counting.held_out import HeldOut
 
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
 
@@ -25,3 +29,18 @@ def test_counts_begun_before_are_those_of_a_training() -> None:
 def test_experts_of_other_orders_are_not_used() -> None:
     assert CountedAhead(IDS[:2700], IDS[2700:], 5, 4).experts(3) is None
     assert CountedAhead(IDS[:2700], IDS[2700:], 5, 0).experts(0) is None
+
+
+@pytest.mark.parametrize("size", [60, 5000])
+def test_experts_of_random_text_take_less_than_160_bytes_a_character_and_keep_60(size: int) -> None:
+    ids = np.random.default_rng(1).integers(0, size, 2**17).astype(np.min_scalar_type(size - 1))
+    held = HeldOut.of(len(ids), size)
+    tracemalloc.start()
+    try:
+        experts = [each.result() for each in count_experts(ids, size, 8)]
+        for expert in experts:
+            expert.trie.histories_at(ids, held.starts, held.length)
+        kept, most = (each / len(ids) for each in tracemalloc.get_traced_memory())
+    finally:
+        tracemalloc.stop()
+    assert (kept < 60, most < 160) == (True, True), (kept, most)
