@@ -27,7 +27,7 @@ from gpt.devices import choose
 from gpt.errors import ConfigError
 from gpt.storage import files
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.config_file import from_toml, to_toml
+from gpt.storage.config_file import RECORDED, from_toml, to_toml
 from gpt.storage.run import Run
 from gpt.storage.runs import check_run_name, discard_if_empty, new_run
 from gpt.training.events import Event, Sampled, Saved
@@ -66,8 +66,8 @@ class Order:
     its split it always sets.
     minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
     name. parent: the run or model file whose weights a new run starts with. shard: weights are
-    spread over the ranks. log: a tracker that gets the records, too. threads: of the run whose
-    config.toml this one repeats, None if it repeats none.
+    spread over the ranks. log: a tracker that gets the records, too. recorded: what the config.toml
+    that this run repeats records of its run, see RECORDED.
     """
 
     checkpoints: Path
@@ -83,7 +83,7 @@ class Order:
     parent: str | None = None
     shard: bool = False
     log: Tracker | None = None
-    threads: int | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)
     working: Working = silently
 
 
@@ -148,15 +148,19 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
         if warm and parent:
             told = warm.warnings(parent, corpus, plan.manifest.train)
             plan = replace(plan, warnings=(*plan.warnings, *told))
-        here = plan.environment["threads"]
-        if device == "cpu" and order.threads not in (None, here):
-            other = f"not bit-exact: the run of this config had threads {order.threads}, now it is"
-            plan = replace(plan, warnings=(*plan.warnings, f"{other} {here}"))
+        here = {name: plan.environment[name] for name in RECORDED}
+        others = tuple(
+            f"not bit-exact: the run of this config had {name} {value}, now it is {here[name]}: "
+            "other weights are possible"
+            for name, value in order.recorded.items()
+            if value != here[name] and (name != "threads" or device == "cpu")
+        )
+        plan = replace(plan, warnings=(*plan.warnings, *others))
         if folder is not None:
             names = [printable(name) for name in order.corpus] or None
             # the step that was read: the best step of its run may be another one tomorrow
             source = {"corpus": names, "from": warm and printable(warm.place)}
-            folder.write("config.toml", to_toml({**source, **plan.settings(), "threads": here}))
+            folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
         run = folder or Run(Path())
         start = warm.stored if warm else None
         trainer = partial(_trainer, run, plan, ranks, ahead=ahead, start=start, log=order.log)

@@ -19,6 +19,7 @@ from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory
+from gpt.storage.config_file import RECORDED
 
 if TYPE_CHECKING:
     from gpt.preparing import Start
@@ -133,7 +134,7 @@ class Train(Command):
                 parent=self.parent,
                 shard=self.shard,
                 log=self.log,
-                threads=in_file.get("threads"),
+                recorded={name: in_file[name] for name in RECORDED if name in in_file},
                 working=working,
             )
             if resumes:

@@ -11,8 +11,11 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.errors import ConfigError
 
-#: What a run records beside its options: name -> comment.
-RECORDED = {"threads": "Of the run; another number (OMP_NUM_THREADS) gives other weights."}
+#: What a run records beside its options: name -> (type, comment). A repeat with another warns.
+RECORDED: dict[str, tuple[type, str]] = {
+    "threads": (int, "Of the run; another number (OMP_NUM_THREADS) gives other weights."),
+    "torch": (str, "Of the run; another version may give other weights."),
+}
 LONGEST_FILE = 2**20  # characters
 MOST_DOTS, LONGEST_NUMBER = 1000, 400  # outside texts and comments
 #: Texts and comments of TOML, also unclosed ones.
@@ -25,7 +28,8 @@ _TEXTS = re.compile(
 
 def to_toml(values: Mapping[str, Any]) -> str:
     """Flat TOML, one line per value, each with its help as a comment. Leaves out None."""
-    comments = field_help(ModelConfig) | field_help(TrainConfig) | RECORDED
+    comments = field_help(ModelConfig) | field_help(TrainConfig)
+    comments |= {name: comment for name, (_, comment) in RECORDED.items()}
     lines = []
     for name, value in values.items():
         if value is not None:

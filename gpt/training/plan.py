@@ -221,7 +221,7 @@ def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
     """Versions and hardware that a bit-exact repetition needs, besides the options."""
     return {
         "gptx": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "ranks": ranks,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from program import Gptx
 from typer.main import get_command
 
@@ -124,7 +126,9 @@ def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> No
     assert [(each["step"], len(each["text"])) for each in records] == [(8, 3), (8, 3)]
 
 
-def test_a_config_repeated_with_another_number_of_threads_warns(gptx: Gptx, tmp_path: Path) -> None:
+def test_a_config_repeated_with_other_threads_or_another_torch_warns(
+    gptx: Gptx, tmp_path: Path
+) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
     tiny = ("--steps", "1", "--n-embd", "8", "--n-head", "1", "--n-layer", "1", "--block-size", "8")
     folder = ("--checkpoints", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
@@ -132,18 +136,20 @@ def test_a_config_repeated_with_another_number_of_threads_warns(gptx: Gptx, tmp_
     assert first.code == 0, first.err
     config = tmp_path / "runs/first/config.toml"
     text = config.read_text()
-    found = re.search(r"^threads = (\d+) ", text, re.MULTILINE)
-    assert found
-    other = f"threads = {int(found[1]) + 1}"
-    (tmp_path / "other.toml").write_text(re.sub(r"(?m)^threads = \d+", other, text))
+    threads = tomllib.loads(text)["threads"]
+    assert f'\ntorch = "{torch.__version__}" ' in text
+    other = re.sub(r"(?m)^threads = \d+", f"threads = {threads + 1}", text)
+    other = re.sub(r"(?m)^torch = .*", 'torch = "2.0.0"', other)
+    (tmp_path / "other.toml").write_text(other)
     warned = []
     for path in (config, tmp_path / "other.toml"):
         answer = gptx("train", "--config", str(path), "--dry-run", *folder)
         assert answer.code == 0, answer.err
         warned += [line for line in answer.err.splitlines() if "not bit-exact" in line]
     assert warned == [
-        f"warning: not bit-exact: the run of this config had {other.replace(' =', '')}, now it is "
-        f"{found[1]}"
+        f"warning: not bit-exact: the run of this config had {before}, now it is {now}: other "
+        "weights are possible"
+        for before, now in ((f"threads {threads + 1}", threads), ("torch 2.0.0", torch.__version__))
     ]
     (tmp_path / "other.toml").write_text("threads = 'a'")
     bad = gptx("train", "--config", str(tmp_path / "other.toml"), "--dry-run", *folder)

@@ -71,7 +71,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     for spelling, value in stored.items():
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
         if spelling in RECORDED and context.info_name == "train":
-            values[spelling] = _of_kind(value, int, f"--config {path}: {spelling}")
+            kind, _ = RECORDED[spelling]
+            values[spelling] = _of_kind(value, kind, f"--config {path}: {spelling}")
             continue
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {shown(spelling)}")
