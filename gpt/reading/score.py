@@ -29,13 +29,16 @@ NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not f
 @dataclass(frozen=True, repr=False)
 class Score(TableResult):
     """nats: mean per character; characters: how many were predicted. Of a model with counting
-    also the mean of the GPT alone and of counting alone.
+    also the mean of the GPT alone and of counting alone; and sum_error: how far the probabilities
+    that `nats` comes from, summed over the vocabulary, are from 1, at the position where they are
+    farthest.
     """
 
     nats: float
     characters: int
     gpt: float | None = None
     counting: float | None = None
+    sum_error: float | None = None
 
     def __repr__(self) -> str:
         each = f"{self.nats:.4f} nats, {self.bits:.3f} bits a character"
@@ -89,14 +92,17 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
     def total(windows: _Windows) -> Array:
         logits, expected = windows.logits(reader, ids), windows.expected(ids)
         if mixture is None:
-            return np.full(3, surprises(logits, expected).sum(dtype=np.float64))
+            return np.full(4, surprises(logits, expected).sum(dtype=np.float64))
         found = mixture.predict(*_flat(mixture, ids, logits, windows))
         came = np.arange(expected.size), expected.ravel()
-        return -np.array([each[came].sum() for each in (found.both, found.gpt, found.counting)])
+        losses = [-each[came].sum() for each in (found.both, found.gpt, found.counting)]
+        return np.array([*losses, np.abs(np.exp(found.both).sum(axis=-1) - 1).max()])
 
-    count, totals = len(ids) - 1, on_cores(total, _windows(reader.config, ids))
-    both, gpt, counting = (np.sum(totals, axis=0) / count).tolist()
-    return Score(both, count) if mixture is None else Score(both, count, gpt, counting)
+    count, totals = len(ids) - 1, np.array(on_cores(total, _windows(reader.config, ids)))
+    both, gpt, counting = (totals[:, :3].sum(axis=0) / count).tolist()
+    if mixture is None:
+        return Score(both, count)
+    return Score(both, count, gpt, counting, float(totals[:, 3].max()))
 
 
 def surprise_of_each(

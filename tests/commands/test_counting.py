@@ -13,7 +13,9 @@ from pages import payload_of
 from program import TINY, Gptx
 
 import gpt
+from gpt.counting import mixture as mixtures
 from gpt.counting import tables
+from gpt.counting.gate import log_softmax
 
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
 
@@ -39,7 +41,26 @@ def test_eval_says_three_losses(counted: Gptx) -> None:
     record = json.loads(counted("eval", "--run", "counted", "--json").out)
     names = ("nats", "gpt_nats", "counting_nats")
     assert [record[name] for name in names] == pytest.approx([both, gpt, counting], abs=5e-5)
+    assert f"sum to 1 within {record['sum_error']:.0e}" in line
+    assert record["sum_error"] < 1e-12
     assert counted("runs", "counted").out.count("the GPT alone") == 1
+
+
+def test_a_mixture_whose_probabilities_sum_to_another_number_is_found(
+    counted: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, text = gpt.load("checkpoints/counted"), "the cat sat on the mat. " * 9
+    assert (model.score(text).sum_error or 1) < 1e-12
+
+    def wrong_at_one_position(scores: mixtures.Logits) -> mixtures.Array:
+        found = log_softmax(scores)
+        found[-1] += np.log(1.25)
+        return found
+
+    monkeypatch.setattr(mixtures, "log_softmax", wrong_at_one_position)
+    assert model.score(text).sum_error == pytest.approx(0.25)
+    monkeypatch.setattr(mixtures, "log_softmax", lambda scores: scores)  # without ln Z
+    assert (model.score(text).sum_error or 0) > 0.01
 
 
 def test_train_says_once_that_it_counts_fewer_orders(

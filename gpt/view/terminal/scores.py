@@ -30,7 +30,10 @@ def score_line(score: Score, in_context: Score | None = None) -> str:
         f"{score.perplexity:.3f} · {counted(f'{score.characters:,}', 'character')} predicted"
     )
     if score.gpt is not None and score.counting is not None:
-        line += f" · the GPT alone {score.gpt:.4f}, counting alone {score.counting:.4f} nats"
+        line += (
+            f" · the GPT alone {score.gpt:.4f}, counting alone {score.counting:.4f} nats"
+            f" · the probabilities of all characters sum to 1 within {score.sum_error:.0e}"
+        )
     if in_context is None:
         return line
     return (
@@ -44,7 +47,8 @@ def score_record(score: Score) -> dict[str, Any]:
     record = picked(score, "nats", "bits", "perplexity", "characters")
     if score.gpt is None:
         return record
-    return record | {"gpt_nats": score.gpt, "counting_nats": score.counting}
+    alone = {"gpt_nats": score.gpt, "counting_nats": score.counting}
+    return record | alone | {"sum_error": score.sum_error}
 
 
 def paired_line(name: str, against: str, found: Paired) -> str:
