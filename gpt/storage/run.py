@@ -7,7 +7,6 @@ Readers need no lock: a read that fails while a trainer saves or removes a step 
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -80,10 +79,7 @@ class Run(Logs):
         return self.at("last")
 
     def best(self) -> Checkpoint:
-        """The commit with the lowest validation loss on the text of the newest commit.
-
-        The newest commit if none was evaluated on that text.
-        """
+        """The best step that the newest commit names; without one, the newest commit."""
         return self.at("best")
 
     def at(self, which: str | SupportsIndex = "best") -> Checkpoint:
@@ -167,18 +163,9 @@ class Run(Logs):
         return Checkpoint.open(self.path / step_folder(step))
 
     def _best(self, steps: list[int]) -> Checkpoint:
-        commits = [self._open(step) for step in steps]
-        newest = commits[-1]
-
-        def loss(commit: Checkpoint) -> float:
-            """In nats per character; infinite if it cannot be compared with the newest commit's."""
-            manifest, other = commit.manifest, newest.manifest
-            compares = manifest.compares_with(other)
-            compares = compares and manifest.earlier_corpora == other.earlier_corpora
-            return math.inf if manifest.val_loss is None or not compares else manifest.val_loss
-
-        best = min(commits, key=loss)
-        return best if loss(best) < math.inf else newest
+        newest = self._open(steps[-1])
+        best = newest.manifest.best_step
+        return self._open(best) if best in steps else newest
 
     def last_valid(self) -> tuple[Checkpoint, list[str]]:
         """The newest undamaged commit, and a warning for each newer one that is damaged."""

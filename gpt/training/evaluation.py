@@ -77,31 +77,19 @@ def evaluating(
     share the windows; all get the result.
     With several ranks, the losses before the end are each rank's own; all yield equally often.
     """
-    rows, gpt, together, done = at_once(model.config, device), 0.0, 0.0, 0
-    spans = [
-        (starts[first : first + rows], length)
-        for starts, length in window_starts(len(ids) - 1, model.config.block_size, most)
-        for first in range(0, len(starts), rows)
-    ]
+    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, ids, device, most)
     rounds = -(-len(spans) // ranks.size)
     for turn in range(rounds):
         number = turn * ranks.size + ranks.rank
         # All ranks must call a sharded model: a rank without a span computes the last one again.
         starts, length = spans[min(number, len(spans) - 1)]
-        places = starts[:, None] + np.arange(length + 1)
-        windows = torch.from_numpy(np.asarray(ids[places]).astype(np.int64)).to(device)
-        was_training = model.training
-        model.eval()
-        logits = model(windows[:, :-1])  # (b, T, vocab_size)
-        losses = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), reduction="sum")
-        model.train(was_training)
+        logits, came = _predicted(model, ids, starts, length, device)
+        losses = F.cross_entropy(logits, came, reduction="sum")
         if number < len(spans):
             gpt, done = gpt + float(losses), done + len(starts) * length
             if mixture is not None:
-                rows_of = logits.flatten(0, 1).cpu().numpy()
-                histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
-                before = np.tile(np.arange(1, length + 1), len(starts))
-                together += mixture.loss(rows_of, histories, before, ids[places[:, 1:].ravel()])
+                before = _before(mixture, ids, starts, length)
+                together += mixture.loss(logits.cpu().numpy(), *before, came.cpu().numpy())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
@@ -109,6 +97,58 @@ def evaluating(
     read = characters_read(len(ids) - 1, model.config.block_size, most)
     whole = ranks.total(gpt) / read
     yield 1.0, Losses(whole) if mixture is None else Losses(ranks.total(together) / read, whole)
+
+
+@torch.no_grad()
+def window_losses(
+    model: GPT, ids: Ids, device: str, most: int, mixture: Mixture | None = None
+) -> npt.NDArray[np.float64]:
+    """(W,) mean nats per character of each window that `evaluating` reads; all ranks compute all.
+
+    The windows have the same length: see `window_starts` for a part of a split.
+    """
+    found = []
+    for starts, length in _spans(model.config, ids, device, most):
+        scores, came = _predicted(model, ids, starts, length, device)
+        if mixture is not None:
+            before = _before(mixture, ids, starts, length)
+            scores = torch.from_numpy(mixture.scores(scores.cpu().numpy(), *before))
+        losses = F.cross_entropy(scores, came.to(scores.device), reduction="none")
+        found.append(losses.reshape(len(starts), length).mean(dim=1).cpu().double().numpy())
+    return np.concatenate(found)
+
+
+def _spans(
+    config: ModelConfig, ids: Ids, device: str, most: int
+) -> list[tuple[npt.NDArray[np.int64], int]]:
+    """The starts of windows that are computed together, and their length."""
+    rows = at_once(config, device)
+    return [
+        (starts[first : first + rows], length)
+        for starts, length in window_starts(len(ids) - 1, config.block_size, most)
+        for first in range(0, len(starts), rows)
+    ]
+
+
+def _predicted(
+    model: GPT, ids: Ids, starts: npt.NDArray[np.int64], length: int, device: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(b · length, vocab_size) logits of b windows without dropout, and the ids that came."""
+    places = starts[:, None] + np.arange(length + 1)
+    windows = torch.from_numpy(np.asarray(ids[places]).astype(np.int64)).to(device)
+    was_training = model.training
+    model.eval()
+    logits = model(windows[:, :-1])  # (b, T, vocab_size)
+    model.train(was_training)
+    return logits.flatten(0, 1), windows[:, 1:].flatten()
+
+
+def _before(
+    mixture: Mixture, ids: Ids, starts: npt.NDArray[np.int64], length: int
+) -> tuple[Integers, Integers]:
+    """The histories that the windows' predictions have, and how many characters the GPT read."""
+    histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+    return histories, np.tile(np.arange(1, length + 1), len(starts))
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:

@@ -40,6 +40,23 @@ class Evaluating:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """At the end, if evaluations read `characters` of the split and an earlier step has the lowest
+    loss: how many nats lower than that of the last step, `step`, and the paired standard error.
+
+    sure: whether this shows that the earlier step is better; else the last is taken as the best.
+    """
+
+    step: int
+    earlier: int
+    lower: float
+    error: float
+    sure: bool
+    characters: int
+    of: int
+
+
+@dataclass(frozen=True)
 class EvaluatedWhole:
     """At the end: the loss of the best step's weights on the whole validation split."""
 
@@ -74,4 +91,4 @@ class Stopped:
     reason: str
 
 
-Event = Stepped | Evaluated | Evaluating | EvaluatedWhole | Saved | Sampled | Stopped
+Event = Stepped | Evaluated | Evaluating | Chosen | EvaluatedWhole | Saved | Sampled | Stopped

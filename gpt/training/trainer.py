@@ -38,8 +38,9 @@ from gpt.training.checkpoint import (
 from gpt.training.counting import Counting
 from gpt.training.device_batches import kept_near
 from gpt.training.distributed import ONE, Ranks
-from gpt.training.evaluation import Losses, evaluating, losses_of
+from gpt.training.evaluation import Losses, evaluating, losses_of, window_losses
 from gpt.training.events import (
+    Chosen,
     Evaluated,
     EvaluatedWhole,
     Evaluating,
@@ -51,6 +52,10 @@ from gpt.training.events import (
 from gpt.training.optim import Average, Optimizer, freeze
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
+
+#: Where evaluations read a part of the split, an earlier step is better than the last if its loss
+#: is lower by so many paired standard errors.
+SURE = 2.0
 
 
 class Trainer:
@@ -156,6 +161,7 @@ class Trainer:
         if self._saved_step != step:
             yield from self._save()
         if step == self.config.steps or self._out_of_patience():
+            yield from self._choose_best()
             yield from self._evaluate_whole()
         finished = "patience" if self._out_of_patience() else "finished"
         yield Stopped(step, self._stopping() or finished)
@@ -233,6 +239,37 @@ class Trainer:
         )
         best = now.best_step, now.since_best
         return Evaluated(now.step, train_loss, losses.nats, *best, read, of, losses.gpt)
+
+    def _choose_best(self) -> Iterator[Event]:
+        """Makes the last step the best one, if evaluations read a part of the split and an earlier
+        step has the lowest loss, but not by SURE paired standard errors.
+
+        The windows are the same for both steps and apart from each other, so the error of the mean
+        difference follows from how the differences vary. It needs no state but the saved weights,
+        so a resumed run chooses as an uninterrupted one.
+        """
+        now, (read, of) = self.manifest, self.manifest.part
+        earlier, part = now.best_step, self.config.eval_part or self.config.eval_chars
+        if earlier in (None, now.step) or now.whole_loss is not None or read == of:
+            return
+        if self._stopping() or isinstance(self.val, PairLines):
+            return  # evaluations of pairs read the whole split
+        losses = []
+        for step in (earlier, now.step):
+            last = step == now.step
+            model = self.kept if last else load_shared(self.run, step, now, self.device, self.ranks)
+            mixture = self.counting.mixture(model, self.device, step)
+            losses.append(window_losses(model, self.val, self.device, part, mixture))
+        higher, first = losses[1] - losses[0], self.ranks.first
+        error = higher.std(ddof=1) / len(higher) ** 0.5 if len(higher) > 1 else math.inf
+        by, error = (self.ranks.total(float(x) if first else 0.0) for x in (higher.mean(), error))
+        sure = by > SURE * error
+        if not sure:
+            found = losses_of(model, self.val, self.device, self.ranks, part, mixture)
+            self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)
+            if first:
+                self.run.amend(self.manifest)
+        yield Chosen(now.step, earlier, by, error, sure, read, of)
 
     def _evaluate_whole(self) -> Iterator[Event]:
         """Evaluates the best step's weights on the whole split, if evaluations read a part."""

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, on_another_text, resume, train_tiny
 
@@ -30,8 +31,9 @@ from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.evaluation import Losses, evaluate
+from gpt.training.evaluation import Losses, evaluate, losses_of, window_losses
 from gpt.training.events import (
+    Chosen,
     Evaluated,
     EvaluatedWhole,
     Evaluating,
@@ -213,6 +215,12 @@ def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     monkeypatch.setattr(module, "losses_of", lambda *_: Losses(next(found)))
 
 
+def windows(monkeypatch: pytest.MonkeyPatch, *losses: Sequence[float]) -> None:
+    """Lets the windows have these losses: of the step with the lowest loss, then of the last."""
+    found = iter(np.array(each) for each in losses)
+    monkeypatch.setattr(module, "window_losses", lambda *_: next(found))
+
+
 def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.0, 2.1)
     trainer = new_trainer(tmp_path)
@@ -363,6 +371,7 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
+    windows(monkeypatch, (2.0, 2.0, 2.0), (2.4, 2.5, 2.4))
     trainer = new_trainer(tmp_path, eval_part=64, patience=2)
     events = finish(trainer)
     whole = [event for event in events if isinstance(event, EvaluatedWhole)]
@@ -373,6 +382,58 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     assert whole[0].val_loss == evaluate(model, trainer.val, "cpu")
     assert trainer.run.last().manifest.step == 24
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
+
+
+@pytest.mark.parametrize(
+    ("last", "best"),
+    [
+        ((2.4, 2.5, 2.4), 12),
+        ((2.9, 2.6, 1.7), 30),  # 0.4 ± 0.36: less than two standard errors
+        ((2.4,), 30),  # one window has no error
+    ],
+)
+@pytest.mark.parametrize("option", ["eval_part", "eval_chars"])
+def test_an_earlier_step_is_the_best_by_a_part_if_its_paired_error_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, last: Sequence[float], best: int
+) -> None:
+    evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4, 2.4, 2.4)
+    windows(monkeypatch, [2.0] * len(last), last)
+    trainer = new_trainer(tmp_path, **{option: 64})
+    events = finish(trainer)
+    (chosen,) = (event for event in events if isinstance(event, Chosen))
+    assert (chosen.step, chosen.earlier, chosen.sure) == (30, 12, best == 12)
+    assert chosen.lower == pytest.approx(np.mean(last) - 2)
+    error = np.std(last, ddof=1) / len(last) ** 0.5 if last[1:] else math.inf
+    assert (chosen.error, chosen.characters) == (pytest.approx(error), 64)
+    manifest = trainer.run.last().manifest
+    assert manifest == replace(trainer.manifest, files=manifest.files)
+    assert (manifest.best_step, manifest.since_best) == (best, 3)
+    assert manifest.best_loss == (2.0 if best == 12 else 2.4)
+    assert trainer.run.best().manifest.step == best
+    whole = [event.step for event in events if isinstance(event, EvaluatedWhole)]
+    assert whole == [best] * (option == "eval_part")
+
+
+def test_a_resumed_run_chooses_its_best_step_as_an_unbroken_one(tmp_path: Path) -> None:
+    options = {"learning_rate": 3.0, "warmup_steps": 12, "eval_part": 64}  # the loss rises again
+    straight, stopped = (new_trainer(tmp_path / name, **options) for name in ("a", "b"))
+    expected = finish(straight)[-3:-1]
+    assert isinstance(expected[0], Chosen)
+    finish(stopped, 25)
+    again = resumed(stopped)
+    assert finish(again)[-3] == expected[0]
+    assert outcome(again.run)[2:] == outcome(straight.run)[2:]
+
+
+def test_the_mean_over_the_windows_is_the_loss_on_the_part(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, eval_part=64, counting=4)
+    finish(trainer, 6)
+    mixture = trainer.counting.mixture(trainer.kept, "cpu", 6)
+    for counts in (mixture, None):
+        parts = trainer.kept, trainer.val, "cpu"
+        found = window_losses(*parts, 64, counts)
+        loss = losses_of(*parts, most=64, mixture=counts).nats
+        assert (len(found), found.mean()) == (64 // 16, pytest.approx(loss, rel=1e-6))
 
 
 def test_new_best_step_has_no_loss_on_the_whole_split_yet(tmp_path: Path) -> None:
@@ -409,6 +470,7 @@ def test_losses_on_different_parts_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 1.0, 3.0, 2.5, 2.0, 2.1)
+    windows(monkeypatch, (2.0, 2.0), (2.1, 2.1))
     trainer = new_trainer(tmp_path, eval_chars=64)
     finish(trainer, 7)
     assert trainer.run.last().manifest.best_step == 6

@@ -120,7 +120,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
     from gpt.notebook import LAYOUT, followed
-    from gpt.training.events import Evaluated, EvaluatedWhole, Sampled, Saved
+    from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
     from gpt.view.terminal import training_lines
 
     first_save = True
@@ -129,6 +129,8 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
         for event in followed(trainer, bar):
             if isinstance(event, Evaluated):
                 _say(bar, training_lines.evaluation_line(**vars(event)))
+            elif isinstance(event, Chosen):
+                _say(bar, training_lines.chosen_line(**vars(event)))
             elif isinstance(event, EvaluatedWhole):
                 _say(bar, training_lines.whole_line(**vars(event)))
             elif isinstance(event, Saved):

@@ -154,7 +154,7 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
     if manifest is None:
         return what
     budget, best = manifest.budget, manifest.best_step
-    if best is not None and manifest.since_best > 1:
+    if best is not None and best < manifest.step and manifest.since_best > 1:
         read, of = manifest.part
         what = "train on more text" if read == of else what
         what += f"; {no_better(best, read, of)}"
@@ -213,7 +213,9 @@ def best_facts(manifest: Manifest) -> str:
     alone = "" if manifest.gpt_loss is None else f"; the GPT alone {manifest.gpt_loss:.4f} nats"
     on = measured_on(characters, of)
     read, _ = manifest.part
-    chosen = f", chosen by losses on {read:,} characters" if read < characters else ""
+    last = manifest.best_step == manifest.step
+    how = "no earlier step clearly better" if last else "chosen by losses"
+    chosen = f", {how} on {read:,} characters" if read < characters else ""
     few = few_facts(characters)
     return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
 

@@ -31,12 +31,23 @@ def evaluation_line(
     """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char (on 20,000 of 111,539) · best"."""
     if not since_best:
         verdict = "best so far"
-    elif since_best == 1:
+    elif since_best == 1 and characters == of:
         verdict = f"best was step {best_step:,}"
     else:
         verdict = no_better(best_step, characters, of)
     losses = f"train {train_loss:.4f} · {_val(val_loss, gpt_loss)}{measured_on(characters, of)}"
     return f"step {step:,} · {losses} · {verdict}"
+
+
+def chosen_line(
+    step: int, earlier: int, lower: float, error: float, sure: bool, characters: int, of: int
+) -> str:
+    """Whether an earlier step, with a lower loss on a part of the split, or the last is best."""
+    verdict = "the best step" if sure else f"too little to tell, so the best step is {step:,}"
+    return (
+        f"step {earlier:,} · {lower:.4f} ± {error:.4f} nats lower than step {step:,} (paired "
+        f"standard error, on {characters:,} of {of:,} validation characters) · {verdict}"
+    )
 
 
 def whole_line(
@@ -69,8 +80,8 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
         "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
-        "patience": f"stopped at step {manifest.step:,}: no new best in {manifest.since_best} "
-        "evaluations",
+        "patience": f"stopped at step {manifest.step:,}: no lower loss in "
+        f"{manifest.since_best} evaluations",
     }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"

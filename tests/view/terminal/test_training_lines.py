@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gpt.reading.score import Score
 from gpt.storage.run import Run
 from gpt.view.terminal.scores import score_line, score_record
 from gpt.view.terminal.training_lines import (
+    chosen_line,
     evaluation_line,
     farewell,
     result,
@@ -40,8 +42,19 @@ def test_evaluation_is_one_line_with_its_result(
     line = evaluation_line(4000, 1.95, 2.0, best_step, since_best, 100, 100)
     assert line == f"step 4,000 · train 1.9500 · val 2.0000 nats, 2.885 bits/char · {verdict}"
     line = evaluation_line(4000, 1.95, 2.0, best_step, since_best, 20_000, 111_539)
-    unsure = verdict.replace("no better", "not clearly better")
+    unsure = re.sub("no better since|best was", "not clearly better since", verdict)
     assert line.endswith(f" nats, 2.885 bits/char (on 20,000 of 111,539) · {unsure}")
+
+
+def test_the_choice_of_the_best_step_by_a_part_shows_its_error() -> None:
+    numbers = "0.0004 ± 0.0056 nats lower than step 400 (paired standard error, on 1,792 of 111,539"
+    start = f"step 200 · {numbers} validation characters) · "
+    for error, sure, verdict in (
+        (0.0056, False, "too little to tell, so the best step is 400"),
+        (0.0001, True, "the best step"),
+    ):
+        line = chosen_line(400, 200, 0.0004, error, sure, 1792, 111_539)
+        assert line == start.replace("0.0056", f"{error:.4f}") + verdict
 
 
 def test_last_evaluation_shows_how_much_it_read() -> None:
