@@ -220,7 +220,8 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     """Evaluations that read the whole split, if each takes at most WHOLE of the training's time and
     all, with their saves, at most PAUSES; else as much of it as EVALUATING allows.
 
-    The best step is chosen by these losses, and two steps differ by less than two parts of a split.
+    The best step is chosen by these losses (Trainer._choose_best), and two steps differ by less
+    than two parts of a split.
     The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
     of two, so that slightly different speeds give the same part.
     """
