@@ -124,7 +124,8 @@ class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
     val_loss and best_loss are measured on the same part of the validation split, see `part`. They
-    choose the best step, on a part only if its paired error shows it; its loss, as everything shows it, is shown_loss.
+    choose the best step (see Trainer._choose_best); its loss, as everything shows it, is
+    shown_loss.
     whole_loss: loss of best_step's weights on all characters that --eval-chars allows, measured at
     the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,

@@ -406,7 +406,6 @@ def test_an_earlier_step_is_the_best_by_a_part_if_its_paired_error_shows_it(
     error = np.std(last, ddof=1) / len(last) ** 0.5 if last[1:] else math.inf
     assert (chosen.error, chosen.characters) == (pytest.approx(error), 64)
     manifest = trainer.run.last().manifest
-    assert manifest == replace(trainer.manifest, files=manifest.files)
     assert (manifest.best_step, manifest.since_best) == (best, 3)
     assert manifest.best_loss == (2.0 if best == 12 else 2.4)
     assert trainer.run.best().manifest.step == best
@@ -415,13 +414,14 @@ def test_an_earlier_step_is_the_best_by_a_part_if_its_paired_error_shows_it(
 
 
 def test_a_resumed_run_chooses_its_best_step_as_an_unbroken_one(tmp_path: Path) -> None:
-    options = {"learning_rate": 3.0, "warmup_steps": 12, "eval_part": 64}  # the loss rises again
+    options = {"learning_rate": 3.0, "warmup_steps": 7, "steps": 8}  # the loss rises again
+    options |= {"eval_part": 64, "eval_interval": 1}
     straight, stopped = (new_trainer(tmp_path / name, **options) for name in ("a", "b"))
-    expected = finish(straight)[-3:-1]
-    assert isinstance(expected[0], Chosen)
-    finish(stopped, 25)
+    expected = [event for event in finish(straight) if isinstance(event, Chosen)]
+    finish(stopped, 6)
     again = resumed(stopped)
-    assert finish(again)[-3] == expected[0]
+    found = [event for event in finish(again) if isinstance(event, Chosen)]
+    assert (len(found), found) == (1, expected)
     assert outcome(again.run)[2:] == outcome(straight.run)[2:]
 
 
