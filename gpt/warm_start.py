@@ -135,13 +135,9 @@ def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
     def describe(saved: Saved) -> str:
         return json.dumps([WarmStart(saved).place, saved.stored.sha256])
 
-    saved = shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)
-    if saved.stored.config.ngram > 1:
-        raise CheckpointError(
-            f"{saved.stored.name} has n-gram embeddings, which gptx does not train any more; leave "
-            "out `parent`"
-        )
-    return WarmStart(saved)
+    return WarmStart(
+        shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)
+    )
 
 
 def _found(place: str, checkpoints: Path) -> Saved:

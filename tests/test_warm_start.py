@@ -29,7 +29,6 @@ from gpt.training.launch import Launch, Messages
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\r\n" * 30
 SHORT: dict[str, Any] = {"steps": 8, "eval_interval": 4, "batch_size": 4, "warmup_steps": 2}
-GOLDEN = Path(__file__).parent / "storage" / "golden"
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -193,12 +192,10 @@ def test_models_that_cannot_be_a_parent_are_refused(
     damaged = bytearray((tiny.path / MODEL).read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "damaged.safetensors").write_bytes(damaged)
-    ngrams = shutil.copytree(GOLDEN / "schema-3", tmp_path / "ngrams")
     (tmp_path / "x.tsv").write_text("a\tb\n" * 99)
     for parent, says in (
         (tmp_path / "damaged.safetensors", "^damaged: "),
         (encoder, r"^pairs\.safetensors has an encoder and learns pairs"),
-        (ngrams, r"^ngrams has n-gram embeddings, which gptx does not train any more"),
         (tmp_path / "nothing", "^there is no run, folder or file "),
     ):
         with pytest.raises(CheckpointError, match=says) as caught:

@@ -57,13 +57,10 @@ class ModelConfig:
     post_norm: Annotated[
         bool, "Normalise after each sublayer, not before it (Vaswani et al. 2017)."
     ] = False
-    # No options: only runs of earlier releases have n-gram embeddings, the others have ngram = 1.
-    ngram: int = 1
-    ngram_rows: int = 16384
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "ngram_rows"):
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
         require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
         require(self.n_layer <= MOST_LAYERS, "n_layer", f"over {MOST_LAYERS}")
@@ -71,9 +68,7 @@ class ModelConfig:
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
-        require(1 <= self.ngram <= 8, "ngram", f"{self.ngram} is not in [1, 8]")
         require(0 <= self.counting <= 16, "counting", f"{self.counting} is not in [0, 16]")
-        require(self.ngram_rows <= 2**24, "ngram_rows", f"over {2**24:,}")
         require(self.previous_heads >= 0, "previous_heads", f"{self.previous_heads} is less than 0")
         turns = self.position == "rotary" or not self.previous_heads
         require(turns, "previous_heads", f"needs rotary positions, not {self.position}")
@@ -126,16 +121,6 @@ class ModelConfig:
         """Whether training draws random numbers beyond those of the batch."""
         return max(self.dropout, self.attention_dropout) > 0
 
-    @property
-    def ngram_tables(self) -> tuple[int, ...]:
-        """Rows of the tables for the orders 2 … ngram: one for every n-gram, or as many as allowed.
-
-        Each place has one value more than there are characters, as an n-gram may begin before the
-        text.
-        """
-        kinds = self.vocab_size + 1
-        return tuple(min(kinds**order, self.ngram_rows) for order in range(2, self.ngram + 1))
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
 
@@ -150,8 +135,6 @@ class ModelConfig:
                 del own["encoder.token_embedding.weight"]
             shapes |= own
         shapes["token_embedding.weight"] = (self.vocab_size, self.n_embd)
-        if self.ngram > 1:
-            shapes["ngram_embedding.weight"] = (sum(self.ngram_tables), self.n_embd)
         if self.position == "learned":
             shapes["position.weight"] = (self.block_size, self.n_embd)
         for layer in range(self.n_layer):

@@ -37,16 +37,10 @@ def walk(
 ) -> Lesson:
     """The computation through one head of one layer, counted from 0; other layers are summarised.
 
-    Raises ConfigError for a layer or head that the model does not have and for a model with n-gram
-    embeddings, TextError for a text that is empty or too long.
+    Raises ConfigError for a layer or head that the model does not have, TextError for a text that
+    is empty or too long.
     """
     config, exact = reader.config, Exact(reader)
-    require(
-        config.ngram == 1,
-        "run",
-        "this run of an earlier release has n-gram embeddings, which the lesson does not explain; "
-        "train a new run, or give another one",
-    )
     must_be_there(config, layer, head)
     must_fit(config, len(attention.ids))
     shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")

@@ -4,7 +4,7 @@
 whether a checkpoint's probe passes if float32 is not exact enough. It shares no code with the
 reader (gpt/reading/gpt.py).
 Each stage comes with its reach, which bounds the rounding error of float32 (rounding.py).
-Tensor names: T time, S keys, C n_embd, H heads, D head_size, N orders of n-grams.
+Tensor names: T time, S keys, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from gpt.heads.exact_functions import (
     ACTIVATIONS,
     added_positions,
     added_to_scores,
-    gram_rows,
     root_mean_square,
     turned,
     unit,
@@ -70,9 +69,6 @@ class Exact:
             tokens *= config.n_embd**0.5
         parts: list[Array] = [tokens]
         positions = added_positions(config, table, len(ids))
-        if config.ngram > 1:
-            grams = table["ngram_embedding.weight"][gram_rows(config, ids)]  # (T, N, C)
-            parts += list(grams.astype(np.float64).swapaxes(0, 1))
         if positions is not None:
             parts.append(positions)
         reach = np.sum([np.abs(part) for part in parts], axis=0).max(axis=-1, keepdims=True)

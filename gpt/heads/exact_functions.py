@@ -11,30 +11,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.reading.layers import EPSILON, Array
-from gpt.vocabulary import Ids
-
-HASH, MODULUS = 1_000_003, 2**31 - 1
-
-
-def gram_rows(config: ModelConfig, ids: Ids) -> npt.NDArray[np.int64]:
-    """(T,) ids -> (T, N) rows of the n-gram table.
-
-    A code is id + 1, or 0 before the text. The tables for the last 2, 3 … characters are stored one
-    after the other.
-    """
-    kinds, first, columns = config.vocab_size + 1, 0, []
-    codes = np.concatenate((np.zeros(config.ngram - 1, np.int64), ids.astype(np.int64) + 1))
-    for order, rows in enumerate(config.ngram_tables, start=2):
-        base, total = kinds if kinds**order <= rows else HASH, np.zeros(len(ids), np.int64)
-        for start in range(config.ngram - 1, config.ngram - 1 - order, -1):
-            total = (total * base + codes[start : start + len(ids)]) % MODULUS
-        columns.append(total % rows + first)
-        first += rows
-    return np.stack(columns, axis=-1)
 
 
 def unit(x: Array) -> Array:

@@ -128,15 +128,10 @@ def _apart(found: Array, expected: Array) -> float:
 
 
 def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
-    """Every weight, larger or smaller at random by WHOLE · UNITS of its value.
-
-    The n-gram rows stay: they are many, and enter the stream as the character rows do.
-    """
+    """Every weight, larger or smaller at random by WHOLE · UNITS of its value."""
     by = reader.dtype.type(WHOLE * UNITS[reader.dtype])
     return {
-        name: weight
-        if name == "ngram_embedding.weight"
-        else weight * (1 + by * (2 * random.integers(0, 2, weight.shape, np.int8) - 1))
+        name: weight * (1 + by * (2 * random.integers(0, 2, weight.shape, np.int8) - 1))
         for name, weight in reader.tensors.items()
     }
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.config.fields import require
 from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import NORMS, Dropout, FeedForward
 from gpt.model.positions import POSITIONS
@@ -127,12 +126,10 @@ class GPT(Stack):
     """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position.
 
     With an encoder (config.encoder_layers), it predicts a target from a source, too (Vaswani et al.
-    2017). Raises ConfigError for n-gram embeddings, which only gpt/reading computes.
+    2017).
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        reason = "only numpy computes n-gram embeddings of earlier releases (gpt.load), not torch"
-        require(config.ngram == 1, "ngram", reason)
         super().__init__(config)
         self.encoder: Stack | None = None
         if config.encoder:

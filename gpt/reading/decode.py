@@ -44,10 +44,9 @@ class CachedDecoder:
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         count, T = ids.shape
-        if count != len(self._streams.ids) or self._streams.room < T:
+        if count != len(self._streams.x) or self._streams.room < T:
             self._streams = _Streams(self._reader, count, T)
         self._streams.length = T
-        self._streams.ids[:, :T] = ids
         at_once = max(1, ROWS // T)  # streams whose activations fit the cache
         groups = [slice(first, first + at_once) for first in range(0, count, at_once)]
         return np.concatenate([self._read(ids[group], group) for group in groups])
@@ -58,9 +57,8 @@ class CachedDecoder:
             self._grow()
         weights, streams = self._weights, self._streams
         at = slice(streams.length, streams.length + 1)
-        streams.ids[:, streams.length] = ids
         x = streams.x
-        x[:] = self._reader.embed(streams.ids[:, : at.stop], new=1)[:, 0]
+        x[:] = self._reader.embed(ids[:, None], at.start)[:, 0]
         if weights.centred:
             x -= np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
         bias = self._reader.position.bias(at)  # (H, 1, S)
@@ -149,11 +147,10 @@ class CachedDecoder:
     def _grow(self) -> None:
         """Allocates room for twice as many positions and copies the cache."""
         old, length = self._streams, self._streams.length
-        new = self._streams = _Streams(self._reader, len(old.ids), 2 * old.room)
+        new = self._streams = _Streams(self._reader, len(old.x), 2 * old.room)
         new.length = length
         new.keys[:, :, :, :length] = old.keys
         new.values[:, :, :, :length] = old.values
-        new.ids[:, :length] = old.ids
 
     @cached_property
     def _weights(self) -> _Weights:
@@ -231,7 +228,6 @@ class _Streams:
         self.room, self.length = min(max(FIRST_ROOM, positions), config.block_size), 0
         shape = (config.n_layer, count, heads, self.room, size)
         self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
-        self.ids = np.empty((count, self.room), np.int64)  # n-grams need earlier ids
         self.x = np.empty((count, width), dtype)  # the stream, to which layers add
         self._row, self._column = self.x[:, None], self.x[:, :, None]
         self._square = np.empty((count, 1, 1), dtype)

@@ -21,7 +21,6 @@ from gpt.checks import read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
 from gpt.reading.layers import ACTIVATIONS, NORMS, Array, rms_norm, softmax
-from gpt.reading.ngram_embedding import ngram_rows
 from gpt.reading.positions import POSITIONS
 from gpt.reading.stages import CROSS, Hook, Memory, Stages, unchanged
 from gpt.vocabulary import Ids
@@ -107,19 +106,12 @@ class Reader:
             own.append(Stages(**stages))
         return {"attention": tuple(own), **({"cross": tuple(cross)} if self.encoder else {})}
 
-    def embed(self, ids: Ids, new: int | None = None) -> Array:
-        """(B, T) ids -> (B, new, C): the input of the first layer at the last `new` positions;
-        None: at all.
-        """
-        T = ids.shape[1]
-        first = T - (new or T)
-        x: Array = self.tensors["token_embedding.weight"][ids[:, first:]]
-        if self.config.ngram > 1:
-            rows = ngram_rows(self.config, ids, new)  # (B, new, N)
-            x = x + self.tensors["ngram_embedding.weight"][rows].sum(axis=2)
+    def embed(self, ids: Ids, start: int = 0) -> Array:
+        """(B, T) ids at the positions from `start` on -> (B, T, C): the first layer's input."""
+        x: Array = self.tensors["token_embedding.weight"][ids]
         if self.config.scaled_embedding:
             x = x * self.dtype.type(self.config.n_embd**0.5)
-        return self.position.embed(x, slice(first, T))
+        return self.position.embed(x, slice(start, start + ids.shape[1]))
 
     def block(
         self,

@@ -25,7 +25,7 @@ class PlainDecoder:
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
-        self._ids: Ids = np.zeros((0, 0), np.int64)  # (B, K) all characters so far
+        self._length = 0  # characters so far
         self._own: list[Cached] = []  # each layer's, of these characters
         self._memory: list[Cached] = []  # each layer's, of the source
         self._allowed: npt.NDArray[np.bool_] | None = None  # (B, 1, 1, S), of the source
@@ -42,7 +42,7 @@ class PlainDecoder:
         config, D = self.config, self.config.head_size
         empty = np.empty((len(ids), config.n_head, 0, D), self._reader.dtype)
         self._own, self._memory, self._allowed = [(empty, empty)] * config.n_layer, [], None
-        self._ids = np.empty((len(ids), 0), np.int64)
+        self._length = 0
         if memory is not None:
             for layer in range(config.n_layer):
                 keys, values = self._reader.heads(memory.states, layer, "cross", "kv")
@@ -56,16 +56,15 @@ class PlainDecoder:
 
     def keep(self, streams: npt.NDArray[np.intp]) -> None:
         """Goes on with these of the B streams; a stream may go on several times."""
-        self._ids = self._ids[streams]
         self._own = [(keys[streams], values[streams]) for keys, values in self._own]
         self._memory = [(keys[streams], values[streams]) for keys, values in self._memory]
         self._allowed = None if self._allowed is None else self._allowed[streams]
 
     def _read(self, ids: Ids) -> Array:
         """(B, T) next ids -> (B, vocab_size) logits of what follows the last of them."""
-        reader, T = self._reader, ids.shape[1]
-        self._ids = np.concatenate((self._ids, ids), axis=1)
-        x = reader.embed(self._ids, new=T)  # (B, T, C)
+        reader = self._reader
+        x = reader.embed(ids, self._length)  # (B, T, C)
+        self._length += ids.shape[1]
         for layer in range(self.config.n_layer):
             block = f"blocks.{layer}."
             context = self._attend(reader.before(x, block + "norm1"), layer)
@@ -82,8 +81,8 @@ class PlainDecoder:
 
     def _attend(self, x: Array, layer: int) -> Array:
         """(B, T, C), the new characters -> (B, T, C), the heads' contexts side by side."""
-        position, (_, S), T = self._reader.position, self._ids.shape, x.shape[1]
-        at = slice(S - T, S)
+        position, S = self._reader.position, self._length
+        at = slice(S - x.shape[1], S)
         queries, keys, values = self._reader.heads(x, layer, "attention")
         queries, keys = position.rotate(queries, keys, at)
         before = self._own[layer]

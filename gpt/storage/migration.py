@@ -39,7 +39,7 @@ def migrate(
 
 def migrate_model(values: dict[str, Any], schema: int) -> dict[str, Any]:
     """The fields of a ModelConfig of an older schema -> fields of this schema."""
-    kept = {name: value for name, value in values.items() if name != "ngram_dropout"}
+    kept = {name: value for name, value in values.items() if not name.startswith("ngram")}
     return kept if schema >= 2 else {"attention_dropout": values["dropout"], **kept}
 
 

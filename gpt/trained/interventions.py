@@ -104,8 +104,6 @@ class Interventions:
             ids = torch.tensor(run.vocabulary.encode(text), dtype=torch.int64)[None]
             F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]).backward()
             model.blocks[0].attention.qkv.weight.grad  # (3C, C)
-
-        Raises ConfigError for a model with n-gram embeddings of earlier releases.
         """
         from gpt.training.checkpoint import load_gpt
 

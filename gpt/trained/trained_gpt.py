@@ -131,9 +131,8 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     ) -> Lesson:
         """How the model computes the text's next character, through one head; a table a stage.
 
-        Raises ConfigError for a layer or head that does not exist and for a model with n-gram
-        embeddings or an encoder, TextError for an empty or too long text and for unknown
-        characters.
+        Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
+        TextError for an empty or too long text and for unknown characters.
         """
         from gpt.explain.own_model import walk
 
@@ -255,9 +254,8 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what does
         not fit then is left out, and the page says so. windows: most windows of the validation
         split that measure the heads; with an encoder, pairs. Raises ConfigError if the model does
-        not fit and for a model with n-gram embeddings, TextError for a text with unknown characters
-        and for a pair that the model cannot read, CheckpointError for a step that the run does not
-        keep, StorageError.
+        not fit, TextError for a text with unknown characters and for a pair that the model cannot
+        read, CheckpointError for a step that the run does not keep, StorageError.
         """
         found: Path = views().save_live(self, path, text, steps, precision, limit, windows)
         return found

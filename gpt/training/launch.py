@@ -214,18 +214,10 @@ def shared(
 
 
 def check_resumable(manifest: Manifest) -> None:
-    """Raises ConfigError for a run of an earlier release that this release cannot train, and for a
-    model that was imported.
-    """
+    """Raises ConfigError for a model that was imported."""
     require(
         not manifest.imported,
         "resume",
         "this run was imported without the state of its optimizer; begin a new run with its "
         "weights: gptx train TEXT --from RUN",
-    )
-    require(
-        manifest.model.ngram == 1,
-        "resume",
-        "this run has n-gram embeddings, which gptx does not train any more; leave out `resume` to "
-        "train a new run (sample, eval, attn and heads still read this one)",
     )

@@ -88,16 +88,6 @@ def test_config_file_accepts_names_and_types_from_help_only(
         ("sample", "stop = 'x'", "stop = 'x' is not a list of texts"),
         ("attn", 'checkpoints = "a\\u0000b"', "checkpoints = 'a\\x00b': a file's name has no NUL"),
         ("attn", "window = 'last'", "window (now truncate) = 'last' is not true or false"),
-        (
-            "train",
-            "ngram = 1",
-            "ngram: gptx does not train n-gram embeddings any more",
-        ),
-        (
-            "train",
-            "seed = 2\nngram-rows = 9\nngram_lr = 0.1",
-            "ngram-rows, ngram_lr: gptx does not train n-gram embeddings any more; delete these",
-        ),
         ("train", "corpus = [1]", "corpus = [1] is not a list of texts"),
     ],
 )

@@ -214,27 +214,6 @@ def test_help_shows_the_values_of_the_default_preset(gptx: Gptx) -> None:
     assert re.search(r"--n-layer .*?default: \(fitted", text)
 
 
-def test_run_with_n_gram_embeddings_is_read_but_not_resumed(gptx: Gptx, home: Path) -> None:
-    where = ("--checkpoints", "older", "--run", "old")
-    golden = Path(__file__).parents[1] / "storage" / "golden" / "schema-3"
-    shutil.copytree(golden, home / "older" / "old", dirs_exist_ok=True)
-    step = home / "older" / "old" / "step-00000006"
-    before = saved(step)
-    refused = gptx("train", "--resume", "--steps", "20", *where)
-    assert (refused.code, saved(step)) == (2, before)
-    assert "--resume: this run has n-gram embeddings, which gptx does not train" in refused.err
-    assert "leave out --resume to train a new run" in refused.err
-    refused = gptx("explain", "mine", "--text", "the cat", *where)
-    assert refused.code == 2
-    assert "--run: this run of an earlier release has n-gram embeddings" in refused.err
-    for command in ("sample", "attn", "heads", "next", "eval"):
-        text = ("corpus.txt", "--unknown", "skip") if command == "eval" else ()
-        answer = gptx(command, *text, *where)
-        assert answer.code == 0, answer.err
-    output = gptx("runs", "old", "--checkpoints", "older").out
-    assert "n-gram embeddings up to 3" in " ".join(output.split())
-
-
 def saved(folder: Path) -> dict[str, bytes]:
     """Every file in it."""
     return {str(path): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}

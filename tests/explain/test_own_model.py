@@ -191,11 +191,6 @@ def test_check_fails_if_the_mask_lets_the_future_through() -> None:
     assert "masked" in walk(reader, seen, LETTERS, 0, 0).failed
 
 
-def test_model_with_n_gram_embeddings_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^run: .* has n-gram embeddings.* train a new run"):
-        walked(small(ngram=3))
-
-
 def test_later_layer_starts_from_the_output_of_earlier_ones() -> None:
     reader = small()
     titles = [step.title for step in walked(reader, layer=1).steps]

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import gpt
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.errors import OutOfMemory, TextError
@@ -27,7 +26,6 @@ from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
-GOLDEN = Path(__file__).parents[1] / "storage" / "golden"
 KINDS = list(product(get_args(Position), get_args(Norm), [False, True]))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
 ALL = tuple(shapes(ModelConfig(**SHAPE), 1))
@@ -103,7 +101,6 @@ def test_every_array_equals_the_float64_recomputation(
     for more in (
         {},
         {"bias": True, "qkv_bias": True, "activation": "swiglu"},
-        {"ngram": 3, "ngram_rows": 40},
     ):
         reader = reader_of(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
         acts = Plan(reader, ids_of(2), ALL).read()
@@ -124,17 +121,6 @@ def test_arrays_of_one_text_equal_the_attention_maps(trained: TrainedGPT) -> Non
             assert np.array_equal(acts[field.name, layer][0], expected), field.name
     assert_equals_float64(trained.reader, trained.activations("the cat", ALL), 0)
     assert np.array_equal(trained.logits("the cat"), acts["logits"])
-
-
-def test_models_of_earlier_releases_with_n_gram_embeddings_are_read() -> None:
-    run = gpt.load(GOLDEN / "schema-3" / "step-00000006")
-    assert run.config.ngram == 3
-    acts = run.activations([run.example(), run.example()[1:-1]], ALL)
-    assert_equals_float64(run.reader, acts, 0)
-    length = acts.lengths[1]
-    assert length == acts.lengths[0] - 2
-    alone = run.logits(run.example()[1:-1])[0]
-    np.testing.assert_allclose(acts["logits"][1, :length], alone, rtol=0, atol=1e-5)
 
 
 def test_chosen_stages_and_layers_are_kept() -> None:
@@ -170,7 +156,7 @@ def test_layers_after_the_last_kept_one_are_not_computed(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("position", get_args(Position))
 def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
-    reader, ids = reader_of(position=position, ngram=3, ngram_rows=40), ids_of(3)
+    reader, ids = reader_of(position=position), ids_of(3)
     lengths = np.array([8, 1, 5])
     acts = Plan(reader, ids, ALL, lengths=lengths).read()
     for text, length in enumerate(lengths.tolist()):

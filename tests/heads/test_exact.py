@@ -16,12 +16,11 @@ import torch
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
 from gpt.heads.exact import Exact, Layer
-from gpt.heads.exact_functions import gram_rows, turned, unit
+from gpt.heads.exact_functions import turned, unit
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.ngram_embedding import ngram_rows
 from gpt.reading.stages import Memory, Stages
 from gpt.training.checkpoint import exact_logits
 
@@ -149,22 +148,3 @@ def test_layer_from_captured_stages_equals_the_layer_alone() -> None:
         assert np.array_equal(
             getattr(alone.stages, field.name), getattr(found.stages, field.name)
         ), field.name
-
-
-@pytest.mark.parametrize("rows", [40, 100, 2000])
-def test_exact_n_gram_rows_equal_the_readers(rows: int) -> None:
-    config = ModelConfig(vocab_size=9, n_embd=8, n_head=2, ngram=5, ngram_rows=rows)
-    ids = np.random.default_rng(3).integers(9, size=40).astype(np.uint8)
-    for length in (1, 2, 40):
-        found = gram_rows(config, ids[:length])
-        assert np.array_equal(found, ngram_rows(config, ids[None, :length])[0])
-
-
-@pytest.mark.parametrize("position", get_args(Position))
-def test_logits_with_n_gram_embeddings_equal_the_readers(position: str) -> None:
-    shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
-    config = ModelConfig(**shape, block_size=8, position=position, ngram=3, ngram_rows=40)
-    reader = Reader(config, tensors_of(config, np.float64))
-    ids = np.random.default_rng(2).integers(9, size=8)
-    expected = reader.logits(reader.forward(ids[None]))[0]
-    np.testing.assert_allclose(Exact(reader).logits(ids), expected, rtol=0, atol=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -23,9 +22,6 @@ from gpt.reading.sampler import draw, probabilities
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
-
-#: A checkpoint of an earlier release.
-NGRAMS = Path(__file__).parents[1] / "storage" / "golden" / "schema-3" / "step-00000006"
 
 
 @pytest.fixture
@@ -100,14 +96,6 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
             np.testing.assert_allclose(logits, whole[:, 7], rtol=0, atol=2e-4)
         with pytest.raises(IndexError, match="no room for 1 more after 8"):
             decoder.step(ids[:, 0])
-
-
-def test_numpy_writes_for_a_model_with_n_gram_embeddings(caplog: pytest.LogCaptureFixture) -> None:
-    stored = Checkpoint.open(NGRAMS).model()
-    model = TrainedGPT(stored, lambda stored: TorchDecoder(load_gpt(stored, "cpu"), "cpu"))
-    assert model.generate("the ", length=30) == TrainedGPT(stored).generate("the ", length=30)
-    assert "only numpy computes n-gram embeddings of earlier releases" in caplog.text
-    assert "numpy writes the same text instead" in caplog.text
 
 
 VALUES: dict[str, Any] = {"top_k": 4, "top_p": 0.8, "min_p": 0.05, "typical_p": 0.7}

@@ -17,7 +17,6 @@ from gpt.config import ModelConfig
 from gpt.config import model as choices
 from gpt.config.fields import only_fields
 from gpt.config.presets import PRESETS, preset
-from gpt.errors import ConfigError
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, NORMS
@@ -189,11 +188,6 @@ def test_a_new_model_predicts_the_uniform_distribution(name: str) -> None:
     with torch.no_grad():
         loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     assert abs(loss.item() - math.log(65)) < 0.1
-
-
-def test_n_gram_embeddings_of_earlier_releases_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^ngram: only numpy computes n-gram .*\(gpt\.load\)"):
-        GPT(ModelConfig(**SHAPE, ngram=2))
 
 
 def test_both_attentions_have_the_same_initial_weights() -> None:

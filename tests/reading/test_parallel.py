@@ -19,7 +19,7 @@ from gpt.reading.sampler import sample_ids
 
 def random_reader(**options: Any) -> Reader:
     shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
-    config = ModelConfig(**{**shape, **options}, ngram=3, norm="layer", position="learned")
+    config = ModelConfig(**{**shape, **options}, norm="layer", position="learned")
     random = np.random.default_rng(1)
     return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
 

@@ -24,7 +24,7 @@ from gpt.trained import TrainedGPT
 
 
 def reader_of(**changes: object) -> Reader:
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 50, "ngram": 3}
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 50}
     config = ModelConfig(**{**shape, **changes})  # type: ignore[arg-type]
     random = np.random.default_rng(1)
     return Reader(config, {name: random.normal(size=s) for name, s in config.shapes().items()})

@@ -282,7 +282,7 @@ def test_huge_tensor_count_is_refused_before_parsing(
 
 
 def test_largest_model_stays_below_the_tensor_limit() -> None:
-    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer", ngram=8)
+    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer")
     assert 4 * len(largest.shapes()) < stored.MOST_TENSORS  # weight, step and two moments
 
 

@@ -30,8 +30,6 @@ RENAMED = {
     "window": "truncate",
     "windows": "window_order",
 }
-#: Options of earlier releases that config files must not have any more.
-REMOVED = ("ngram", "ngram_rows", "ngram_dropout", "ngram_lr")
 #: Type of an option -> types of its value in TOML, and their name in errors; all others are texts.
 TOML: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -44,8 +42,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """--config: the file's values become the command's defaults.
 
     Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
-    json is --json; former names are read, too. Raises ConfigError for any other name, for removed
-    options, and for a value of another type. `train` also takes what a run records (RECORDED).
+    json is --json; former names are read, too. Raises ConfigError for any other name and for a
+    value of another type. `train` also takes what a run records (RECORDED).
     """
     if path is None or context.resilient_parsing:
         return path
@@ -61,12 +59,6 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         stored = from_toml(text, str(path))
     except TextError as error:
         raise ConfigError(f"--config: {error}") from None
-    removed = [spelling for spelling in stored if plain(spelling) in REMOVED]
-    if removed:
-        raise ConfigError(
-            f"--config {path}: {', '.join(removed)}: gptx does not train n-gram embeddings any "
-            f"more; delete {'these lines' if removed[1:] else 'this line'}"
-        )
     values = {}
     for spelling, value in stored.items():
         name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))

@@ -73,11 +73,6 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
 
     path = Path(path)
     require_decoder_only(model.config, "export")
-    if model.config.ngram > 1:
-        raise ConfigError(
-            "export: not for a model with n-gram embeddings, which earlier releases trained; train "
-            "it again to export it"
-        )
     architecture = architecture_of(model.config)
     is_folder = _is_folder(path)
     _check_outside_runs(path)

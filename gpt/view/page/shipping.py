@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.errors import ConfigError
 from gpt.heads.ablation import mean_contexts, mean_pair_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.heads.survey import SHORTEST, spread
@@ -25,16 +24,7 @@ from gpt.vocabulary import Ids
 
 
 def config_record(config: ModelConfig) -> dict[str, Any]:
-    """The model's options, and the sizes that follow from them.
-
-    Raises ConfigError for n-gram embeddings of earlier releases, which only numpy computes.
-    """
-    if config.ngram > 1:
-        raise ConfigError(
-            "run",
-            "this run of an earlier release has n-gram embeddings, which a page cannot compute; "
-            "train a new run, or give another one",
-        )
+    """The model's options, and the sizes that follow from them."""
     derived = {name: getattr(config, name) for name in ("head_size", "hidden", "widened")}
     return asdict(config) | derived
 

@@ -128,7 +128,6 @@ def model_facts(config: ModelConfig) -> str:
         parts.insert(1, f"{counted(heads, 'head')} {starts}")
     parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias
     parts += ["biases of q, k, v"] * config.qkv_bias + ["tied"] * config.tied
-    parts += [f"n-gram embeddings up to {config.ngram}"] * (config.ngram > 1)
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
     if config.encoder_layers:

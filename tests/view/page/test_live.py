@@ -179,15 +179,6 @@ def test_the_command_refuses_in_one_line(
     assert Path("live.html").read_text() == "mine"
 
 
-def test_a_run_of_an_earlier_release_with_ngram_embeddings_is_refused(run: TrainedGPT) -> None:
-    from dataclasses import replace
-
-    from gpt.view.page.shipping import config_record
-
-    with pytest.raises(ConfigError, match="n-gram embeddings"):
-        config_record(replace(run.config, ngram=3))
-
-
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model file with an encoder."""

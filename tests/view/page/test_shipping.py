@@ -13,7 +13,6 @@ import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.errors import ConfigError
 from gpt.heads.ablation import mean_contexts
 from gpt.reading.gpt import Reader
 from gpt.storage.checkpoint import Checkpoint
@@ -21,7 +20,7 @@ from gpt.storage.model_file import Probe, StoredModel, pick
 from gpt.trained import TrainedGPT
 from gpt.view.page.packing import Bits
 from gpt.view.page.proof import MOST, ORDINARY, proof_record
-from gpt.view.page.shipping import config_record, means_record, model_record, rounded
+from gpt.view.page.shipping import means_record, model_record, rounded
 from gpt.vocabulary import Vocabulary
 
 #: Models with random weights; larger: factor of all weights, sharper: of queries and keys.
@@ -182,11 +181,6 @@ def test_the_proof_has_every_character_of_a_vocabulary_that_is_not_huge(
     assert (set(ids) == set(range(size))) == every
     assert len(proof["texts"]) <= 1 + MOST
     assert len(ids) <= 10 + MOST * block
-
-
-def test_a_model_with_ngram_embeddings_is_refused() -> None:
-    with pytest.raises(ConfigError, match="n-gram embeddings, which a page cannot compute"):
-        config_record(ModelConfig(vocab_size=5, ngram=3))
 
 
 def test_mean_outputs_are_those_of_mean_ablation(tiny: Checkpoint) -> None:

@@ -73,13 +73,6 @@ def test_card_shows_the_facts_of_a_plan() -> None:
     )
 
 
-def test_n_gram_embeddings_of_an_earlier_release_are_named() -> None:
-    facts = model_facts(ModelConfig(vocab_size=65, n_layer=1, ngram=3))
-    assert facts.startswith("2.87 M parameters: 1 layer × 4 heads")
-    assert "n-gram embeddings up to 3, " in facts
-    assert "n-gram" not in model_facts(ModelConfig(vocab_size=65))
-
-
 def test_card_counts_the_heads_that_start_on_the_last_characters() -> None:
     def facts(heads: int) -> str:
         return model_facts(ModelConfig(vocab_size=65, n_head=4, previous_heads=heads))
