@@ -139,8 +139,6 @@ class Saved:
         elif its.corpus.digest != text:
             sources = ", ".join(its.corpus.sources)
             why = f"was trained on another corpus ({sources}) and may have seen this text"
-        elif any(digest != text for _, digest in its.earlier_corpora):
-            why = "was first trained on another corpus and may have seen this text"
         else:
             *_, own = its.texts(self.name)
             why = own.exposure(text, of.manifest.train) or ""

@@ -91,23 +91,6 @@ def resume(
     return Trainer(run, corpus, manifest, "cpu", ranks, prove, checkpoint)
 
 
-def on_another_text(run: Run, corpus: Corpus, steps: int) -> Trainer:
-    """A trainer that resumes a run on another text, as earlier releases could."""
-    checkpoint = run.last()
-    stored = checkpoint.manifest
-    manifest = replace(
-        stored,
-        corpus=corpus.identity,
-        train=replace(stored.train, steps=steps),
-        earlier_corpora=(*stored.earlier_corpora, (stored.step, stored.corpus.digest)),
-        best_step=None,
-        best_loss=None,
-        since_best=0,
-    )
-    before = replace(checkpoint, manifest=replace(stored, train=replace(stored.train, steps=steps)))
-    return Trainer(run, corpus, manifest, "cpu", checkpoint=before)
-
-
 def model_of_step(data: bytes, step: int) -> bytes:
     """The model file with the number of another step."""
     length = int.from_bytes(data[:8], "little")

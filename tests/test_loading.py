@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of, on_another_text
 
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
@@ -109,13 +108,6 @@ def test_loaded_run_knows_its_steps_losses_and_options(fresh: Checkpoint) -> Non
     assert copy.copy(earlier).steps == [6, 12]
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         model.at(7)
-
-
-def test_curve_of_a_changed_corpus_begins_with_the_change(fresh_run: Run, tmp_path: Path) -> None:
-    other = corpus_of(TEXT + "no rat\n", tmp_path / "other")
-    for _ in on_another_text(fresh_run, other, steps=24).events():
-        pass
-    assert gpt.load(fresh_run.path).curve.steps.tolist() == [18, 24]
 
 
 def test_model_file_without_its_run_says_that_it_has_no_steps(

@@ -16,7 +16,6 @@ from gpt.storage.migration import (
     SCHEMA,
     SEALED_SINCE,
     migrate_corpus,
-    migrate_digest,
     migrate_model,
     migrate_train,
 )
@@ -131,8 +130,7 @@ class Manifest:
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
     evaluations and saves included, interruptions of the run excluded. recording: the sums of losses
     and of gradient norms, and the number of steps, since the last record of the training.
-    budget: only for a run with a time limit. earlier_corpora: texts before the present one, in runs
-    of releases that could change it.
+    budget: only for a run with a time limit.
     imported: then `train` has nothing but the number of steps, and without the text that the model
     was trained on, corpus.digest is "".
     """
@@ -157,7 +155,6 @@ class Manifest:
     val_characters: int = 0  # characters of the validation split to predict; 0: not recorded
     whole_loss: float | None = None
     gpt_loss: float | None = None
-    earlier_corpora: tuple[tuple[int, str], ...] = ()  # (last step, digest)
     baseline: Baseline | None = None  # None in runs of releases that did not store it
     mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
     imported: str = ""  # which model of another program this is, "" for one that gptx has trained
@@ -176,21 +173,11 @@ class Manifest:
         if len(self.characters) != self.model.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
 
-    @property
-    def since(self) -> int:
-        """The step after which training on the current text began."""
-        return self.earlier_corpora[-1][0] if self.earlier_corpora else 0
-
     def texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that the weights of this run, named `run`, were trained on, oldest first."""
-        lengths = {self.corpus.digest: self.corpus.characters}
-        digests = (*(digest for _, digest in self.earlier_corpora), self.corpus.digest)
-        train = self.train
-        own = (
-            TrainedText(run, each, lengths.get(each, 0), train.split, train.val_fraction)
-            for each in digests
-        )
-        return (*(self.parent.texts if self.parent else ()), *own)
+        text, train = self.corpus, self.train
+        own = TrainedText(run, text.digest, text.characters, train.split, train.val_fraction)
+        return (*(self.parent.texts if self.parent else ()), own)
 
     @property
     def step_characters(self) -> int:
@@ -276,10 +263,7 @@ class Manifest:
             values["model"] = migrate_model(values["model"], schema)
             values["train"] = migrate_train(values["train"])
             values["corpus"] = migrate_corpus(values["corpus"], schema)
-            values["earlier_corpora"] = [
-                (step, migrate_digest(digest, schema))
-                for step, digest in values.get("earlier_corpora", ())
-            ]
+            values.pop("earlier_corpora", None)
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -54,12 +54,7 @@ def migrate_corpus(values: dict[str, Any], schema: int) -> dict[str, Any]:
     if schema >= 4:
         return values
     others = {name: value for name, value in values.items() if name != "sha256"}
-    return {"digest": migrate_digest(values["sha256"], schema), **others}
-
-
-def migrate_digest(digest: str, schema: int) -> str:
-    """A text's digest of an older schema -> a digest of this schema."""
-    return digest if schema >= 4 else f"sha256:{digest}"
+    return {"digest": f"sha256:{values['sha256']}", **others}
 
 
 def _is_packed(name: str, tensor: npt.NDArray[Any]) -> bool:

@@ -53,17 +53,11 @@ class Curve(TableResult):
 
 
 def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
-    """The losses of a run so far; if its text was changed, those on its present text.
-
-    manifest: the run's newest, if it has been read. Raises CheckpointError.
+    """The losses of a run so far. manifest: its newest, if it has been read. Raises
+    CheckpointError.
     """
-    manifest = manifest or run.last().manifest
-    since, (read, of) = manifest.since, manifest.part
-    records = [
-        record
-        for record in run.records("metrics")
-        if "val_loss" in record and (record["step"] > since or not since)
-    ]
+    read, of = (manifest or run.last().manifest).part
+    records = [record for record in run.records("metrics") if "val_loss" in record]
     gpt = [record.get("gpt_loss") for record in records]
     return Curve(
         steps=np.array([record["step"] for record in records], np.int64),

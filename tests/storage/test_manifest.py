@@ -122,9 +122,6 @@ def test_nan_loss_is_never_written(tiny: Checkpoint) -> None:
         ("preset", None),
         ("environment", {"torch": []}),
         ("environment", [["torch", "2.13"]]),
-        ("earlier_corpora", [[1]]),
-        ("earlier_corpora", {"1": "sha256:0"}),
-        ("earlier_corpora", [["1", 2]]),
         ("seconds", 2.0**1020),
         ("baseline", {"losses": [], "counted": 1, "scored": 1}),
         ("baseline", {"losses": [1.0, None], "counted": 1, "scored": 1}),
@@ -241,11 +238,10 @@ def test_older_manifest_without_checksum_opens(tiny: Checkpoint) -> None:
     values = values_of(tiny.manifest)
     corpus = {**values["corpus"], "sha256": "ab" * 32}
     del corpus["digest"]
-    old = {**values, "corpus": corpus, "earlier_corpora": [[3, "cd" * 32]]}
+    old = {**values, "corpus": corpus}
     told = replace(
         tiny.manifest,
         corpus=replace(tiny.manifest.corpus, digest=f"sha256:{'ab' * 32}"),
-        earlier_corpora=((3, f"sha256:{'cd' * 32}"),),
     )
     assert read(json.dumps({**old, "schema": 2})) == replace(told, schema=2)
     assert read(written({**old, "schema": 3})) == replace(told, schema=3)

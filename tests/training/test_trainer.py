@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of, manifest_of, on_another_text, resume, train_tiny
+from conftest import TEXT, corpus_of, manifest_of, resume, train_tiny
 
 import gpt
 from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.corpus.corpus import encode
-from gpt.corpus.sources import Source
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.heads.proof import prove_tensors
 from gpt.storage import files
@@ -154,25 +152,6 @@ def test_a_finished_run_resumes_with_more_steps(tmp_path: Path) -> None:
     more = resumed(trainer, steps=12)
     assert finish(more)[-1] == Stopped(12, "finished")
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
-
-
-def test_run_of_a_release_that_changed_its_text_keeps_all_steps_on_the_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its best step and its curve are those of the present text, as in that release."""
-    evaluations(monkeypatch, 1.0, 1.1, 3.0, 2.0, 2.5, 2.6)
-    first = new_trainer(tmp_path, steps=12)
-    finish(first)
-    path = tmp_path / "other.txt"
-    path.write_text(TEXT.replace("cat", "rat"))
-    other = encode([Source(path, path.name)], tmp_path / "data", first.corpus.vocabulary)
-    finish(on_another_text(first.run, other, steps=24))
-    finish(resume(first.run, other, first.run.last(), steps=36))
-    assert first.run.steps() == [6, 12, 24, 30, 36]
-    best = first.run.best().manifest
-    assert (best.step, best.val_loss, best.corpus) == (24, 2.0, other.identity)
-    assert best.earlier_corpora == ((12, first.corpus.identity.digest),)
-    assert gpt.load(first.run.path).curve.steps.tolist() == [18, 24, 30, 36]
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,14 +90,9 @@ def story(
     options = vars(config) if manifest.imported else {**vars(config), **vars(train)}
     parts: list[RenderableType] = [card(facts), Text()]
     parts += [Text("options", BOLD), config_table(options), Text()]
-    starts = [step for step, _ in manifest.earlier_corpora]
     evaluations = [record for record in metrics if "val_loss" in record]
-    for number, since in enumerate((0, *starts)):
-        series = [rec for rec in evaluations if bisect_left(starts, rec["step"]) == number]
-        if series:
-            after = f"after step {since:,}, where the corpus was changed: " if number else ""
-            on = measured_on(*manifest.part) if number == len(starts) else ""
-            parts += [*loss_curve(series, after, on), Text()]
+    if evaluations:
+        parts += [*loss_curve(evaluations, measured_on(*manifest.part)), Text()]
     for sample in samples:
         text = escape(str(sample["text"])).strip("\n")
         parts += [Text(f"step {sample['step']:,}", BOLD), Text(text), Text()]
@@ -119,19 +113,16 @@ def config_table(values: Mapping[str, Any]) -> Table:
     return table
 
 
-def loss_curve(
-    metrics: Sequence[Mapping[str, Any]], after: str = "", on: str = ""
-) -> tuple[Text, Table]:
+def loss_curve(metrics: Sequence[Mapping[str, Any]], on: str = "") -> tuple[Text, Table]:
     """A heading, and a row for each evaluation: both losses, and a mark for the validation loss.
 
-    after: which evaluations these are, if not all. on: see `measured_on`. The axis goes from the
-    lowest to the highest validation loss, because on an axis from 0 small improvements would not
-    be visible; the heading states both ends.
+    on: see `measured_on`. The axis goes from the lowest to the highest validation loss, because on
+    an axis from 0 small improvements would not be visible; the heading states both ends.
     """
     values = [record["val_loss"] for record in metrics]
     lowest, highest = min(values), max(values)
     where = f"from {lowest:.4f} to {highest:.4f}" if highest > lowest else f"at {lowest:.4f}"
-    heading = f"{after}loss{on}, nats per character; ● is the validation loss, {where}"
+    heading = f"loss{on}, nats per character; ● is the validation loss, {where}"
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     longest = max(len(f"{record['step']:,}") for record in metrics)
     for name, width in (("step", max(4, longest)), ("train", 6), ("val", 6)):

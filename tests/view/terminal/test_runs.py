@@ -101,19 +101,6 @@ def test_loss_curve_of_one_evaluation_has_no_axis() -> None:
     assert ends.index("2.75") == line.index("●")
 
 
-def test_losses_on_each_text_are_shown_separately() -> None:
-    changed = manifest(earlier_corpora=((12, "sha256:" + "1" * 64),))
-    text = shown(story(Run(Path("x")), changed, METRICS, []))
-    first, second = text.split("after step 12, where the corpus was changed: loss")
-    assert [
-        line.split()[0] for line in first.splitlines() if "●" in line and "loss" not in line
-    ] == ["6", "12"]
-    assert [
-        line.split()[0] for line in second.splitlines() if "●" in line and "loss" not in line
-    ] == ["1,800"]
-    assert "was changed" not in shown(story(Run(Path("x")), manifest(), METRICS, []))
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_runs_table_fits_the_page_and_escapes_names(width: int) -> None:
     run, named = Run(Path("runs/tale-1")), manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
