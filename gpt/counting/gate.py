@@ -28,7 +28,6 @@ FEATURES = (
     *("1", "ln count", "ln kinds", "ln likeliest", "1 / read"),
     *("entropy · ln likeliest", "entropy · ln kinds", "agreement"),
 )
-OLDER = 5  # features of earlier versions: the first ones
 #: (2, 2, F) means and standard deviations of the weights before they are fitted: those of the gates
 #: of twelve texts (English, Slovene, Hungarian, Armenian, Japanese, Python's manual and code). The
 #: GPT learned 18,000 characters of a text, the gate was fitted to the next 22,000

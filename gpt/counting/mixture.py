@@ -18,7 +18,7 @@ from gpt.config import SampleConfig
 from gpt.config.fields import require
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Array, Counted, Expert
-from gpt.counting.gate import FEATURES, OLDER, Gate, Logits, features, log_softmax
+from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
 from gpt.counting.tables import Numbers, unpacked
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
@@ -83,11 +83,10 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
         return None
     size, gate = len(stored.vocabulary), stored.counting["gate"]
     try:
-        if gate.shape not in ((2, OLDER), (2, len(FEATURES))):
+        if gate.shape != (2, len(FEATURES)):
             raise ValueError("the gate has another shape")
         if not np.abs(gate).max() <= LARGEST_WEIGHT:
             raise ValueError("the gate has a weight that no text gives")
-        gate = np.pad(gate, ((0, 0), (0, len(FEATURES) - gate.shape[1])))
         expert = Expert(unpacked(stored.counting, size, stored.config.counting), size)
         if expert.least < LEAST:
             raise ValueError("the counts leave some characters no probability")
