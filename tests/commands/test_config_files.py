@@ -87,7 +87,7 @@ def test_config_file_accepts_names_and_types_from_help_only(
         ("sample", "json = 1", "json = 1 is not true or false"),
         ("sample", "stop = 'x'", "stop = 'x' is not a list of texts"),
         ("attn", 'checkpoints = "a\\u0000b"', "checkpoints = 'a\\x00b': a file's name has no NUL"),
-        ("attn", "window = 'last'", "window (now truncate) = 'last' is not true or false"),
+        ("attn", "truncate = 'last'", "truncate = 'last' is not true or false"),
         ("train", "corpus = [1]", "corpus = [1] is not a list of texts"),
     ],
 )
@@ -100,12 +100,11 @@ def test_config_file_refuses_other_names_and_types(
     assert f"--config wrong.toml: {problem}" in answer.err
 
 
-def test_config_file_accepts_former_names(gptx: Gptx, home: Path, tmp_path: Path) -> None:
-    assert values_of("train", "windows = 'epochs'", tmp_path) == {"window_order": "epochs"}
+def test_config_file_has_the_names_of_help(gptx: Gptx, home: Path, tmp_path: Path) -> None:
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
-    assert values_of("next", "precision = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
-    assert values_of("sample", "prompt_file = 'x'", tmp_path) == {"file": "x"}
+    assert values_of("next", "digits = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
+    assert values_of("sample", "file = 'x'", tmp_path) == {"file": "x"}
 
 
 def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> None:

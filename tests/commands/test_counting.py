@@ -138,9 +138,3 @@ def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
         np.testing.assert_allclose(share, expected, rtol=0, atol=1e-6)
     assert last("weights", "<f4", 2) == pytest.approx(record["weights"], abs=1e-5)
     assert last("history", "<u4", 4)[:3] == list(record["history"].values())
-
-
-def test_the_former_name_of_baseline_is_named(gptx: Gptx) -> None:
-    answer = gptx("eval", "--counting")
-    assert answer.code == 2
-    assert "No such option: --counting; use --baseline instead" in answer.err

@@ -22,14 +22,6 @@ from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
-#: Former name -> present name of an option. Config files may use the former one.
-RENAMED = {
-    "counting": "baseline",
-    "precision": "digits",
-    "prompt_file": "file",
-    "window": "truncate",
-    "windows": "window_order",
-}
 #: Type of an option -> types of its value in TOML, and their name in errors; all others are texts.
 TOML: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -42,8 +34,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """--config: the file's values become the command's defaults.
 
     Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
-    json is --json; former names are read, too. Raises ConfigError for any other name and for a
-    value of another type. `train` also takes what a run records (RECORDED).
+    json is --json. Raises ConfigError for any other name and for a value of another type. `train`
+    also takes what a run records (RECORDED).
     """
     if path is None or context.resilient_parsing:
         return path
@@ -61,15 +53,14 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         raise ConfigError(f"--config: {error}") from None
     values = {}
     for spelling, value in stored.items():
-        name = names.get(plain(spelling)) or names.get(RENAMED.get(plain(spelling), ""))
+        name = names.get(plain(spelling))
         if spelling in RECORDED and context.info_name == "train":
             kind, _ = RECORDED[spelling]
             values[spelling] = _of_kind(value, kind, f"--config {path}: {spelling}")
             continue
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {shown(spelling)}")
-        now = "" if plain(spelling) in names else f" (now {RENAMED[plain(spelling)]})"
-        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}{now}")
+        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
     context.default_map = values
     return path
 

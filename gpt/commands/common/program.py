@@ -18,8 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from gpt.commands.common.console import ReaderLeft, say_error, writing
-from gpt.commands.common.options import RENAMED, plain
-from gpt.config.fields import flag_of, spelled
+from gpt.config.fields import spelled
 from gpt.devices import one_thread_a_product
 from gpt.errors import GptxError
 from gpt.signals import raise_first_interrupt
@@ -165,9 +164,6 @@ def explained(error: Exception) -> tuple[int, str]:
         message = message.replace(": Value error, ", ": ")
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
-        spelling = getattr(error, "option_name", None)
-        if spelling and context and (new := _new_name(spelling, context.command)):
-            message = f"No such option: {spelling}; use {new} instead"
         takes_text = context and any(each.name == "text" for each in context.command.params)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
@@ -175,9 +171,3 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
-
-
-def _new_name(spelling: str, command: Any) -> str:
-    """The command's option that formerly had this name, or ""."""
-    new = flag_of(RENAMED.get(plain(spelling), ""))
-    return new if any(new in each.opts for each in command.params) else ""
