@@ -142,7 +142,7 @@ def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
 
 def _found(place: str, checkpoints: Path) -> Saved:
     try:
-        saved = find(checkpoints, place)
+        return find(checkpoints, place)
     except ConfigError:
         if os.path.lexists(place):
             raise
@@ -150,5 +150,3 @@ def _found(place: str, checkpoints: Path) -> Saved:
             f"there is no run, folder or file {place!r}; give a run in {checkpoints}, or the path "
             "of a run or of a model file"
         ) from None
-    _ = saved.model  # its probe shows damage in files of old releases, which have no digest
-    return saved

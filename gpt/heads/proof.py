@@ -75,7 +75,7 @@ def prove(reader: Reader, probe: Probe) -> Check:
         source = probe.source if reader.encoder else None
         found = probe.of(_logits(reader, probe.ids, source))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
-        if probe.exact and not error <= bound:
+        if not error <= bound:
             exact = Exact(reader)
             sources = [None] * len(probe.ids) if source is None else list(source)
             rows = zip(probe.ids, sources, strict=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from gpt.errors import CheckpointError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
-from gpt.storage.migration import migrate
 from gpt.storage.model_file import Shapes, StoredModel, Tensors, read_header, read_model, unpack
 from gpt.words import shown
 
@@ -59,8 +58,7 @@ class Checkpoint:
     def state(self, expected: Shapes) -> Tensors:
         """The verified optimizer state. Raises CheckpointError."""
         path, data = self.path / STATE, self._state_bytes()
-        tensors = unpack(data, read_header(data, path), expected, path)
-        return migrate(tensors, self.manifest.model, self.manifest.schema)
+        return unpack(data, read_header(data, path), expected, path)
 
     def verify(self) -> StoredModel:
         """Reads every byte that the manifest records. Raises CheckpointError."""

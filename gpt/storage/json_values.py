@@ -1,4 +1,4 @@
-"""Reads JSON that is not trusted: strict syntax, declared types, and a checksum in the file."""
+"""Reads JSON that is not trusted: strict syntax, declared types, a checksum and a schema."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
     elif kind in (Any, type(value)):
         return value
     raise ValueError(f"{name}: {shown(value)} is not of the type {getattr(kind, '__name__', kind)}")
+
+
+SCHEMA = 1  # of manifests and model files
+
+
+def check_schema(values: dict[str, Any], source: Path) -> None:
+    """Raises CheckpointError for a file whose schema another release of gptx has written."""
+    schema = values.get("schema")
+    if type(schema) is not int:
+        raise CheckpointError(f"damaged: {source} (schema: {shown(schema)} is not of the type int)")
+    if schema != SCHEMA:
+        raise CheckpointError(
+            f"{source} has the schema {shown(schema)}, but this gptx reads {SCHEMA}: train the "
+            "model again, or open it with the release that wrote it"
+        )
 
 
 MOST_VALUES = 2**19  # in a JSON text; more would take seconds, and hundreds of MB

@@ -11,13 +11,13 @@ from gpt.config.budget import Budget
 from gpt.config.schedule import characters_read, step_characters
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
-from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
-from gpt.storage.migration import (
+from gpt.storage.json_values import (
     SCHEMA,
-    SEALED_SINCE,
-    migrate_corpus,
-    migrate_model,
-    migrate_train,
+    check_schema,
+    is_sealed,
+    parsed,
+    read_json_object,
+    sealed,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -28,7 +28,7 @@ LONGEST_NAME = 2**14  # characters of a text's name: a path of 4,096 bytes, writ
 class CorpusId:
     """The text that a run was trained on, identified by its content, not by its path.
 
-    digest: ALGORITHM:HEX. boundary: the number of training characters, unless --val-fraction
+    digest: BLAKE3 of its UTF-8. boundary: the number of training characters, unless --val-fraction
     decides it. order: a hash of the order of its pieces, if validation pieces were moved to the
     end. folded: the rare characters that one character replaces, folded_count times in all.
     """
@@ -155,16 +155,13 @@ class Manifest:
     val_characters: int = 0  # characters of the validation split to predict; 0: not recorded
     whole_loss: float | None = None
     gpt_loss: float | None = None
-    baseline: Baseline | None = None  # None in runs of releases that did not store it
+    baseline: Baseline | None = None  # None: the model was imported
     mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
     imported: str = ""  # which model of another program this is, "" for one that gptx has trained
     parent: Parent | None = None  # None: the run started from random weights
-    schema: int = SCHEMA
 
     def check(self) -> None:
         """Raises ValueError for values of the right types that contradict one another."""
-        if not 1 <= self.schema <= SCHEMA:
-            raise ValueError(f"schema: {self.schema}")
         if self.step > MOST_STEPS:
             raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
         if any(len(name) > LONGEST_NAME for name in self.corpus.sources):
@@ -242,30 +239,22 @@ class Manifest:
         return replace(now, whole_loss=None, gpt_loss=None)
 
     def to_json(self) -> bytes:
-        """JSON of the current schema; the last line is a checksum of all other lines."""
+        """JSON; the last line is a checksum of all other lines."""
         values = {**asdict(self), "schema": SCHEMA}
         body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
         return sealed(body)
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest of this schema or an older one."""
+        """Raises CheckpointError for anything but a manifest of this schema."""
         values = read_json_object(data, source)
-        schema = values.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise CheckpointError(f"{source} was written by a newer gptx; upgrade gptx to open it")
-        if isinstance(schema, int) and schema >= SEALED_SINCE:
-            if not is_sealed(data):
-                raise CheckpointError(f"damaged: {source} has changed since it was written")
-            del values["sha256"]
+        check_schema(values, source)
+        if not is_sealed(data):
+            raise CheckpointError(f"damaged: {source} has changed since it was written")
+        del values["sha256"], values["schema"]
         try:
-            schema = schema or 0
-            values["model"] = migrate_model(values["model"], schema)
-            values["train"] = migrate_train(values["train"])
-            values["corpus"] = migrate_corpus(values["corpus"], schema)
-            values.pop("earlier_corpora", None)
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
         return manifest

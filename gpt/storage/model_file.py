@@ -20,8 +20,7 @@ from gpt.config import ModelConfig
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import parsed, read_json_object
-from gpt.storage.migration import DIGEST_SINCE, SCHEMA, migrate, migrate_model
+from gpt.storage.json_values import check_schema, parsed, read_json_object
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, shown
 
@@ -46,16 +45,14 @@ COUNTING = {"symbols": 1, "counts": 1, "children": 1, "gate": 2}
 
 @dataclass(frozen=True)
 class Probe(Result):
-    """Ids, and the logits that torch computed for them at saving.
+    """Ids, and the logits that torch computed for them at saving, in float64.
 
-    ids: (R, L), each row a separate text. logits: (P, K), P = R·L; position p has those of the K
-    characters from p·K on, where the first follows the last. exact: whether they are float64, as in
-    all files with a digest; older files have float32.
+    ids: (R, L), each row a separate text. logits: (P, K), P = R·L, rounded to float32; position p
+    has those of the K characters from p·K on, where the first follows the last.
     """
 
     ids: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32]
-    exact: bool
 
     @property
     def source(self) -> npt.NDArray[np.int32]:
@@ -78,8 +75,8 @@ def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 class StoredModel(Result):
     """A model file's content: enough to run the model, and to prove that it runs right.
 
-    excerpt is the start of the validation split. vouched: whether a digest, its own or the
-    manifest's, has confirmed every byte. counting: the arrays of COUNTING, if the config counts.
+    excerpt is the start of the validation split. counting: the arrays of COUNTING, if the config
+    counts.
     """
 
     config: ModelConfig
@@ -90,7 +87,6 @@ class StoredModel(Result):
     step: int
     sha256: str
     source: Path
-    vouched: bool = True
     counting: Tensors | None = None
 
     def __repr__(self) -> str:
@@ -110,13 +106,8 @@ class StoredModel(Result):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs. vouched: its digest was checked."""
-        return {
-            "run": self.name,
-            "step": self.step,
-            "checkpoint": self.sha256,
-            "vouched": self.vouched,
-        }
+        """The checkpoint that a result came from, for programs."""
+        return {"run": self.name, "step": self.step, "checkpoint": self.sha256}
 
 
 def sealed(data: bytes) -> bytes:
@@ -176,9 +167,8 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
     """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
 
-    Without a manifest, the file's own digest must match; files of older releases have none, and are
-    not vouched for. Raises CheckpointError if the file is missing, damaged, not a gptx model, or of
-    a newer schema.
+    Without a manifest, the file's own digest must match. Raises CheckpointError if the file is
+    missing, damaged, not a gptx model, or of another schema.
     """
     data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
     digest = hashlib.sha256(data).hexdigest()
@@ -189,19 +179,15 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
         raise CheckpointError(f"not a gptx checkpoint: {path}")
     about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
+    check_schema(about, path)
     try:
-        schema = parsed(int, about["schema"], "schema")
-        if schema > SCHEMA:
-            raise CheckpointError(f"{path} was written by a newer gptx; upgrade gptx to open it")
-        own = schema >= DIGEST_SINCE or "digest" in about
-        if own and not recorded and not _is_sealed(data, about["digest"]):
+        if not recorded and not _is_sealed(data, about["digest"]):
             raise ValueError("its bytes do not match its digest")
-        config = parsed(ModelConfig, migrate_model(about["config"], schema), "config")
+        config = parsed(ModelConfig, about["config"], "config")
         vocabulary = Vocabulary(parsed(str, about["characters"], "characters"))
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
-        shape, (_, kept) = header["probe.ids"]["shape"], header["probe.logits"]["shape"]
-        rows, length = shape if schema >= DIGEST_SINCE else (1, *shape)
+        (rows, length), (_, kept) = (header[f"probe.{it}"]["shape"] for it in ("ids", "logits"))
         if rows < 1 or not 1 <= length <= config.block_size:
             raise ValueError("the probe is longer than the context")
         if not 1 <= kept <= config.vocab_size:
@@ -217,7 +203,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
         raise CheckpointError(f"damaged: {path} is smaller than its model")
     shapes = config.shapes()
-    expected = {"probe.ids": tuple(shape), "probe.logits": (rows * length, kept)}
+    expected = {"probe.ids": (rows, length), "probe.logits": (rows * length, kept)}
     tensors = unpack(data, header, {**shapes, **expected, **counting}, path)
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
@@ -226,11 +212,9 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
     counted = {name: tensors.pop(f"counting.{name}") for name in COUNTING if counting}
-    tensors = migrate(tensors, config, schema)
-    probe = Probe(ids.reshape(rows, length), logits, exact=schema >= DIGEST_SINCE)
-    vouched = bool(recorded) or own
+    probe = Probe(ids, logits)
     return StoredModel(
-        *(config, vocabulary, tensors, probe, excerpt, step, digest, path, vouched), counted or None
+        *(config, vocabulary, tensors, probe, excerpt, step, digest, path), counted or None
     )
 
 

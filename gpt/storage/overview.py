@@ -100,7 +100,7 @@ class TrainingCurve(TableResult):
 
 
 def training_curve_of(run: Run) -> TrainingCurve:
-    """The records of a run's training so far; empty for runs of releases that wrote none.
+    """The records of a run's training so far; empty for an imported run.
 
     Raises CheckpointError.
     """

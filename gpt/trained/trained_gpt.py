@@ -61,8 +61,7 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         return (
             f"<TrainedGPT {self.stored.title}: "
             f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
-            f"{len(self.vocabulary)} characters"
-            f"{'' if self.stored.vouched else ', without a digest'}>"
+            f"{len(self.vocabulary)} characters>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -20,8 +20,8 @@ from gpt.counting.mixture import Mixture
 from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.json_values import SCHEMA
 from gpt.storage.manifest import Manifest
-from gpt.storage.migration import SCHEMA
 from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
 from gpt.storage.run import Run
 from gpt.training.distributed import Ranks, placed, whole
@@ -88,7 +88,7 @@ def probe_of(model: GPT, text: Ids) -> Probe:
     start = np.resize(text.astype(np.int32), rows * length - count)
     ids = np.concatenate((start, every)).reshape(rows, length)
     kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
-    probe = Probe(ids, np.zeros((ids.size, kept), np.float32), exact=True)
+    probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
     logits = exact_logits(model, ids, probe.source if config.encoder_layers else None)
     return replace(probe, logits=pick(logits, kept).astype(np.float32))
 

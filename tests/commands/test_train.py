@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from gpt.checks import Check
 from gpt.corpus.repeats import RECIPE
 from gpt.heads import proof
 from gpt.storage.config_file import from_toml
-from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
 
@@ -97,22 +95,6 @@ def test_resume_continues_to_more_steps_and_names_conflicting_options(
     config = (home / "resumed/corpus-1/config.toml").read_text(encoding="utf-8")
     values = from_toml(config, "config.toml")
     assert (values["steps"], values["patience"], values["corpus"]) == (12, 5, ["corpus.txt"])
-
-
-def test_resume_adds_a_missing_baseline(gptx: Gptx, home: Path) -> None:
-    """Runs of earlier releases have no baseline."""
-    where = ("--checkpoints", "older")
-    assert gptx("train", "corpus.txt", *TINY, *where).code == 0
-    before = json.loads(gptx("runs", "--json", *where).out)
-    for path in (home / "older/corpus-1").glob("step-*/manifest.json"):
-        manifest = Manifest.from_json(path.read_bytes(), path)
-        path.write_bytes(replace(manifest, baseline=None).to_json())
-    assert json.loads(gptx("runs", "--json", *where).out)["counting"] is None
-    assert gptx("train", "--resume", "--steps", "12", *where).code == 0
-    after = json.loads(gptx("runs", "--json", *where).out)
-    assert after["step"] == 12
-    difference = after["val_nats"] - before["counting"]["nats"]
-    assert after["counting"] == {**before["counting"], "difference": difference}
 
 
 def test_split_file_validates_and_min_count_replaces_rare_characters(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -283,7 +282,7 @@ def test_resume_does_not_count_the_baseline_again(
     corpus: Corpus, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = count_baseline(*corpus.split(0.1, 1), 15)
-    assert tiny.manifest.baseline is None  # like a run of an earlier release
+    assert tiny.manifest.baseline is None
     assert resume_plan(tiny, corpus, {}, "cpu").baseline == counted
     stored = Baseline((3.0, 2.5, 2.0), 9, 99)
     known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))
@@ -356,16 +355,6 @@ def test_resume_does_not_wait_for_a_pipe_whose_encoding_is_gone(working: Path) -
     with pytest.raises(TextError, match=r"^the corpus came through a pipe"):
         find_corpus(begun(identity), (), working, waiting)
     assert waiting.tell() == 0
-
-
-def test_a_run_of_an_earlier_release_finds_its_text_by_its_old_digest(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE, algorithm="sha256").identity
-    assert identity.digest == f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
-    emptied(working)
-    assert find_corpus(begun(identity), (), working, PIPE).identity == identity
-    Path("book.txt").write_text(TEXT + "!")
-    with pytest.raises(TextError, match=r"^corpus changed"):
-        find_corpus(begun(identity), ("book.txt",), working, PIPE)
 
 
 def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:

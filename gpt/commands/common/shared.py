@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gpt.loading import Saved
-    from gpt.storage.model_file import StoredModel
     from gpt.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
@@ -115,7 +114,6 @@ class CheckpointCommand(Command):
 
         if run is None and len(all_runs(self.checkpoints)) > 1:
             console.say(f"run: {saved.name}, the newest (--run takes another)")
-        tell_if_unvouched(saved.stored)
         return saved
 
 
@@ -198,15 +196,6 @@ def require_passed(failed: Iterable[str]) -> None:
     """Raises NumericsError if there are failed checks. failed: their names."""
     if names := ", ".join(sorted(set(failed))):
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
-
-
-def tell_if_unvouched(stored: StoredModel) -> None:
-    """Prints a note about a model file without a digest, in which damage may go unnoticed."""
-    if not stored.vouched:
-        console.say(
-            f"note: {stored.source} was written by an older gptx and has no digest, so gptx cannot "
-            "detect every change in it; if its run still exists, open that: the run has a digest"
-        )
 
 
 def one_text(given: Mapping[str, str | Path | None]) -> str | None:

@@ -44,9 +44,6 @@ def trained(found: TrainedGPT) -> str:
         f"✓ numpy computes the logits that torch had at saving: difference {proof.error:.0e}, "
         f"allowed {proof.bound:.0e}"
     )
-    values["digest"] = (
-        "" if stored.vouched else "none: an older file, so changed bytes cannot be detected"
-    )
     here = Path.cwd()
     inside = stored.source.is_relative_to(here)
     values["file"] = str(stored.source.relative_to(here) if inside else stored.source)

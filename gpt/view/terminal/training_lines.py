@@ -106,8 +106,6 @@ def _unlike_planned(manifest: Manifest) -> str:
 
 def time_of(manifest: Manifest) -> str:
     """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
-    if manifest.elapsed < manifest.seconds:  # older releases did not record all of it
-        return f"{duration(manifest.seconds)} of training"
     budget = manifest.budget
     asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
     return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"

@@ -57,7 +57,7 @@ def stored_of(larger: float = 1.0, sharper: float = 1.0, **options: Any) -> Stor
     characters = "".join(chr(0x3B1 + n) for n in range(config.vocab_size))
     reader, ids = Reader(config, tensors), np.arange(min(10, config.block_size))[None]
     logits = pick(reader.logits(reader.forward(ids)), 4)
-    probe = Probe(ids, logits, exact=True)
+    probe = Probe(ids, logits)
     source = Path("step-00000001/model.safetensors")
     return StoredModel(config, Vocabulary(characters), tensors, probe, "", 1, "ab", source)
 
