@@ -87,14 +87,14 @@ class Saved:
         validated on, or the run whose weights it started with.
         """
         from gpt.corpus.sources import Source
-        from gpt.corpus.text import algorithm_of, measured, pieces_of
+        from gpt.corpus.text import measured, pieces_of
 
         texts = self.manifest.texts(self.name) if self.manifest else ()
         digests = {text.digest for text in texts if text.characters == characters}
         if self.manifest is None or not digests:
             return False
         pieces = pieces_of([Source(path, str(path))], self.manifest.train.between, [])
-        return any(measured(pieces, algorithm_of(each)).digest == each for each in digests)
+        return measured(pieces).digest in digests
 
     def share_learned(self, text: str, data: Path) -> float:
         """The share of a text's known characters that are in the text that the run was trained on,
@@ -125,8 +125,6 @@ class Saved:
 
     def exposure_to_split(self, of: Saved) -> str | None:
         """Why this model may have seen another's validation split in training, or None."""
-        from gpt.corpus.text import algorithm_of
-
         if of.manifest is None:
             return None
         its, text = self.manifest, of.manifest.corpus.digest
@@ -134,8 +132,6 @@ class Saved:
             why = "is a model file without its run, so it may have seen this text"
         elif not its.corpus.digest:
             why = "was imported without its text, so it may have seen this text"
-        elif algorithm_of(its.corpus.digest) != algorithm_of(text):
-            why = "has another release's name for its corpus, so it may have seen this text"
         elif its.corpus.digest != text:
             sources = ", ".join(its.corpus.sources)
             why = f"was trained on another corpus ({sources}) and may have seen this text"

@@ -17,7 +17,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more thre
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.sources import Source
-from gpt.corpus.text import TODAY
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
@@ -49,12 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent not in first)
 
 
-def corpus_of(text: str, folder: Path, algorithm: str = TODAY) -> Corpus:
+def corpus_of(text: str, folder: Path) -> Corpus:
     """`text` as an encoded corpus in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "text.txt"
     path.write_bytes(text.encode())
-    return encode([Source(path, "text.txt")], folder / "data", algorithm=algorithm)
+    return encode([Source(path, "text.txt")], folder / "data")
 
 
 def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: Any) -> Manifest:

@@ -27,7 +27,6 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus.sources import Source
-from gpt.corpus.text import TODAY
 from gpt.errors import CheckpointError
 from gpt.storage import files
 from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
@@ -40,7 +39,7 @@ BLOCK = 2**20  # bytes read at a time
 LARGEST_RECORD = 2**25  # bytes: of a text with every character of Unicode, and with notes
 MOST_VALUES = 2**16  # commas in a record, which bound the memory that its values take
 IDS_NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{8})?\.ids")
-DIGEST = re.compile(r"[0-9a-z]+:[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Parts = Sequence[tuple[int, str]]
 
@@ -98,7 +97,7 @@ def ids_path(
     made: tuple[object, ...] = (identity.order, identity.boundary, folded)
     if vocabulary is not None:
         made += (vocabulary.characters,)
-    name = identity.digest.rpartition(":")[2][:16]
+    name = identity.digest[:16]
     if made != ("", None, ()):
         name += "-" + hashlib.sha256(repr(made).encode()).hexdigest()[:8]
     return data / f"{name}.ids"
@@ -142,7 +141,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
 def of_digest(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
     """Every encoding of the text with this digest that `data` has."""
     if DIGEST.fullmatch(digest):
-        for path in sorted(data.glob(f"{digest.rpartition(':')[2][:16]}*.json")):
+        for path in sorted(data.glob(f"{digest[:16]}*.json")):
             found = read(path)
             if found and found[1].identity.digest == digest:
                 yield found
@@ -178,9 +177,7 @@ def _checksums(path: Path, parts: Parts) -> Parts:
         return (*found, *[(1, "")] * len(file.read(1)))
 
 
-def fingerprint(
-    sources: Sequence[Source], training: int, config: TrainConfig, algorithm: str = TODAY
-) -> str | None:
+def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -> str | None:
     """A hash that identifies large texts without reading them; None if they must be read.
 
     Texts must be read if they come from a pipe, are small, which takes no time, or changed within
@@ -197,7 +194,7 @@ def fingerprint(
         return None
     paths = [os.path.realpath(source.path) for source in sources]
     how = (config.between, config.every, config.min_count, config.replacement)
-    known_by = repr((paths, stamps, training, how, algorithm))
+    known_by = repr((paths, stamps, training, how))
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -24,7 +24,7 @@ from gpt.corpus import cache
 from gpt.corpus.encode import build_vocabulary, write_ids
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, divide, options_to_read
-from gpt.corpus.text import TODAY, Progress, algorithm_of, measured, no_progress, pieces_of
+from gpt.corpus.text import Progress, measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
@@ -116,7 +116,6 @@ def encode(
     config: TrainConfig | None = None,
     validation: Sequence[Source] = (),
     progress: Progress = no_progress,
-    algorithm: str = TODAY,
     grows: bool = False,
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`, unless they are encoded there already.
@@ -124,14 +123,14 @@ def encode(
     The vocabulary is built from the texts, or is a known one that has all of their characters, or
     that grows: then their new characters come after the known ones. `config` sets the separator,
     the split and which rare characters are replaced; `validation`: texts that validate; `progress`
-    receives the share that is done; `algorithm`: of the digest.
+    receives the share that is done.
 
     Raises TextError (unreadable, empty, not UTF-8) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     names = tuple(source.name for source in sources)
     base = known.characters if known is not None else ""
-    known_by = cache.fingerprint(every, len(sources), config, algorithm)
+    known_by = cache.fingerprint(every, len(sources), config)
     if known_by:
         for how in ((base, grows), ("", False)):
             corpus = _open(cache.recall_path(data, known_by, *how), names)
@@ -142,7 +141,7 @@ def encode(
     if not pieces:
         piped = "; pipe the text to standard input" * ("-" in names)
         raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-    text = measured(pieces, algorithm, len(every), len(sources), lambda it: progress(it / 2))
+    text = measured(pieces, len(every), len(sources), lambda it: progress(it / 2))
     made = build_vocabulary(text.counts, known, config.min_count, config.replacement, grows)
     division = divide(text.starts, len(sources), config.every)
     identity = CorpusId(
@@ -172,7 +171,7 @@ def encode(
     progress(1.0)
     if len(characters) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if known_by and known_by == cache.fingerprint(every, len(sources), config, algorithm):
+    if known_by and known_by == cache.fingerprint(every, len(sources), config):
         how = (base, True) if grows else ("" if made.own else characters, False)
         with suppress(OSError), files.writing(data):
             second = replace(stored[1], notes=tuple(notes))
@@ -223,7 +222,6 @@ def read_corpus(
     known: Vocabulary | None = None,
     config: TrainConfig | None = None,
     progress: Progress = no_progress,
-    algorithm: str = TODAY,
     pairs: bool = False,
     grows: bool = False,
 ) -> Corpus:
@@ -242,7 +240,7 @@ def read_corpus(
             except TextError as error:
                 kinds = "last, every:N or a file" + ", of pairs also source" * pairs
                 raise TextError(f"`split` takes {kinds}; {error}") from None
-        corpus = encode(sources, data, known, config, validation, progress, algorithm, grows)
+        corpus = encode(sources, data, known, config, validation, progress, grows)
         of_folders = (source.note for source in [*sources, *validation] if source.note)
         of_lines = () if pairs else _line_notes(corpus)
         notes = (*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines)
@@ -305,9 +303,8 @@ def find_corpus(
             return corpus
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    algorithm = algorithm_of(identity.digest)
     names = names or identity.sources
-    corpus = read_corpus(names, data, stdin, known, config, progress, algorithm, pairs)
+    corpus = read_corpus(names, data, stdin, known, config, progress, pairs)
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.corpus.split import Division
-from gpt.corpus.text import ALGORITHMS, Piece, Progress, algorithm_of, changed, read
+from gpt.corpus.text import Piece, Progress, changed, read
 from gpt.errors import TextError
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
@@ -106,8 +106,7 @@ def write_ids(
     Returns the size in bytes and the checksum of each part: what stays, and what was moved to the
     end. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
-    algorithm = algorithm_of(digest)
-    hashed, at, borders = ALGORITHMS[algorithm](), 0, division.borders
+    hashed, at, borders = blake3(), 0, division.borders
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
     with files.replacing(path) as write:
@@ -124,7 +123,7 @@ def write_ids(
                     write(encoded, begins[part] + sizes[part])
                     checksums[part].update(encoded)
                     sizes[part] += len(encoded)
-        if digest != f"{algorithm}:{hashed.hexdigest()}":
+        if digest != hashed.hexdigest():
             raise changed(pieces)
     found = zip(sizes, checksums, strict=True)
     return tuple((size, checksum.hexdigest()) for size, checksum in found if size)

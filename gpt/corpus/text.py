@@ -1,14 +1,13 @@
 """Joins the texts of a corpus: reads them in chunks, checks that they are UTF-8, counts, hashes.
 
-A text's digest is a hash of its UTF-8, written ALGORITHM:HEX: BLAKE3 (O'Connor, Aumasson, Neves and
-Wilcox-O'Hearn, 2020), or SHA-256 in runs of gptx 0.2 and before. `b3sum` and `sha256sum` print the
-same numbers for a file without a byte order mark. This module does not use ids.
+A text's digest is the BLAKE3 hash of its UTF-8 in hexadecimal (O'Connor, Aumasson, Neves and
+Wilcox-O'Hearn, 2020). `b3sum` prints the same for a file without a byte order mark. This module
+does not use ids.
 """
 
 from __future__ import annotations
 
 import codecs
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from gpt.corpus.sources import HEAD, Source, check_is_text, not_utf8, opened
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
-TODAY = "blake3"
-ALGORITHMS: dict[str, Callable[[], Any]] = {TODAY: blake3, "sha256": hashlib.sha256}
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
 MOST_UNSIZED = 2**24  # most bytes read from a file whose size the system does not report
 
@@ -56,7 +53,7 @@ class Piece:
 class Measured:
     """The result of reading a text once.
 
-    digest: ALGORITHM:HEX. starts (sources + 1,): the position of each source's first character,
+    digest: of the text. starts (sources + 1,): the position of each source's first character,
     then the number of characters. counts (2, code points): how often each character occurs in the
     sources that train, and in those that validate.
     """
@@ -129,13 +126,12 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
 
 def measured(
     pieces: Sequence[Piece],
-    algorithm: str = TODAY,
     sources: int = 1,
     training: int = 1,
     progress: Progress = no_progress,
 ) -> Measured:
     """Reads the text; the first `training` sources are for training. Raises TextError."""
-    digest, lengths = ALGORITHMS[algorithm](), [0] * sources
+    digest, lengths = blake3(), [0] * sources
     counts = np.zeros((2, 0x110000), np.int64)  # only pages that are written take memory
     for number, data, points in read(pieces, progress):
         digest.update(data)
@@ -143,16 +139,10 @@ def measured(
         times = np.bincount(points)
         counts[int(number >= training), : len(times)] += times
     starts = tuple(accumulate(lengths, initial=0))
-    return Measured(f"{algorithm}:{digest.hexdigest()}", starts, counts)
+    return Measured(digest.hexdigest(), starts, counts)
 
 
 def changed(pieces: Sequence[Piece]) -> TextError:
     """The error for files that changed while they were read."""
     names = ", ".join(dict.fromkeys(piece.source.name for piece in pieces))
     return TextError(f"{names} was changed while it was read; try again when no program writes it")
-
-
-def algorithm_of(digest: str) -> str:
-    """The name of a digest's algorithm; TODAY if it is unknown."""
-    algorithm = digest.partition(":")[0]
-    return algorithm if algorithm in ALGORITHMS else TODAY

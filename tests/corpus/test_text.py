@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 
 from gpt.corpus import text as module
 from gpt.corpus.sources import Source
-from gpt.corpus.text import ALGORITHMS, TODAY, Piece, algorithm_of, measured, pieces_of, read
+from gpt.corpus.text import Piece, measured, pieces_of, read
 from gpt.errors import TextError
 
 NONE = Source(Path(), "")
-#: Digests of "abc" that the authors of BLAKE3 and SHA-2 publish.
-ABC = {
-    "blake3": "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
-    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-}
+#: The BLAKE3 of "abc", of the authors of BLAKE3.
+ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 
 
 def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
@@ -72,10 +69,10 @@ def test_texts_are_separated_hashed_and_counted(
         found = pieces_of(sources, separator, [])
         parts = [text_of(piece) for piece in found]
         told: list[float] = []
-        text = measured(found, TODAY, len(contents), training, told.append)
+        text = measured(found, len(contents), training, told.append)
     assert "".join(parts) == whole
     assert [len(part.encode()) for part in parts] == [piece.stop - piece.start for piece in found]
-    assert text.digest == f"blake3:{blake3(whole.encode()).hexdigest()}"
+    assert text.digest == blake3(whole.encode()).hexdigest()
     assert told == sorted(told)
     assert told[-1:] == [1] * bool(whole)
     places = [piece.number for piece in found]
@@ -139,13 +136,6 @@ def test_the_first_invalid_byte_is_named(tmp_path: Path) -> None:
         measured(pieces_of([Source(tmp_path / "x", "x")], "", []))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_digest_names_its_algorithm(algorithm: str) -> None:
+def test_a_digest_is_the_blake3_of_all_pieces() -> None:
     pieces = [Piece(0, NONE, 0, len(part), part) for part in (b"a", b"bc")]
-    digest = measured(pieces, algorithm).digest
-    assert digest == f"{algorithm}:{ABC[algorithm]}"
-    assert algorithm_of(digest) == algorithm
-
-
-def test_an_unknown_algorithm_means_the_present_one() -> None:
-    assert algorithm_of("") == algorithm_of("md5:00") == TODAY
+    assert measured(pieces).digest == ABC
