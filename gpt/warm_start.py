@@ -90,7 +90,7 @@ class WarmStart:
         stored, manifest = self.stored, self.saved.manifest
         texts = manifest.texts(self.name) if manifest else (TrainedText(self.name),)
         added = corpus.vocabulary.characters[len(stored.vocabulary) :]
-        return Parent(self.name, stored.step, stored.sha256, added, texts)
+        return Parent(self.name, stored.step, stored.digest, added, texts)
 
     def check_context(self, corpus: Corpus, train: TrainConfig, half: Half) -> None:
         """Raises TextError if the corpus does not fit the parent's context. half: to train on."""
@@ -128,12 +128,12 @@ def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
     def follow(message: str) -> Saved:
         path, digest = json.loads(message)
         saved = read(path)
-        if saved.stored.sha256 != digest:
+        if saved.stored.digest != digest:
             raise CheckpointError(f"{path} is not the model that the first rank has read")
         return saved
 
     def describe(saved: Saved) -> str:
-        return json.dumps([WarmStart(saved).place, saved.stored.sha256])
+        return json.dumps([WarmStart(saved).place, saved.stored.digest])
 
     return WarmStart(
         shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)

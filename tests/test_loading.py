@@ -31,11 +31,11 @@ def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
 ) -> None:
     shared = tmp_path / "shared.safetensors"
     shutil.copy(fresh.path / MODEL, shared)
-    root, best = fresh.path.parents[1], Checkpoint.open(fresh.path).model().sha256
+    root, best = fresh.path.parents[1], Checkpoint.open(fresh.path).model().digest
     for place in (root, fresh.path.parent, fresh.path, fresh.path / MODEL, shared):
         for path in (place, str(place)):
             model = gpt.load(path)
-            assert (model.stored.sha256, model.stored.step) == (best, 12)
+            assert (model.stored.digest, model.stored.step) == (best, 12)
             assert model.proof.passed
 
 
@@ -104,7 +104,7 @@ def test_loaded_run_knows_its_steps_losses_and_options(fresh: Checkpoint) -> Non
     assert model.curve.train.tolist() == [record["train_loss"] for record in records]
     earlier = model.at(6)
     assert (earlier.stored.step, earlier.manifest.step) == (6, 6)
-    assert earlier.at("last").stored.sha256 == model.stored.sha256
+    assert earlier.at("last").stored.digest == model.stored.digest
     assert copy.copy(earlier).steps == [6, 12]
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         model.at(7)

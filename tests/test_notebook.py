@@ -41,7 +41,7 @@ def test_python_and_command_train_the_same_weights(gptx: Gptx, home: Path) -> No
     assert run.path == home / "checkpoints/python"
     assert run.steps == command.steps
     for step in run.steps:
-        assert run.at(step).stored.sha256 == command.at(step).stored.sha256
+        assert run.at(step).stored.digest == command.at(step).stored.digest
     for name in ("config.toml", "samples.jsonl"):
         assert (run.path / name).read_text() == (command.path / name).read_text()
     assert run.curve.val.tolist() == command.curve.val.tolist()

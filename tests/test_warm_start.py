@@ -96,7 +96,7 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     recorded = child.parent
     assert recorded is not None
     assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
-    assert recorded.sha256 == parent.stored.sha256
+    assert recorded.digest == parent.stored.digest
     assert known + recorded.added == child.vocabulary.characters
     assert [text.digest for text in recorded.texts] == [parent.manifest.corpus.digest]
     assert parent.parent is None
@@ -245,11 +245,11 @@ def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path
     assert "from corpus-1 step 8; 21 new" in " ".join(gptx("runs", "hu-1").out.split())
     shown = json.loads(gptx("runs", "hu-1", "--json").out)["parent"]
     assert shown == record["parent"]
-    assert shown["sha256"] == find(home / "checkpoints", "corpus-1").stored.sha256
+    assert shown["digest"] == find(home / "checkpoints", "corpus-1").stored.digest
     again = gptx("train", "--config", "checkpoints/hu-1/config.toml", "--json")
     assert again.code == 0, again.err
     models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
-    assert models[0].sha256 == models[1].sha256
+    assert models[0].digest == models[1].digest
     for command in ("sample", "heads", "next", "eval"):
         assert gptx(command, "--run", "hu-2").code == 0
     page = gpt.load(home / "checkpoints/hu-1")._repr_html_()
@@ -323,5 +323,5 @@ def test_all_ranks_start_from_the_model_that_the_first_has_found(
     (tmp_path / "new.txt").write_text(HUNGARIAN)
     first, second = on_ranks(2, start_on, tmp_path, tiny.path.parent)
     assert first == second
-    assert first[1].sha256 == tiny.model().sha256
+    assert first[1].digest == tiny.model().digest
     assert len(first[2]) > len(tiny.manifest.characters)

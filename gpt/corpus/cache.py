@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         if not is_sealed(data) or data.count(b",") > MOST_VALUES:
             return None
         values = read_json_object(data, path)
-        del values["sha256"]
+        del values["digest"]
         record: Record = parsed(Record, values, "record")
         if not IDS_NAME.fullmatch(record.ids):
             return None

@@ -7,14 +7,13 @@ A step exists once its manifest is in place; opening it fails if any byte differ
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpt.errors import CheckpointError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import Shapes, StoredModel, Tensors, read_header, read_model, unpack
+from gpt.storage.model_file import Shapes, StoredModel, Tensors, read_model, read_sealed, unpack
 from gpt.words import shown
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
@@ -24,11 +23,6 @@ MANIFEST_LIMIT = 16 * 2**20  # bytes
 def step_folder(step: int) -> str:
     """The folder name of a step: "step-00001000"."""
     return f"step-{step:08d}"
-
-
-def fingerprint(data: bytes) -> tuple[int, str]:
-    """A file's record in a manifest: its size in bytes and its SHA-256."""
-    return len(data), hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -57,8 +51,9 @@ class Checkpoint:
 
     def state(self, expected: Shapes) -> Tensors:
         """The verified optimizer state. Raises CheckpointError."""
-        path, data = self.path / STATE, self._state_bytes()
-        return unpack(data, read_header(data, path), expected, path)
+        path = self.path / STATE
+        data, header, _ = read_sealed(path, self._recorded(STATE))
+        return unpack(data, header, expected, path)
 
     def verify(self) -> StoredModel:
         """Reads every byte that the manifest records. Raises CheckpointError."""
@@ -66,15 +61,8 @@ class Checkpoint:
         for name in self.manifest.files.keys() - {MODEL, STATE}:
             raise CheckpointError(f"damaged: {self.path} lists a foreign file {shown(name)}")
         if STATE in self.manifest.files:
-            self._state_bytes()
+            read_sealed(self.path / STATE, self._recorded(STATE))
         return stored
-
-    def _state_bytes(self) -> bytes:
-        recorded = self._recorded(STATE)
-        data = files.read(self.path / STATE, limit=recorded[0])
-        if fingerprint(data) != recorded:
-            raise CheckpointError(f"damaged: {self.path / STATE} has changed since it was written")
-        return data
 
     def _recorded(self, name: str) -> tuple[int, str]:
         if name not in self.manifest.files:

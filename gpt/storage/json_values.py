@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
+
+from blake3 import blake3
 
 from gpt.config.fields import LARGEST, field_types
 from gpt.errors import CheckpointError
@@ -70,14 +71,14 @@ _END = b"\n}"
 
 
 def sealed(body: bytes) -> bytes:
-    """Adds a line to a JSON object of several lines: the SHA-256 of all other lines."""
-    digest = hashlib.sha256(body).hexdigest()
-    return body.removesuffix(_END) + f',\n "sha256": "{digest}"'.encode() + _END
+    """Adds a line to a JSON object of several lines: the BLAKE3 of all other lines."""
+    digest = blake3(body).hexdigest()
+    return body.removesuffix(_END) + f',\n "digest": "{digest}"'.encode() + _END
 
 
 def is_sealed(data: bytes) -> bool:
     """Whether the checksum in the last line is that of the other lines."""
-    body, found, _ = data.rpartition(b',\n "sha256": ')
+    body, found, _ = data.rpartition(b',\n "digest": ')
     return bool(found) and sealed(body + _END) == data
 
 

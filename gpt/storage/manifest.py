@@ -101,14 +101,14 @@ class TrainedText:
 class Parent:
     """The model whose weights a run starts with.
 
-    run: its name, or of a model file without its run, the file's. sha256: of the model file. added:
+    run: its name, or of a model file without its run, the file's. digest: of the model file. added:
     the characters that the run's text has and the parent did not know. texts: those that the
     parent, its parent and so on were trained on, oldest first.
     """
 
     run: str
     step: int
-    sha256: str
+    digest: str
     added: str = ""
     texts: tuple[TrainedText, ...] = ()
 
@@ -251,7 +251,7 @@ class Manifest:
         check_schema(values, source)
         if not is_sealed(data):
             raise CheckpointError(f"damaged: {source} has changed since it was written")
-        del values["sha256"], values["schema"]
+        del values["digest"], values["schema"]
         try:
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()

@@ -2,11 +2,11 @@
 
 Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
 infinite. The file contains a digest of all its bytes, so that it can be checked without its run.
+A state file (the optimizer's tensors) has such a digest, too.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from gpt.checks import Result
 from gpt.config import ModelConfig
@@ -85,7 +86,7 @@ class StoredModel(Result):
     probe: Probe
     excerpt: str
     step: int
-    sha256: str
+    digest: str
     source: Path
     counting: Tensors | None = None
 
@@ -107,21 +108,17 @@ class StoredModel(Result):
     @property
     def origin(self) -> dict[str, Any]:
         """The checkpoint that a result came from, for programs."""
-        return {"run": self.name, "step": self.step, "checkpoint": self.sha256}
+        return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
 
 def sealed(data: bytes) -> bytes:
-    """Replaces BLANK in a model file's header by its digest: BLAKE3 of all bytes with BLANK."""
-    from blake3 import blake3
-
+    """Replaces BLANK in a file's header by its digest: BLAKE3 of all bytes with BLANK."""
     place, view = data.index(BLANK.encode()), memoryview(data)
     digest = blake3(data).hexdigest().encode()
     return b"".join((view[:place], digest, view[place + len(BLANK) :]))  # one copy
 
 
 def _is_sealed(data: bytes, digest: str) -> bool:
-    from blake3 import blake3
-
     place, view = data.find(digest.encode()), memoryview(data)
     found = blake3(view[:place])
     for part in (BLANK.encode(), view[place + len(BLANK) :]):  # a large file is not copied
@@ -138,6 +135,38 @@ def read_header(data: bytes, source: Path) -> dict[str, Any]:
     if text.count(b'"dtype"') > MOST_TENSORS:  # parsing them would take a second
         raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
     return read_json_object(text, source)
+
+
+def about_of(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """What gptx has written into a header. Raises CheckpointError if it has written nothing."""
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
+        raise CheckpointError(f"not a gptx checkpoint: {source}")
+    return read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), source)
+
+
+def fingerprint(data: bytes, source: Path) -> tuple[int, str]:
+    """A file's record in a manifest: its size in bytes, and the digest in its header."""
+    return len(data), about_of(read_header(data, source), source)["digest"]
+
+
+def read_sealed(
+    path: Path, recorded: tuple[int, str] | None = None
+) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
+    """A file's bytes, its header, and what gptx has written into the header.
+
+    recorded: its fingerprint in a manifest. Raises CheckpointError if the file is missing, damaged,
+    not of gptx, of another schema, or not the recorded one.
+    """
+    data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
+    header = read_header(data, path)
+    about = about_of(header, path)
+    check_schema(about, path)
+    digest = about.get("digest")
+    is_whole = isinstance(digest, str) and _is_sealed(data, digest)
+    if not is_whole or (recorded and (len(data), digest) != recorded):
+        raise CheckpointError(f"damaged: {path} has changed since it was written")
+    return data, header, about
 
 
 def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
@@ -165,24 +194,12 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
 
 
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
-    """Opens a model file, alone or against the size and SHA-256 that its manifest recorded.
+    """Opens a model file, alone or with the fingerprint that its manifest recorded.
 
-    Without a manifest, the file's own digest must match. Raises CheckpointError if the file is
-    missing, damaged, not a gptx model, or of another schema.
+    Raises CheckpointError if it is missing, damaged, not a gptx model, or of another schema.
     """
-    data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
-    digest = hashlib.sha256(data).hexdigest()
-    header = read_header(data, path)
-    if recorded and (len(data), digest) != recorded:
-        raise CheckpointError(f"damaged: {path} has changed since it was written")
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
-        raise CheckpointError(f"not a gptx checkpoint: {path}")
-    about = read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), path)
-    check_schema(about, path)
+    data, header, about = read_sealed(path, recorded)
     try:
-        if not recorded and not _is_sealed(data, about["digest"]):
-            raise ValueError("its bytes do not match its digest")
         config = parsed(ModelConfig, about["config"], "config")
         vocabulary = Vocabulary(parsed(str, about["characters"], "characters"))
         if len(vocabulary) != config.vocab_size:
@@ -214,7 +231,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     counted = {name: tensors.pop(f"counting.{name}") for name in COUNTING if counting}
     probe = Probe(ids, logits)
     return StoredModel(
-        *(config, vocabulary, tensors, probe, excerpt, step, digest, path), counted or None
+        *(config, vocabulary, tensors, probe, excerpt, step, about["digest"], path), counted or None
     )
 
 

@@ -17,10 +17,10 @@ from typing import SupportsIndex, TypeVar
 
 from gpt.errors import CheckpointError, ConfigError, RunInUseError
 from gpt.storage import files, folders
-from gpt.storage.checkpoint import MANIFEST, Checkpoint, fingerprint, step_folder
+from gpt.storage.checkpoint import MANIFEST, Checkpoint, step_folder
 from gpt.storage.logs import Logs
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import StoredModel
+from gpt.storage.model_file import StoredModel, fingerprint
 
 PID_LIMIT = 100  # bytes of .owner
 
@@ -191,7 +191,7 @@ class Run(Logs):
         CheckpointError for a manifest that could not be read again; then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
-        recorded = {name: fingerprint(data) for name, data in contents.items()}
+        recorded = {name: fingerprint(data, target / name) for name, data in contents.items()}
         manifest = replace(manifest, files=recorded)
         about = _readable_json(manifest, target)
         before = [step for step in self.steps() if self._seems_whole(step)]

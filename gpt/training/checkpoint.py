@@ -133,7 +133,8 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
             tensors[f"{moment}.{name}"] = _numpy(value)
         if averaged:
             tensors[f"weight.{name}"] = _numpy(parameter)
-    return safetensors.numpy.save(tensors)
+    metadata = {"gptx": json.dumps({"digest": BLANK, "schema": SCHEMA})}
+    return sealed(safetensors.numpy.save(tensors, metadata))
 
 
 @torch.no_grad()

@@ -90,7 +90,7 @@ def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
     assert opened is not None
     after = json.loads(record.read_bytes())
     assert after["stamp"] != before["stamp"]
-    changing = {"stamp": 0, "sha256": 0}
+    changing = {"stamp": 0, "digest": 0}
     assert after | changing == before | changing
 
 
@@ -258,7 +258,7 @@ def test_a_forged_record_means_encoding_again_or_changes_no_text(
     first = encode([source], data)
     (path,) = [each for each in data.glob("*.json") if (len(each.stem) == 32) == second]
     whole = json.loads(path.read_bytes())
-    whole.pop("sha256", None)
+    whole.pop("digest", None)
     for number in range(len(values_in(whole))):
         for wrong in WRONG:
             forged = json.loads(json.dumps(whole))
@@ -313,7 +313,7 @@ def test_an_id_outside_the_vocabulary_is_found(tmp_path: Path) -> None:
     record = path.with_suffix(".json")
     path.write_bytes(bytes([255]) + path.read_bytes()[1:])
     values = json.loads(record.read_bytes())
-    values.pop("sha256", None)
+    values.pop("digest", None)
     values["parts"] = [[path.stat().st_size, blake3(path.read_bytes()).hexdigest()]]
     record.write_bytes(sealed(json.dumps(values, indent=1).encode()))
     assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None

@@ -29,7 +29,7 @@ from gpt.config.model import MOST_LAYERS
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage import model_file as stored
-from gpt.storage.checkpoint import MODEL, STATE, Checkpoint, fingerprint
+from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
@@ -66,7 +66,7 @@ def refused(folder: Path, data: bytes, message: str) -> None:
 
 def test_model_file_alone_opens_with_all_its_contents(tiny: Checkpoint) -> None:
     found = read_model(tiny.path / MODEL)
-    assert found.sha256 == tiny.model().sha256 == tiny.manifest.files[MODEL][1]
+    assert found.digest == tiny.model().digest == tiny.manifest.files[MODEL][1]
     assert found.config == tiny.manifest.model
     assert found.vocabulary.characters == tiny.manifest.characters
     assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
@@ -165,7 +165,7 @@ def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -
     path = tmp_path / MODEL
     path.write_bytes(joined(header, changed))
     TrainedGPT(read_model(path))  # the probe does not detect it if the digest is corrected
-    refused(tmp_path, whole[: -len(body)] + changed, "do not match its digest")
+    refused(tmp_path, whole[: -len(body)] + changed, "has changed since it was written")
 
 
 def raw(text: str) -> Edit:
@@ -213,7 +213,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "no schema": (about(schema=None), "damaged"),
     "no digest": (about(digest=None), "damaged"),
     "a digest that is no text": (about(digest=64), "damaged"),
-    "a digest that is short": (about(digest="0"), "do not match its digest"),
+    "a digest that is short": (about(digest="0"), "has changed since"),
     "no step": (about(step="soon"), "damaged"),
     "step below 0": (about(step=-1), "step: -1 is not of the type int"),
     "step beyond the names of folders": (about(step=10**12), "step: 1000000000000 is over"),
@@ -314,7 +314,9 @@ def test_state_of_another_type_is_refused(fresh: Checkpoint) -> None:
     header[name]["dtype"] = "I32"
     data = joined(header, body)
     (fresh.path / STATE).write_bytes(data)
-    forged = replace(fresh.manifest, files={**fresh.manifest.files, STATE: fingerprint(data)})
+    forged = replace(
+        fresh.manifest, files={**fresh.manifest.files, STATE: stored.fingerprint(data, fresh.path)}
+    )
     with pytest.raises(CheckpointError, match="has another type than gptx writes"):
         Checkpoint(fresh.path, forged).state(shapes)
 
