@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
-SCHEMA = 2
+SCHEMA = 1
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 WORST = 10  # surprises that --chars lists by default

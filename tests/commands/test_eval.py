@@ -60,7 +60,7 @@ def test_scored_text_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) 
     assert gptx("eval", "--chars").out.splitlines()[-1].startswith(f"{label}: ")
     record = json.loads(gptx("eval", "--chars", "--json").out)
     assert (record["scored"], record["file"], record["split"]) == (label, None, "validation")
-    assert record["schema"] == 2
+    assert record["schema"] == 1
     assert record["characters"] == len(record["per_character"]) == 99
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
     assert [record[name] for name in ("scored", "file", "split")] == ["corpus.txt"] * 2 + [None]
@@ -183,7 +183,7 @@ def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     assert re.search(r"corpus.txt: step 8 \d.*, step 4 \d.* nats a character · diff", answer.out)
     both = json.loads(gptx("eval", "--against", "corpus-1", "--run", "corpus-1", "--json").out)
     assert (both["difference"], both["error"], both["interval"]) == (0, 0, [0, 0])
-    assert (both["schema"], both["sure"]) == (2, False)
+    assert (both["schema"], both["sure"]) == (1, False)
     assert both["first"] == pytest.approx(json.loads(gptx("eval", "--json").out)["nats"], abs=1e-6)
     assert gptx("eval", "--against", "none").code == 4
 

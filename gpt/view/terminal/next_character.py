@@ -24,7 +24,7 @@ from gpt.view.terminal.lines import BOLD, DIM, Page, Row, checks, grid, number, 
 from gpt.view.terminal.matrix import row_labels
 from gpt.words import counted
 
-SCHEMA = 2  # 2: "after_filters" (probabilities after temperature and filters) replaces "drawn"
+SCHEMA = 1
 LONGEST = 32  # cells of a bar
 LEAST = 3  # even if a line becomes too long
 SHORTEST = 6  # if all bars of a line have fewer cells, only the first column has bars

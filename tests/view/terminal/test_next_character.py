@@ -144,4 +144,4 @@ def test_next_json_lists_every_character_likeliest_first(found: Following) -> No
     assert [each["removed_by"] for each in read["characters"]] == [None, None, "min_p", "top_k"]
     assert sum(each["after_filters"] for each in read["characters"]) == pytest.approx(1)
     assert read["bits"]["expected"] == pytest.approx(1.75)
-    assert read["schema"] == 2
+    assert read["schema"] == 1
