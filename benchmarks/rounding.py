@@ -3,8 +3,8 @@
     python benchmarks/rounding.py
 
 For each stage of `gptx attn` and for the probe's logits: the largest error as a part of its bound.
-Also the number of models that the tolerance of earlier releases refused, 1e-4 between torch's and
-numpy's float32. The last line is JSON.
+Also the number of models that a fixed tolerance, 1e-4 between torch's and numpy's float32, would
+refuse. The last line is JSON.
 """
 
 from __future__ import annotations
