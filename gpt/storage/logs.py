@@ -29,8 +29,7 @@ _METRICS = {
     "val_loss": ("step", "train_loss", "val_loss"),
 }
 _OPTIONAL = frozenset(
-    {"since", "best_step", "val_characters", "learning_rate", "seconds", "gpt_loss"}
-    | {"characters_per_second"}
+    {"best_step", "val_characters", "learning_rate", "seconds", "gpt_loss", "characters_per_second"}
 )
 
 

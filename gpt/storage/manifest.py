@@ -152,7 +152,7 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     budget: Budget | None = None
-    val_characters: int = 0  # characters of the validation split to predict; 0: not recorded
+    val_characters: int = 0  # characters of the validation split to predict; 0: unknown
     whole_loss: float | None = None
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported

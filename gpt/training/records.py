@@ -23,7 +23,7 @@ from gpt.storage.run import Run
 PROJECT = "gptx"  # of Trackio
 #: Tracker -> the package that it needs.
 PACKAGES: dict[Tracker, str] = {"tensorboard": "tensorboardX", "trackio": "trackio"}
-NO_CURVES = frozenset({"step", "since", "best_step"})  # values of a record that are no measurements
+NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are no measurements
 
 
 class OpenTracker(Protocol):

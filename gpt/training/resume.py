@@ -45,7 +45,7 @@ def resume_plan(
     here = environment(device, ranks.size)
     warnings = [
         f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
-        for name, value in ({"ranks": 1} | stored.environment).items()
+        for name, value in stored.environment.items()
         if name in here and here[name] != value
     ]
     if train.micro_batch_size != stored.train.micro_batch_size:
