@@ -17,9 +17,6 @@ from gpt.counting.expert import Array, Expert
 
 MOST_KEPT = 2**21  # probabilities: 16 MB
 
-#: (V,) probabilities of the next character; and total and kinds (see expert.Counted)
-Next = tuple[Array, int, int]
-
 
 class CachedExpert:
     """Predicts the next character of one text by counting.
@@ -36,25 +33,24 @@ class CachedExpert:
         self._symbols, self._counts = items(trie.symbols), items(trie.counts)
         self._starts = items(trie.starts)
         self._discounts: list[list[float]] = expert.discounts[:, 1:].tolist()
-        self._uniform: Next = np.full(size, 1 / size), 0, 0
-        self._kept: dict[int, Next] = {}
+        self._uniform: Array = np.full(size, 1 / size)
+        self._kept: dict[int, Array] = {}
 
-    def predict(self, nodes: Sequence[int]) -> Next:
-        """What counting says about the next character."""
+    def predict(self, nodes: Sequence[int]) -> Array:
+        """(V,) the probability of each next character."""
         order, starts, kept = len(nodes), self._starts, self._kept
         while order and nodes[order - 1] not in kept:
             order -= 1
-        chances, total, kinds = kept[nodes[order - 1]] if order else self._uniform
+        chances = kept[nodes[order - 1]] if order else self._uniform
         for node in nodes[order:]:
             order += 1
             first, end = starts[node], starts[node + 1]
             counts = self._counts[first:end].tolist()
-            if not (found := sum(counts)):  # the start or the end of the counted text
+            if not (total := sum(counts)):  # the start or the end of the counted text
                 continue
-            total, kinds = found, end - first
             one, two, more = self._discounts[order - 1]
             zeros, ones, twos = map(counts.count, (0, 1, 2))
-            left = ones * one + twos * two + (kinds - zeros - ones - twos) * more
+            left = ones * one + twos * two + (end - first - zeros - ones - twos) * more
             chances = chances * (left / total)
             cells: Any = chances.data
             few = (0.0, (1 - one) / total, (2 - two) / total)
@@ -62,8 +58,8 @@ class CachedExpert:
                 cells[symbol] += few[seen] if seen < 3 else (seen - more) / total
             if len(kept) * len(chances) >= MOST_KEPT:
                 kept.clear()
-            kept[node] = chances, total, kinds
-        return chances, total, kinds
+            kept[node] = chances
+        return chances
 
     def followed(self, nodes: Sequence[int], symbol: int) -> list[int]:
         """The nodes of a text -> its nodes after one more character."""

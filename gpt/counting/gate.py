@@ -18,35 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.counting.expert import Counted
-from gpt.counting.tables import AT_ONCE, Numbers
+from gpt.counting.tables import AT_ONCE
 from gpt.vocabulary import Ids
 
-#: count and kinds are those of the longest history that something followed; likeliest is the GPT's
-#: largest probability; read is how many characters the GPT has read; entropy is that of counting;
-#: agreement is the mean of the GPT's log-probabilities, weighted by counting's probabilities.
-FEATURES = (
-    *("1", "ln count", "ln kinds", "ln likeliest", "1 / read"),
-    *("entropy · ln likeliest", "entropy · ln kinds", "agreement"),
-)
-#: (2, 2, F) means and standard deviations of the weights before they are fitted: those of the gates
-#: of twelve texts (English, Slovene, Hungarian, Armenian, Japanese, Python's manual and code). The
-#: GPT learned 18,000 characters of a text, the gate was fitted to the next 22,000
-#: (benchmarks/gate.py).
-USUAL = np.array(
-    [
-        [
-            [0.316, -0.006, 0.009, 0.078, -0.127, -0.035, -0.002, 0.022],
-            [0.711, 0.066, -0.212, -0.246, 0.256, 0.131, 0.046, -0.02],
-        ],
-        [
-            [0.09, 0.044, 0.133, 0.133, 0.087, 0.055, 0.026, 0.01],
-            [0.119, 0.057, 0.168, 0.228, 0.113, 0.093, 0.04, 0.015],
-        ],
-    ]
-)
-#: Characters held out of each of these texts. Gates of longer texts differ more from the means, so
-#: the deviations grow with the characters that a gate is fitted to.
-HELD = 900
+#: entropy is that of counting's prediction; agreement is the mean of the GPT's log-probabilities,
+#: weighted by counting's probabilities. Both in nats.
+FEATURES = ("1", "entropy", "agreement")
+#: Before they are fitted, the weights are normally distributed around these means, so that a fit to
+#: a few hundred characters stays near them: half of each expert, whatever the features.
+USUAL = np.array([[0.5, 0.0, 0.0]] * 2)
+DEVIATION = 0.1
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
 ENOUGH = 1e-10  # nats that the next step would gain
@@ -69,19 +50,14 @@ def log_softmax(logits: Logits) -> Array:
     return scores
 
 
-def features(counted: Counted, gpt: Logits, read: Numbers | int) -> Array:
-    """What counting says about T characters, (T, V) logits of the GPT and how many characters the
-    GPT has read -> (T, F), see FEATURES; 1 is added to count and kinds before the logarithm.
-    """
+def features(counted: Counted, gpt: Logits) -> Array:
+    """What counting says about T characters, (T, V) logits of the GPT -> (T, F) FEATURES."""
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
-    likeliest = -np.log(np.exp(below).sum(axis=-1))
-    count, kinds = np.log1p(counted.total), np.log1p(counted.kinds)
+    normaliser = np.log(np.exp(below).sum(axis=-1))
     entropy = -np.einsum("tv,tv->t", counted.chances, counted.logs)
-    agreement = np.einsum("tv,tv->t", counted.chances, below) + likeliest
-    one = np.ones_like(count)
-    first: list[Array] = [one, count, kinds, likeliest, one / read]
-    return np.stack([*first, entropy * likeliest, entropy * kinds, agreement], axis=-1)
+    agreement = np.einsum("tv,tv->t", counted.chances, below) - normaliser
+    return np.stack([np.ones_like(entropy), entropy, agreement], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -135,16 +111,13 @@ class Block:
 
 
 def fit_gate(blocks: Sequence[Block]) -> Gate:
-    """The gate that is likeliest, given the blocks and that gates are distributed as USUAL says; so
-    with little text it stays near the mean.
-    """
+    """The gate that is likeliest, given the blocks and how gates are distributed without them."""
     characters = sum(len(block.ids) for block in blocks)
-    mean, precision = USUAL[0], USUAL[1].ravel() ** -2.0 * min(1.0, HELD / max(1, characters))
-    weights, step, best = mean, np.zeros_like(mean), np.inf
+    precision, weights, step, best = DEVIATION**-2, USUAL, np.zeros_like(USUAL), np.inf
     for _ in range(ROUNDS):
-        away = (weights - mean).ravel()
-        loss, gradient = 0.5 * float(precision @ away**2), precision * away
-        curvature = np.diag(precision)
+        away = (weights - USUAL).ravel()
+        loss, gradient = 0.5 * precision * float(away @ away), precision * away
+        curvature = precision * np.eye(len(away))
         for block in blocks:
             found = _derivatives(weights, block)
             loss, gradient, curvature = loss + found[0], gradient + found[1], curvature + found[2]
@@ -153,7 +126,7 @@ def fit_gate(blocks: Sequence[Block]) -> Gate:
             weights = weights + step
             continue
         best = loss
-        step = np.linalg.solve(curvature, gradient).reshape(mean.shape).astype(np.float64)
+        step = np.linalg.solve(curvature, gradient).reshape(USUAL.shape).astype(np.float64)
         if float(step.ravel() @ gradient) < ENOUGH * characters:
             break
         weights = weights - step

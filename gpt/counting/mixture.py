@@ -48,24 +48,22 @@ class Mixture:
     expert: Expert
     gate: Gate
 
-    def predict(self, logits: Logits, histories: Numbers, read: Numbers | int) -> Together:
-        """(T, V) logits of the GPT, (N, T) histories and the number of characters that the GPT has
-        read at each position -> what each predicts, and both.
-        """
+    def predict(self, logits: Logits, histories: Numbers) -> Together:
+        """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
         counted = self.expert.predict(histories)
-        seen = features(counted, logits, read)
+        seen = features(counted, logits)
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
         return Together(log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted)
 
-    def loss(self, logits: Logits, histories: Numbers, read: Numbers, ids: Ids) -> float:
+    def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
         """As `predict`, and the (T,) ids that followed -> the summed loss of both, in nats."""
-        both = log_softmax(self.scores(logits, histories, read))
+        both = log_softmax(self.scores(logits, histories))
         return -float(both[np.arange(len(ids)), ids].sum())
 
-    def scores(self, logits: Logits, histories: Numbers, read: Numbers | int) -> Array:
+    def scores(self, logits: Logits, histories: Numbers) -> Array:
         """As `predict` -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
-        return self.gate.scores(logits, counted.logs, features(counted, logits, read))
+        return self.gate.scores(logits, counted.logs, features(counted, logits))
 
     @cached_property
     def cached(self) -> CachedExpert:
@@ -96,15 +94,11 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
 
 
 class Streams:
-    """B texts that continue, and the (N, B) histories of each. alone: without the GPT.
-
-    read: how many characters of each the GPT has read; a caller that moves the window sets it.
-    """
+    """B texts that continue, and the (N, B) histories of each. alone: without the GPT."""
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
         """All begin with the same (n,) prompt ids."""
         self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
-        self.read = len(prompt)
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
         self._histories = np.repeat(last, count, axis=1)
 
@@ -112,12 +106,11 @@ class Streams:
         """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
         if self.alone:
             return self.mixture.expert.predict(self._histories).logs
-        return self.mixture.scores(logits, self._histories, self.read)
+        return self.mixture.scores(logits, self._histories)
 
     def append(self, ids: Ids) -> None:
         """(B,) or (n, B) the characters that were drawn, one after the other."""
         trie, rows = self.mixture.expert.trie, np.atleast_2d(ids)
-        self.read += len(rows)
         for row in rows[1 - trie.orders :]:  # earlier ones are in no history
             self._histories = trie.advanced(self._histories, row)
 
@@ -138,22 +131,20 @@ class OneStream(Streams):
 
     def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
         self.mixture, self.alone, self._nodes = mixture, alone, [0]
-        self._orders, self.read = mixture.expert.trie.orders, 0
+        self._orders = mixture.expert.trie.orders
         self.append(prompt[:, None])
 
     def scores(self, logits: Logits) -> Array:
         """(1, V) logits of the GPT -> (1, V) the logits of what predicts."""
-        chances, total, kinds = self.mixture.cached.predict(self._nodes)
+        chances = self.mixture.cached.predict(self._nodes)
         counting: Array = np.log(chances)
         if self.alone:
             return counting[None]
         gpt = logits[0].astype(np.float64)
         gpt -= gpt.max()
-        likeliest, ln_kinds = -math.log(np.exp(gpt).sum()), math.log1p(kinds)
-        entropy, agreement = -float(chances @ counting), float(chances @ gpt) + likeliest
-        first = 1.0, math.log1p(total), ln_kinds, likeliest, 1 / self.read
-        seen = *first, entropy * likeliest, entropy * ln_kinds, agreement
-        a, b = self.mixture.gate.shares_of_one(seen)
+        entropy = -float(chances @ counting)
+        agreement = float(chances @ gpt) - math.log(np.exp(gpt).sum())
+        a, b = self.mixture.gate.shares_of_one((1.0, entropy, agreement))
         gpt *= a
         counting *= b
         counting += gpt
@@ -161,7 +152,6 @@ class OneStream(Streams):
 
     def append(self, ids: Ids) -> None:
         """(1,) or (n, 1) the characters that were drawn, one after the other."""
-        self.read += len(ids)
         for symbol in ids[1 - self._orders :].ravel().tolist():
             self._nodes = self.mixture.cached.followed(self._nodes, symbol)
 

@@ -119,9 +119,8 @@ def following(
     counting = continued(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:
-        counting.read = len(seen)
         if config.only is None:
-            experts = _experts(mixture, logits, counting.histories, len(seen)).at(0)
+            experts = _experts(mixture, logits, counting.histories).at(0)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for number in range(len(SHAPING)):
@@ -140,13 +139,13 @@ def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Ex
     """
     logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
     histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
-    found = _experts(mixture, logits, histories, np.arange(1, len(logits) + 1))
+    found = _experts(mixture, logits, histories)
     return replace(found, text=attention.text, characters=attention.characters)
 
 
-def _experts(mixture: Mixture, logits: Array, histories: Numbers, read: Numbers | int) -> Experts:
-    """(T, V) logits of the GPT, (N, T) histories, and how much the GPT has read -> T positions."""
-    found = mixture.predict(logits, histories, read)
+def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
+    """(T, V) logits of the GPT, (N, T) histories -> T positions."""
+    found = mixture.predict(logits, histories)
     gpt, counting, both = (np.exp(each) for each in (found.gpt, found.counting, found.both))
     depth, total, kinds = found.counted.depth, found.counted.total, found.counted.kinds
     pairs = depth < mixture.expert.trie.orders

@@ -39,23 +39,18 @@ class TorchMixture:
         self._orders = torch.arange(1, trie.orders + 1, device=device)[:, None]  # (N, 1)
         self._places = torch.arange(self._vocab_size, device=device)
 
-    def scores(
-        self, logits: Tensor, histories: Tensor, read: Tensor, alone: bool = False
-    ) -> Tensor:
-        """(B, V) logits of the GPT, (N, B) histories, and (B,) or (1,) how many characters the GPT
-        has read -> (B, V) the logits of both together.
+    def scores(self, logits: Tensor, histories: Tensor, alone: bool = False) -> Tensor:
+        """(B, V) logits of the GPT and (N, B) histories -> (B, V) the logits of both together.
 
         alone: counting, without the GPT.
         """
-        chances, count, kinds = self._predict(histories)
+        chances = self._predict(histories)
         counting = chances.log()
         if alone:
             return counting
-        gpt, one = logits.double().log_softmax(dim=-1), torch.ones_like(count)
-        likeliest, entropy = gpt.amax(dim=-1), -(chances * counting).sum(dim=-1)
-        first = one, count, kinds, likeliest, one / read
-        rest = entropy * likeliest, entropy * kinds, (chances * gpt).sum(dim=-1)
-        features = torch.stack([*first, *rest], dim=-1)  # (B, F), see gate.FEATURES
+        gpt = logits.double().log_softmax(dim=-1)
+        entropy, agreement = -(chances * counting).sum(dim=-1), (chances * gpt).sum(dim=-1)
+        features = torch.stack([torch.ones_like(entropy), entropy, agreement], dim=-1)  # (B, F)
         shares = (self._gate[:, None] * features).sum(dim=-1).clamp(0.0, MOST_WEIGHT)  # (2, B)
         return shares[0, :, None] * gpt + shares[1, :, None] * counting
 
@@ -74,8 +69,8 @@ class TorchMixture:
         present = grams < end[..., None]
         return torch.where(present, grams, 0), present
 
-    def _predict(self, histories: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(N, B) histories -> (B, V) probabilities, and two features of the gate, (B,) each."""
+    def _predict(self, histories: Tensor) -> Tensor:
+        """(N, B) histories -> (B, V) probabilities."""
         grams, present = self._children(histories)  # (N, B, V)
         counts = torch.where(present, self._counts[grams], 0)
         taken = self._discounts[self._orders[..., None] - 1, counts.clamp(max=3)]
@@ -90,7 +85,4 @@ class TorchMixture:
         chances = torch.full_like(seen[0], 1.0 / self._vocab_size)
         for of_order, share in zip(seen, left[..., None], strict=True):
             chances = of_order + share * chances
-        depth = torch.where(total > 0, self._orders, 1).amax(dim=0, keepdim=True)  # (1, B)
-        kinds = present.sum(dim=-1)
-        count, kinds = (each.gather(0, depth - 1)[0].double().log1p() for each in (total, kinds))
-        return chances, count, kinds
+        return chances

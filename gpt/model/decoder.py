@@ -138,7 +138,7 @@ class TorchDecoder:
         uniforms, logits = self._uniforms.index_select(0, self._count)[0], self._logits
         if mixture is not None:
             alone = config.only == "counting"
-            logits = mixture.scores(logits, self._histories, self._at, alone)
+            logits = mixture.scores(logits, self._histories, alone)
         self._ids.copy_(draw(logits, uniforms, config))
         if mixture is not None:
             self._histories.copy_(mixture.advanced(self._histories, self._ids))

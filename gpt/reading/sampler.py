@@ -191,8 +191,6 @@ def sample_ids(
         if move := window_start(begin + held, block_size) - begin:
             window[:, : held - move] = window[:, move:held].copy()
             begin, held, moved = begin + move, held - move, True
-        if moved and counting is not None:
-            counting.read = held
         count = 1
         if drawing and not moved and (most := drawing.most_ahead):
             room = block_size - held + 1  # until the window moves

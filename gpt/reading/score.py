@@ -174,14 +174,10 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
     return found
 
 
-def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple[Array, Ids, Ids]:
-    """(B · T, vocab_size) logits; of the characters that they predict, the histories, and how many
-    characters of the window come before.
-    """
-    B, T, size = logits.shape
-    histories = mixture.expert.trie.histories_at(ids, windows.starts, T)
-    read = np.tile(np.arange(windows.before, windows.before + T), B)
-    return logits.reshape(-1, size), histories, read
+def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple[Array, Ids]:
+    """(B · T, vocab_size) logits, and the histories of the characters that they predict."""
+    _, T, size = logits.shape
+    return logits.reshape(-1, size), mixture.expert.trie.histories_at(ids, windows.starts, T)
 
 
 def windows_at_once(config: ModelConfig) -> int:

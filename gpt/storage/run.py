@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import SupportsIndex, TypeVar
 
-from gpt.errors import CheckpointError, ConfigError, RunInUseError
+from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError
 from gpt.storage import files, folders
 from gpt.storage.checkpoint import MANIFEST, Checkpoint, step_folder
 from gpt.storage.logs import Logs
@@ -168,12 +168,17 @@ class Run(Logs):
         return self._open(best) if best in steps else newest
 
     def last_valid(self) -> tuple[Checkpoint, list[str]]:
-        """The newest undamaged commit, and a warning for each newer one that is damaged."""
+        """The newest undamaged commit, and a warning for each newer one that is damaged.
+
+        Raises CheckpointError if there is none, SchemaError for a commit of another schema.
+        """
         warnings: list[str] = []
         for step in reversed(self.steps()):
             try:
                 commit = self._open(step)
                 commit.verify()
+            except SchemaError:
+                raise
             except CheckpointError as error:
                 renamed = f"{_ASIDE}{step_folder(step)}"
                 warnings.append(
@@ -186,9 +191,9 @@ class Run(Logs):
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves all of a step or nothing, then removes earlier steps.
 
-        Keeps the newest two whole steps and the best one, or all; if the corpus was changed, also
-        every step from before the change. Steps with higher numbers stay. Raises StorageError, and
-        CheckpointError for a manifest that could not be read again; then nothing has changed.
+        Keeps the newest two whole steps and the best one, or all. Steps with higher numbers stay.
+        Raises StorageError, and CheckpointError for a manifest that could not be read again; then
+        nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data, target / name) for name, data in contents.items()}
@@ -204,8 +209,6 @@ class Run(Logs):
         if not manifest.train.keep_all:
             earlier = [step for step in before if step < manifest.step]
             keep = {*earlier[-1:], manifest.step, manifest.best_step}
-            if manifest.earlier_corpora:
-                keep.update(step for step in earlier if step <= manifest.since)
             for step in self.steps():
                 if step < manifest.step and step not in keep:
                     with suppress(OSError):  # an old step that cannot be removed does no harm

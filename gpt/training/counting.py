@@ -97,9 +97,8 @@ class Counting:
         model.train(was_training)
         histories = expert.trie.histories_at(self.ids, starts, length)
         gpt = logits.flatten(0, 1).cpu().numpy()
-        read = np.tile(np.arange(1, length + 1), len(starts))
         logs, seen = np.empty(gpt.shape, "f4"), np.empty((len(gpt), len(FEATURES)))
         for part in parts(*gpt.shape):
             counted = expert.predict(histories[:, part])
-            logs[part], seen[part] = counted.logs, features(counted, gpt[part], read[part])
+            logs[part], seen[part] = counted.logs, features(counted, gpt[part])
         return Block(gpt.astype("f4", copy=False), logs, seen, rows[:, 1:].ravel())

@@ -88,8 +88,8 @@ def evaluating(
         if number < len(spans):
             gpt, done = gpt + float(losses), done + len(starts) * length
             if mixture is not None:
-                before = _before(mixture, ids, starts, length)
-                together += mixture.loss(logits.cpu().numpy(), *before, came.cpu().numpy())
+                histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+                together += mixture.loss(logits.cpu().numpy(), histories, came.cpu().numpy())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
@@ -111,8 +111,8 @@ def window_losses(
     for starts, length in _spans(model.config, ids, device, most):
         scores, came = _predicted(model, ids, starts, length, device)
         if mixture is not None:
-            before = _before(mixture, ids, starts, length)
-            scores = torch.from_numpy(mixture.scores(scores.cpu().numpy(), *before))
+            histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+            scores = torch.from_numpy(mixture.scores(scores.cpu().numpy(), histories))
         losses = F.cross_entropy(scores, came.to(scores.device), reduction="none")
         found.append(losses.reshape(len(starts), length).mean(dim=1).cpu().double().numpy())
     return np.concatenate(found)
@@ -141,14 +141,6 @@ def _predicted(
     logits = model(windows[:, :-1])  # (b, T, vocab_size)
     model.train(was_training)
     return logits.flatten(0, 1), windows[:, 1:].flatten()
-
-
-def _before(
-    mixture: Mixture, ids: Ids, starts: npt.NDArray[np.int64], length: int
-) -> tuple[Integers, Integers]:
-    """The histories that the windows' predictions have, and how many characters the GPT read."""
-    histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
-    return histories, np.tile(np.arange(1, length + 1), len(starts))
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:

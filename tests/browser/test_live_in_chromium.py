@@ -144,7 +144,7 @@ def nats_of(run: TrainedGPT, text: str, hook: Hook = unchanged) -> tuple[float, 
     logits = reader.logits(reader.final_norm(x))[0].astype(np.float64)
     if run.mixture is not None:
         histories = run.mixture.expert.trie.histories(ids)[:, 1:]
-        logits = run.mixture.scores(logits, histories, np.arange(1, len(ids) + 1))
+        logits = run.mixture.scores(logits, histories)
     chances = np.exp(logits[-1] - logits[-1].max())
     return float(surprises(logits[:-1], ids[1:]).mean()), chances / chances.sum()
 

@@ -54,7 +54,7 @@ def honest() -> bytes:
     model = GPT(ModelConfig(vocab_size=SIZE, **shape, counting=ORDERS))
     initialise(model, seed=1)
     expert = Expert(count(VOCABULARY.encode(TEXT), SIZE, ORDERS), SIZE)
-    mixture = Mixture(expert, Gate(USUAL[0]))
+    mixture = Mixture(expert, Gate(USUAL))
     return model_bytes(model, VOCABULARY, TEXT[:100], 1, mixture=mixture)
 
 
@@ -175,7 +175,7 @@ def test_forged_tables_and_gates_are_refused_in_one_line(
     honest: bytes, tmp_path: Path, gptx: Gptx, orders: int, weight: float
 ) -> None:
     path = tmp_path / "forged.safetensors"
-    arrays = {"gate": np.full((2, 8), weight)} | (chain(orders) if orders else {})
+    arrays = {"gate": np.full(USUAL.shape, weight)} | (chain(orders) if orders else {})
     path.write_bytes(forged(honest, arrays))
     healthy = not orders and weight == 0.1
     for line in COMMANDS:

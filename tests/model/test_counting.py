@@ -54,10 +54,9 @@ def test_scores_equal_those_of_numpy(orders: int, gate: Any) -> None:
     found = TorchMixture(expected, torch.device("cpu"))
     histories = expected.expert.trie.histories(IDS[-300:])  # (N, 301), some not in the text
     logits = np.random.default_rng(1).normal(0, 3, (301, SIZE)).astype("f4")
-    read = np.random.default_rng(2).integers(1, 17, 301)
-    given = [torch.from_numpy(each) for each in (logits, histories, read)]
+    given = [torch.from_numpy(each) for each in (logits, histories)]
     both = found.scores(*given).numpy()
-    together = expected.predict(logits, histories, read)
+    together = expected.predict(logits, histories)
     assert np.abs(log_softmax(both) - together.both).max() < 1e-12
     alone = found.scores(*given, alone=True).numpy()
     assert np.abs(alone - together.counting).max() < 1e-12
@@ -119,8 +118,7 @@ def test_drawing_ahead_does_not_depend_on_earlier_texts_and_options(
             assert np.array_equal(streams.histories, before)
         numpys, last = CachedDecoder(counted.reader), np.array([1, 2, 3])
         numpys.start(ids)
-        if following := streams and streams.first(3):
-            following.read = 3  # after the first step
+        following = streams and streams.first(3)
         for row, chances in zip(found, uniforms, strict=True):
             last = next_ids(numpys.step(last), chances, config, following)
             assert np.array_equal(row, last)

@@ -56,6 +56,6 @@ export async function expected(record, ids, logits) {
     both: joined("both"),
     weights: Float64Array.from(all.flatMap(({ weights }) => weights)),
     history: all.map(({ length, total, kinds, pairs }) => [length, total, kinds, pairs]),
-    scores: mixture.scores(at(ids.length - 1), nodes, ids.length),
+    scores: mixture.scores(at(ids.length - 1), nodes),
   };
 }

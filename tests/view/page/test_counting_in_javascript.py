@@ -149,7 +149,7 @@ def test_page_counts_as_python(script: JavaScript, length: int, size: int, order
     chances = found["chances"].reshape(len(text) + 1, size)
     cached, nodes = CachedExpert(mixture.expert), [0]
     for position, id in enumerate([*text.tolist(), None]):
-        np.testing.assert_array_equal(chances[position], cached.predict(nodes)[0])
+        np.testing.assert_array_equal(chances[position], cached.predict(nodes))
         if id is not None:
             nodes = cached.followed(nodes, id)
     expected = mixture.expert.predict(mixture.expert.trie.histories(text))
@@ -190,7 +190,7 @@ def test_page_mixes_the_experts_as_python(script: JavaScript) -> None:
     assert found["history"] == [list(row) for row in history]
     assert {row[3] for row in found["history"]} == {False, True}
     histories = mixture.expert.trie.histories(attention.ids)[:, -1:]
-    scores = mixture.scores(logits[-1:], histories, len(text))[0]
+    scores = mixture.scores(logits[-1:], histories)[0]
     np.testing.assert_allclose(
         found["scores"] - found["scores"].max(), scores - scores.max(), rtol=0, atol=1e-9
     )

@@ -23,7 +23,7 @@
  */
 
 /** The number of features, see FEATURES of gpt/counting/gate.py. */
-export const GATE_FEATURES = 8;
+export const GATE_FEATURES = 3;
 const MOST_WEIGHT = 4;
 
 /** The counting expert of a checkpoint, and the gate that mixes it with the GPT. */
@@ -40,11 +40,10 @@ export class Mixture {
   /**
    * @param {ArrayLike<number>} logits (V,) of the GPT
    * @param {readonly number[]} nodes of the text
-   * @param {number} read how many characters the GPT has read
    * @returns {Together}
    */
-  predict(logits, nodes, read) {
-    const { counted, counting, below, normaliser, weights } = this.#weighed(logits, nodes, read);
+  predict(logits, nodes) {
+    const { counted, counting, below, normaliser, weights } = this.#weighed(logits, nodes);
     const both = logSoftmax(product(below, counting, weights));
     return { gpt: below.map((score) => score - normaliser), counting, both, weights, counted };
   }
@@ -53,10 +52,9 @@ export class Mixture {
    * The same arguments -> (V,) the logits of both together.
    * @param {ArrayLike<number>} logits
    * @param {readonly number[]} nodes
-   * @param {number} read
    */
-  scores(logits, nodes, read) {
-    const { counting, below, weights } = this.#weighed(logits, nodes, read);
+  scores(logits, nodes) {
+    const { counting, below, weights } = this.#weighed(logits, nodes);
     return product(below, counting, weights);
   }
 
@@ -71,7 +69,7 @@ export class Mixture {
     let nodes = [0];
     return Array.from(ids, (id, position) => {
       nodes = this.trie.followed(nodes, id);
-      return this.described(this.predict(logitsAt(position), nodes, position + 1));
+      return this.described(this.predict(logitsAt(position), nodes));
     });
   }
 
@@ -85,19 +83,13 @@ export class Mixture {
    * What each of the two says, and their weights.
    * @param {ArrayLike<number>} logits
    * @param {readonly number[]} nodes
-   * @param {number} read
    */
-  #weighed(logits, nodes, read) {
+  #weighed(logits, nodes) {
     const counted = this.trie.predict(nodes);
     const counting = counted.chances.map(Math.log);
     const { below, normaliser } = shifted(logits);
-    const [total, kinds] = [Math.log1p(counted.total), Math.log1p(counted.kinds)];
     const entropy = -expectation(counted.chances, counting);
-    const agreement = expectation(counted.chances, below) - normaliser;
-    const features = [
-      ...[1, total, kinds, -normaliser, 1 / read],
-      ...[-entropy * normaliser, entropy * kinds, agreement],
-    ];
+    const features = [1, entropy, expectation(counted.chances, below) - normaliser];
     const weights = this.gate.map((row) => {
       const share = row.reduce((sum, weight, f) => sum + weight * features[f], 0);
       return Math.min(Math.max(share, 0), MOST_WEIGHT);

@@ -230,6 +230,6 @@ export class Writer {
     const logits = this.moved
       ? decoder.start([...window])
       : decoder.step(window[window.length - 1]);
-    return mixture ? mixture.scores(logits, nodes, window.length) : Float64Array.from(logits);
+    return mixture ? mixture.scores(logits, nodes) : Float64Array.from(logits);
   }
 }
