@@ -50,6 +50,10 @@ class CheckpointError(GptxError):
     exit_code = 4
 
 
+class SchemaError(CheckpointError):
+    """A checkpoint that another release of gptx has written."""
+
+
 class RunInUseError(GptxError):
     """Another process is training this run."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from blake3 import blake3
 
 from gpt.config.fields import LARGEST, field_types
-from gpt.errors import CheckpointError
+from gpt.errors import CheckpointError, SchemaError
 from gpt.words import shown
 
 
@@ -55,12 +55,12 @@ SCHEMA = 1  # of manifests and model files
 
 
 def check_schema(values: dict[str, Any], source: Path) -> None:
-    """Raises CheckpointError for a file whose schema another release of gptx has written."""
+    """Raises SchemaError for a file of another schema, CheckpointError for one without."""
     schema = values.get("schema")
     if type(schema) is not int:
         raise CheckpointError(f"damaged: {source} (schema: {shown(schema)} is not of the type int)")
     if schema != SCHEMA:
-        raise CheckpointError(
+        raise SchemaError(
             f"{source} has the schema {shown(schema)}, but this gptx reads {SCHEMA}: train the "
             "model again, or open it with the release that wrote it"
         )

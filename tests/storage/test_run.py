@@ -366,6 +366,14 @@ def test_resume_drops_log_lines_after_the_checkpoint(tmp_path: Path) -> None:
     assert run.records("samples") == []
 
 
+def test_a_run_of_another_schema_is_refused_at_its_newest_step(fresh_run: Run) -> None:
+    for path in fresh_run.path.glob("step-*/manifest.json"):
+        path.write_bytes(path.read_bytes().replace(b'"schema": 1', b'"schema": 5'))
+    newest = fresh_run.path / "step-00000012" / MANIFEST
+    with pytest.raises(CheckpointError, match=rf"^{newest} has the schema 5.*wrote it$"):
+        fresh_run.last_valid()
+
+
 def test_read_only_run_folder_is_a_storage_error(tmp_path: Path, tiny: Checkpoint) -> None:
     shutil.copy(__file__, tmp_path / "file")
     run = Run(tmp_path / "file")  # even root cannot write below a file
