@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.exact import Exact, Layer
-from gpt.heads.proof import WHOLE, promised, prove
+from gpt.heads.proof import WHOLE, promised, prove, recomputed
 from gpt.heads.rounding import UNITS
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
@@ -90,11 +89,9 @@ def main() -> None:
                     "logits, of what nudges do": error / promise,
                     "logits, of the least": error / (WHOLE * UNITS[reader.dtype] * largest),
                 }
-                exact = Exact(reader)
-                for number, stages in enumerate(reader.stages(probe.ids[0])):
-                    held = Layer(exact, number, stages.stream, stages).held(stages).values()
-                    stage = max(error / bound for error, bound in held if bound)
-                    parts["stages"] = max(stage, parts.get("stages", 0.0))
+                ids = probe.ids[0]
+                *stages, _, _ = recomputed(reader, ids, {"decoder": reader.stages(ids)})
+                parts["stages"] = max(each.error / each.bound for each in stages if each.bound)
                 for name, part in parts.items():
                     used[name] = max(used[name], float(part))
                 refused += bool(np.abs(ours - theirs).max() > 1e-4)

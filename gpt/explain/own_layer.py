@@ -1,7 +1,7 @@
 """One layer and one of its heads, stage by stage: the middle part of the lesson `mine`.
 
-Each stage is computed again in float64 from the stage before it and the named weights (exact.py),
-and compared with the reader's (gpt/reading/gpt.py). Tensor names: T time, C n_embd, D head_size.
+Each stage is computed again in float64 from the stage before it and the named weights (proof.py),
+and compared with the reader's. Tensor names: T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from gpt.checks import Check
 from gpt.config.model import GATED
 from gpt.explain.lesson import Step, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.exact import Exact, Layer
-from gpt.heads.exact_functions import slopes
+from gpt.heads.proof import recompute
+from gpt.heads.rounding import held, reaches
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.positions import slopes
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -39,18 +41,30 @@ def by_character(
     return Table(name, values, tuple(text), columns, numbered=True, source=source)
 
 
+def gains(reader: Reader, norm: str) -> str:
+    """The names of a norm's stored tensors: gain and bias, if it has them."""
+    return " and ".join(
+        name for name in (f"{norm}.weight", f"{norm}.bias") if name in reader.tensors
+    )
+
+
 class LayerSteps:
     """The steps from the stream that enters a layer to the stream that leaves it."""
 
-    def __init__(self, exact: Exact, attention: AttentionMap, layer: int, head: int) -> None:
+    def __init__(self, exact: Reader, attention: AttentionMap, layer: int, head: int) -> None:
         self.exact, self.config, self.head = exact, exact.config, head
         self.text, self.last = attention.text, len(attention.text) - 1
         self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
-        self.again = Layer(exact, layer, self.stages.stream, self.stages)
+        found, stream = vars(self.stages), self.stages.stream.astype(np.float64)
+        #: Stage -> its float64 value.
+        self.again: dict[str, Array] = {}
+        recompute(exact, layer, stream, found, self.again.__setitem__)
         #: Stage -> the largest difference of all heads from its float64 value.
         self.checks = {
-            name: Check(name, *errors) for name, errors in self.again.held(self.stages).items()
+            name: Check(name, *held(found[name], self.again[name], reach))
+            for name, reach in reaches(exact, layer, self.stages).items()
         }
+        self.normed = exact.before(stream, f"{self.block}norm1")
 
     def steps(self) -> Iterator[Step]:
         if not self.config.post_norm:
@@ -77,12 +91,14 @@ class LayerSteps:
             "Rows of the stream grow from layer to layer. Before a layer uses them, each row is "
             "scaled to the same size.",
             NORM_FORMULA[self.config.norm],
-            (self._rows("normed", self.again.normed, self.exact.gains(f"{self.block}norm1")),),
+            (self._rows("normed", self.normed, gains(self.exact, f"{self.block}norm1")),),
         )
 
     def _queries(self) -> Iterator[Step]:
         config, size, width = self.config, self.config.head_size, self.config.n_embd
-        made, checks = self.again.first[:, self.head], tuple(self.checks[name] for name in "qkv")
+        packed = self.exact.apply(self.normed, f"{self.block}attention.qkv")  # (T, 3C)
+        made = packed.reshape(-1, 3, config.n_head, size)[:, :, self.head].swapaxes(0, 1)
+        checks = tuple(self.checks[name] for name in "qkv")
         qkv, first = f"{self.block}attention.qkv.weight", self.head * size
         starts = range(first, 3 * width, width)  # the head's first row for q, k and v
         read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
@@ -130,11 +146,11 @@ class LayerSteps:
 
     def _weights(self) -> Iterator[Step]:
         head, last, root = self.head, self.last, f"√{self.config.head_size}"
-        exact, found = self.again.stages, self.stages.weights
+        found = self.stages.weights
         key = int(found[head, last].argmax())
         where = f"[{last}, {key}]"
         score, scaled, weight = (
-            f"{stage[head, last, key]:.4f}" for stage in (exact.scores, exact.scaled, exact.weights)
+            f"{self.again[name][head, last, key]:.4f}" for name in ("scores", "scaled", "weights")
         )
         yield self._stage(
             "scores",
@@ -190,9 +206,9 @@ class LayerSteps:
             (self._rows(f"concat, columns {first}–{last}", stages.concat[:, first : last + 1]),),
             checks=(self.checks["concat"],),
         )
-        bias = f" and {name}.bias" if f"{name}.bias" in self.exact.reader.tensors else ""
-        columns = self.exact.weight(f"{name}.weight")[:, first : last + 1]  # (C, D)
-        own = self.again.stages.context[head] @ columns.T  # (T, C)
+        bias = f" and {name}.bias" if f"{name}.bias" in self.exact.tensors else ""
+        columns = self.exact.tensors[f"{name}.weight"][:, first : last + 1]  # (C, D)
+        own = self.again["context"][head] @ columns.T  # (T, C)
         yield Step(
             "Projection",
             "A matrix mixes the heads’ contexts. Each head has its own columns in it, so its "
@@ -213,11 +229,13 @@ class LayerSteps:
 
     def _by(self, norm: str) -> str:
         """Names the tensors of one of the block's norms, if it has any."""
-        gains = self.exact.gains(f"{self.block}{norm}")
-        return f", with {gains}" if gains else ""
+        names = gains(self.exact, f"{self.block}{norm}")
+        return f", with {names}" if names else ""
 
     def _feed_forward(self) -> Step:
         config, names = self.config, f"{self.block}feed_forward"
+        residual = self.exact.before(self.stages.residual.astype(np.float64), f"{self.block}norm2")
+        up = self.exact.apply(residual, f"{names}.up")
         bent = "an activation function is applied"
         if config.activation in GATED:
             bent = (
@@ -237,8 +255,8 @@ class LayerSteps:
             f"active = {ACTIVATION_FORMULA[config.activation]}    "
             f"output = {output}",
             (
-                self._rows("hidden", self.again.hidden, f"{names}.up.weight"),
-                self._rows("active", self.again.active),
+                self._rows("hidden", up, f"{names}.up.weight"),
+                self._rows("active", self.again["hidden"]),
                 self._rows("output", self.stages.output, f"{names}.down.weight"),
             ),
             checks=(self.checks["output"],),

@@ -16,10 +16,9 @@ from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.errors import TextError
 from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
-from gpt.explain.own_layer import LayerSteps, by_character
+from gpt.explain.own_layer import LayerSteps, by_character, gains
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.exact import Exact
-from gpt.heads.rounding import held
+from gpt.heads.rounding import held, logits_reach, stream_reach, summands
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
 from gpt.vocabulary import Vocabulary
@@ -40,7 +39,7 @@ def walk(
     Raises ConfigError for a layer or head that the model does not have, TextError for a text that
     is empty or too long.
     """
-    config, exact = reader.config, Exact(reader)
+    config, exact = reader.config, reader.in_float64()
     must_be_there(config, layer, head)
     must_fit(config, len(attention.ids))
     shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
@@ -50,7 +49,7 @@ def walk(
         [_earlier_layers(attention, layer)] if layer else [],
         LayerSteps(exact, attention, layer, head).steps(),
         [_other_layers(attention)] if config.n_layer > 1 else [],
-        [_next_character(exact, attention, vocabulary)],
+        [_next_character(reader, exact, attention, vocabulary)],
     )
     return Lesson("mine", about, tuple(steps))
 
@@ -79,9 +78,9 @@ def must_fit(config: ModelConfig, characters: int) -> None:
     raise TextError(f"{reason}; {other}")
 
 
-def _embedding(exact: Exact, attention: AttentionMap) -> Step:
+def _embedding(exact: Reader, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
-    made, stream = exact.embed(ids), attention.layers[0].stream
+    (tokens, positions), stream = summands(exact, ids), attention.layers[0].stream
     prose = "Each character has an id, its place in the vocabulary, and its own row."
     rows = "token_embedding.weight, the rows of the ids"
     if config.scaled_embedding:
@@ -89,12 +88,12 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
         rows += f", times √{config.n_embd}"
     tables = [Table("ids", ids, (), tuple(text), numbered=True, digits=0)]
     formula = "stream = token"
-    if made.positions is not None:
+    if config.position not in WHERE_POSITIONS_ENTER:
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
-        tables.append(by_character(text, "token embeddings", made.tokens, rows))
-        tables.append(by_character(text, "positions", made.positions, source))
+        tables.append(by_character(text, "token embeddings", tokens, rows))
+        tables.append(by_character(text, "positions", positions, source))
         tables.append(by_character(text, "stream", stream))
         prose += " Each position has a row, too."
         prose += " Their sum is the stream, which goes through all layers."
@@ -110,7 +109,7 @@ def _embedding(exact: Exact, attention: AttentionMap) -> Step:
         prose,
         formula,
         tuple(tables),
-        checks=(Check("stream", *held(stream, made.stream, made.reach)),),
+        checks=(Check("stream", *held(stream, tokens + positions, stream_reach(exact, ids))),),
     )
 
 
@@ -137,10 +136,14 @@ def _other_layers(attention: AttentionMap) -> Step:
     )
 
 
-def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabulary) -> Step:
-    reader, output = exact.reader, attention.layers[-1].output
+def _next_character(
+    reader: Reader, exact: Reader, attention: AttentionMap, vocabulary: Vocabulary
+) -> Step:
+    output = attention.layers[-1].output
     matrix = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
-    normed, expected, reach = exact.last(output)  # (T, C), (T, vocab_size)
+    last = output.astype(np.float64)
+    normed, reach = exact.final_norm(last), logits_reach(exact, last)
+    expected = exact.logits(normed)  # (T, vocab_size)
     found = reader.logits(reader.final_norm(output[None]))[0]
     logits, chances = expected[-1], softmax(expected[-1])
     order = np.argsort(-logits, kind="stable")[:LIKELIEST]
@@ -155,7 +158,7 @@ def _next_character(exact: Exact, attention: AttentionMap, vocabulary: Vocabular
         "likeliest are:",
         f"logits = {row} · Wᵀ    chances = softmax(logits)",
         (
-            Table(name, normed[-1], source="" if exact.config.post_norm else exact.gains("norm")),
+            Table(name, normed[-1], source="" if exact.config.post_norm else gains(exact, "norm")),
             Table(f"rows of {matrix}", order, (), likeliest, digits=0),
             Table("logits", logits[order], (), likeliest),
             Table("chances", chances[order], (), likeliest),

@@ -10,7 +10,9 @@ Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +27,25 @@ from gpt.reading.positions import POSITIONS
 from gpt.reading.stages import CROSS, Hook, Memory, Stages, unchanged
 from gpt.vocabulary import Ids
 
+KEPT = 16  # tensors: more than one layer has
 MATRICES = 5  # scores, scaled, masked, and two for the softmax
+
+
+class InFloat64(Mapping[str, Array]):
+    """Tensors that become float64 when they are used; the last KEPT of them stay in memory."""
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self._tensors = tensors
+        self._cast = lru_cache(KEPT)(lambda name: read_only(tensors[name].astype(np.float64)))
+
+    def __getitem__(self, name: str) -> Array:
+        return self._cast(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 class Reader:
@@ -41,6 +61,15 @@ class Reader:
         self.encoder = Reader(config.encoder, self._of_encoder()) if config.encoder else None
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
+
+    def in_float64(self) -> Reader:
+        """The same model, whose weights and whose every number are float64."""
+        exact = copy(self)
+        exact.tensors, exact.dtype = MappingProxyType(InFloat64(self.tensors)), np.dtype(np.float64)
+        exact.position = type(self.position)(self.config, exact.tensors, exact.dtype)
+        exact.encoder = self.encoder.in_float64() if self.encoder else None
+        exact._output = self._output.astype(np.float64)
+        return exact
 
     def _of_encoder(self) -> dict[str, Array]:
         """The encoder's tensors by the names of a model of its own."""
@@ -232,13 +261,14 @@ class Reader:
 
     def before(self, x: Array, norm: str) -> Array:
         """(B, T, C) -> the input of the sublayer that has this norm."""
-        return x if self.config.post_norm else self._norm(x, norm)
+        return x if self.config.post_norm else self.norm(x, norm)
 
     def add(self, x: Array, result: Array, norm: str) -> Array:
         """(B, T, C) -> the stream after the sublayer with this norm and this result."""
-        return self._norm(x + result, norm) if self.config.post_norm else x + result
+        return self.norm(x + result, norm) if self.config.post_norm else x + result
 
-    def _norm(self, x: Array, name: str) -> Array:
+    def norm(self, x: Array, name: str) -> Array:
+        """(…, C) -> (…, C) normalised, by the norm of this name."""
         return NORMS[self.config.norm](x, self.tensors, name)
 
     def apply(self, x: Array, name: str, rows: slice = slice(None)) -> Array:

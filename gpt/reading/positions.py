@@ -131,12 +131,12 @@ class Alibi(Position):
 
     def bias(self, at: slice) -> Array | None:
         distances = np.abs(np.arange(at.start, at.stop)[:, None] - np.arange(at.stop))  # (T, S)
-        slopes = _slopes(self.config.n_head).astype(self.dtype)[:, None, None]
-        bias: Array = -slopes * distances.astype(self.dtype)
+        rates = slopes(self.config.n_head).astype(self.dtype)[:, None, None]
+        bias: Array = -rates * distances.astype(self.dtype)
         return bias
 
 
-def _slopes(heads: int) -> Array:
+def slopes(heads: int) -> Array:
     """(H,) slopes of the heads, a geometric sequence. If H is not a power of two: the slopes of the
     next smaller power of two, then every second slope of the next larger one.
     """

@@ -17,7 +17,6 @@ from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.heads.ablation import Ablation, ablate, other_windows
 from gpt.heads.activations import Activations, Plan, batches
-from gpt.heads.exact_functions import added_to_scores
 from gpt.heads.patching import OF_HEADS, Patch, Place, shapes
 from gpt.model import GPT
 from gpt.reading import score as scoring
@@ -155,7 +154,9 @@ FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
     "scores": lambda reader, x: x["q"] @ x["k"].swapaxes(-1, -2),
     "scaled": lambda reader, x: x["scores"] / 2,
     "masked": lambda reader, x: np.where(
-        np.tri(T, dtype=np.bool_), x["scaled"] + added_to_scores(reader.config, T), -np.inf
+        np.tri(T, dtype=np.bool_),
+        x["scaled"] + (0 if (bias := reader.position.bias(slice(0, T))) is None else bias),
+        -np.inf,
     ),
     "weights": lambda reader, x: softmax(x["masked"]),
     "context": lambda reader, x: x["weights"] @ x["v"],

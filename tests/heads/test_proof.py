@@ -14,7 +14,6 @@ import torch
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.heads import proof as module
-from gpt.heads.exact import Exact
 from gpt.heads.proof import WHOLE, promised, prove, prove_tensors
 from gpt.heads.rounding import UNITS
 from gpt.model import GPT
@@ -136,7 +135,7 @@ def test_a_wrong_reader_is_detected_where_float64_decides(
 def test_an_ordinary_model_needs_one_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = weights("2 x 64", "default", 1.0, 1.0, False)
     probe = probe_of(model, LETTERS.encode(TEXT))
-    monkeypatch.setattr(module, "Exact", lambda _: pytest.fail("float64 was asked"))
+    monkeypatch.setattr(Reader, "in_float64", lambda _: pytest.fail("float64 was asked"))
     monkeypatch.setattr(module, "_nudged", lambda *_: pytest.fail("weights were nudged"))
     check = prove_tensors(model.config, tensors_of(model), probe)
     assert check.bound == pytest.approx(LEAST * np.abs(probe.logits).max())
@@ -148,7 +147,8 @@ def test_float32_errors_are_below_a_fifth_of_their_bound(kind: str, sharper: flo
     model = weights("2 x 64", kind, sharper, 1.0, False)
     reader, ids = Reader(model.config, tensors_of(model)), LETTERS.encode(TEXT[:32])[None]
     logits: Array = reader.logits(reader.forward(ids))
-    error = float(np.abs(logits[0] - Exact(reader).logits(ids[0])).max())
+    exact = reader.in_float64()
+    error = float(np.abs(logits - exact.logits(exact.forward(ids))).max())
     assert error < promised(reader, ids, logits, np.inf) / 5
 
 

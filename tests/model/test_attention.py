@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.config.model import Position
-from gpt.heads.exact_functions import added_to_scores
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
@@ -146,7 +145,6 @@ def test_alibi_slopes_equal_the_papers_in_every_form(heads: int, exponents: list
     read = read_positions.POSITIONS["alibi"](config, {}, np.dtype(np.float64))
     np.testing.assert_allclose(read.bias(slice(0, 5)), expected, rtol=1e-15)
     np.testing.assert_allclose(read.bias(slice(3, 5)), expected[:, 3:], rtol=1e-15)
-    np.testing.assert_allclose(added_to_scores(config, 5), expected, rtol=1e-15)
     later = POSITIONS["alibi"](config).bias(5, torch.tensor([4]))
     assert later is not None
     assert torch.equal(later, torch_bias[:, 4:])

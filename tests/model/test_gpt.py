@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
@@ -24,6 +25,7 @@ from gpt.model.positions import POSITIONS
 from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 from gpt.reading.gpt import Reader
+from gpt.reading.stages import Memory
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
 # qk_norm, bias, tied, qkv_bias: all pairs of values of any two.
@@ -96,6 +98,42 @@ def test_readable_fused_and_numpy_agree_in_float64(
         for name, gradient in of_heads.items():
             assert gradient.abs().max() > 0, name
             torch.testing.assert_close(of_fused[name], gradient, rtol=1e-10, atol=1e-10, msg=name)
+
+
+S = 5
+PAST = np.tri(8, dtype=np.bool_)
+#: Kind of attention -> length of its memory (None: own keys), and which keys are allowed.
+OTHERS: dict[str, tuple[int | None, Any]] = {
+    "own keys, padded": (None, PAST & (np.arange(8) < 6)),
+    "own keys, prefix": (None, PAST | (np.arange(8) < 3)),
+    "memory": (S, None),
+    "memory, padded": (S, np.arange(S)[None] < 3),
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_keys_and_masks_agree_in_float64(kind: str, position: str, attention: str) -> None:
+    (length, allowed), random = OTHERS[kind], np.random.default_rng(3)
+    options = {"position": position, "qkv_bias": True, "encoder_layers": 0 if length is None else 1}
+    config = ModelConfig(**SHAPE, **options)
+    stored = parameters_of(config)
+    model = built(config, attention, stored)
+    read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
+    x, memory = random.normal(size=(1, 8, 8)), random.normal(size=(1, S, 8))
+    rotate = partial(model.position.rotate, at=slice(0, 8))
+    bias = model.position.bias(8, slice(0, 8))
+    torchs: dict[str, Any] = {"allowed": allowed}
+    ours: dict[str, Any] = {"allowed": allowed}
+    if length is not None:
+        torchs = {"memory": memory, "seen": allowed}
+        ours = {"memory": Memory(memory, None if allowed is None else allowed[None])}
+    torchs = {name: v if v is None else torch.from_numpy(v) for name, v in torchs.items()}
+    expected = model.blocks[1](torch.from_numpy(x), rotate, bias, **torchs)
+    found = torch.from_numpy(read.block(x, 1, **ours)["output"])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("position", "norm", "activation"), KINDS)

@@ -118,6 +118,31 @@ def test_forward_is_a_pure_function_of_the_ids() -> None:
         assert np.array_equal(reader.linear(name.removesuffix(".weight"))[0], weight)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", get_args(Norm))
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_model_in_float64_has_no_float32(position: str, norm: str, activation: str) -> None:
+    options = {"position": position, "norm": norm, "activation": activation, "encoder_layers": 1}
+    reader, ids = reader_of(np.float32, **options, scaled_embedding=True), ids_of()
+    expected, exact = reader.encode(ids).states, reader.in_float64()
+    kept: dict[str, np.dtype[Any]] = {}
+
+    def see(name: str, layer: int, stage: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        kept[name] = stage.dtype
+        return stage
+
+    memory = exact.encode(ids)
+    stream = exact.blocks(exact.embed(ids), range(2), see, memory=memory)
+    found = exact.logits(exact.final_norm(stream, see), see)
+    assert {memory.states.dtype, *kept.values()} == {np.dtype(np.float64)}
+    assert {"masked", "cross_weights", "hidden", "final_norm", "logits"} < kept.keys()
+    tensors = {name: each.astype(np.float64) for name, each in reader.tensors.items()}
+    other = Reader(reader.config, tensors)
+    assert np.array_equal(found, other.logits(other.forward(ids, other.encode(ids))))
+    assert np.array_equal(reader.encode(ids).states, expected)  # which stays in float32
+    assert reader.dtype == expected.dtype == np.float32
+
+
 @pytest.mark.parametrize("batch", [0, 1, 3])
 def test_stages_of_a_batch_are_refused(batch: int) -> None:
     with pytest.raises(ValueError, match=rf"expected one text, \(T,\), not \({batch}, {BLOCK}\)"):

@@ -1,8 +1,8 @@
 """The same seed gives the same weights: losses and text of two presets' 30 steps, pinned.
 
 The rounding of a sum differs between processors, so losses are held to 1e-3 nats per character.
-After 30 steps two processors differed by 0.0003; after 100 they can differ by 0.005. On one machine,
-two trainings give the same bits.
+After 30 steps two processors differed by 0.0003; after 100 they can differ by 0.005. On one
+machine, two trainings give the same bits.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     bits = fitting(stored.tensors, bits)
     weights = rounded(stored.tensors, bits)
     reader = Reader(stored.config, weights)
-    exact = Reader(stored.config, {name: each.astype(np.float64) for name, each in weights.items()})
+    exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
     texts, tolerance, apart = list[dict[str, Any]](), 0.0, 0.0
     for ids in (stored.probe.ids, _random_texts(stored)):
