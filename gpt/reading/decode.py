@@ -1,11 +1,11 @@
-"""Decodes one more character for each of B streams: the reader's forward (gpt.py), for one
-position.
+"""Decodes the next characters of B streams: the reader's forward (gpt.py), for the positions after
+those whose keys and values are cached.
 
-Arrays for the layers' results are allocated once. The weights and biases of layer norms, and their
-centring, are folded into the matrices before and after them, since every layer normalises the
-stream first (after Elhage et al. 2021). Rotary positions multiply complex numbers. Tests compare it
-with the reader, which every checkpoint's probe checks.
-Tensor names: B streams, T first characters, C n_embd, H heads, D head_size, S positions so far.
+The weights and biases of layer norms before a sublayer, and their centring, are folded into the
+matrices before and after them (after Elhage et al. 2021). Rotary positions multiply complex
+numbers. Tests compare it with the reader, which every checkpoint's probe checks.
+Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far or
+characters of the source.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
+from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, rms_norm
+from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids
 
 ROWS = 384  # rows of activations that fit in a core's cache
@@ -28,7 +30,7 @@ STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class CachedDecoder:
-    """Decodes B streams at once, one character a step. `start` fixes B."""
+    """Decodes B streams at once, one character a step. `start` fixes B, `keep` changes it."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -41,116 +43,104 @@ class CachedDecoder:
         other._weights = self._weights
         return other
 
-    def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
+    def start(self, ids: Ids, memory: Memory | None = None) -> Array:
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character.
+
+        memory: the encoder's output for each text's source, in a model with an encoder.
+        """
         count, T = ids.shape
-        if count != len(self._streams.x) or self._streams.room < T:
+        if count != len(self._streams.padding) or self._streams.room < T:
             self._streams = _Streams(self._reader, count, T)
-        self._streams.length = T
+        self._streams.length = 0
+        if memory is not None:
+            self._streams.read_source(self._reader, memory)
         at_once = max(1, ROWS // T)  # streams whose activations fit the cache
         groups = [slice(first, first + at_once) for first in range(0, count, at_once)]
-        return np.concatenate([self._read(ids[group], group) for group in groups])
+        logits = np.concatenate([self._read(ids[group], group) for group in groups])
+        self._streams.length = T
+        return logits
 
     def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         if self._streams.length == self._streams.room:
-            self._grow()
-        weights, streams = self._weights, self._streams
-        at = slice(streams.length, streams.length + 1)
-        x = streams.x
-        x[:] = self._reader.embed(ids[:, None], at.start)[:, 0]
-        if weights.centred:
-            x -= np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
-        bias = self._reader.position.bias(at)  # (H, 1, S)
-        by_key = None if bias is None else bias.swapaxes(1, 2)
-        for number, (qkv, proj, up, down) in enumerate(weights.layers):
-            streams.normalise()
-            qkv(streams.normed, streams.packed)
-            self._attend(number, at, by_key)
-            proj(streams.concat, streams.written)
-            x += streams.written
-            streams.normalise()
-            up(streams.normed, streams.hidden)
-            active = weights.activation(streams.hidden, streams.scratch)
-            down(active, streams.written)
-            x += streams.written
-        streams.length += 1
-        streams.normalise()
-        return weights.output(streams.normed)
+            self._move(np.arange(len(ids)), 2 * self._streams.room)
+        logits = self._read(ids[:, None], slice(None))
+        self._streams.length += 1
+        return logits
 
-    def _attend(self, layer: int, at: slice, bias: Array | None) -> None:
-        """Packed queries, keys and values -> the heads' contexts, side by side in `concat`.
-
-        bias: (H, S, 1), added to the scores.
-        """
-        streams, end = self._streams, at.stop
-        self._turn(streams.packed, at)
-        queries, keys, values = streams.heads
-        streams.keys[layer, :, :, end - 1] = keys
-        streams.values[layer, :, :, end - 1] = values
-        scores = streams.scores[:, :, :end]  # (B, H, S, 1)
-        np.matmul(streams.keys[layer, :, :, :end], queries[..., None], out=scores)
-        if bias is not None:
-            scores += bias
-        np.maximum.reduce(scores, axis=2, keepdims=True, out=streams.largest)
-        scores -= streams.largest
-        np.exp(scores, out=scores)
-        np.add.reduce(scores, axis=2, keepdims=True, out=streams.total)
-        weights, context = scores[..., 0][:, :, None], streams.context  # (B, H, 1, S or D)
-        np.matmul(weights, streams.values[layer, :, :, :end], out=context)
-        context /= streams.total
+    def keep(self, streams: npt.NDArray[np.intp]) -> None:
+        """Goes on with these of the B streams; a stream may go on several times."""
+        self._move(streams, self._streams.room)
 
     def _read(self, ids: Ids, group: slice) -> Array:
-        """(b, T) first characters of a group of streams -> (b, vocab_size) logits of the next
-        character. The last layer is computed for the last position only.
-        """
-        weights, config, T = self._weights, self.config, ids.shape[1]
-        shape = (len(ids), T, 3, config.n_head, config.head_size)
-        future = np.triu(np.full((T, T), -np.inf, self._reader.dtype), k=1)
-        bias = self._reader.position.bias(slice(0, T))
-        added = future if bias is None else future + bias  # (T, T) or (H, T, T)
-        x = self._reader.embed(ids).reshape(-1, config.n_embd)  # (b·T, C)
-        if weights.centred:
-            x = x - x.mean(axis=-1, keepdims=True)
-        for number, (qkv, proj, up, down) in enumerate(weights.layers):
-            packed = qkv(_normed(x)).reshape(len(ids), T, -1)
-            self._turn(packed, slice(0, T))
-            queries, keys, values = packed.reshape(shape).transpose(2, 0, 3, 1, 4)  # (b, H, T, D)
-            self._streams.keys[number, group, :, :T] = keys
-            self._streams.values[number, group, :, :T] = values
-            first = T - 1 if number == config.n_layer - 1 else 0
-            scores = queries[:, :, first:] @ keys.swapaxes(2, 3)  # (b, H, T or 1, T)
-            scores += added[..., first:, :]
-            scores -= scores.max(axis=-1, keepdims=True)
-            np.exp(scores, out=scores)
-            context = scores @ values  # (b, H, T or 1, D)
-            context /= scores.sum(axis=-1, keepdims=True)
-            concat = context.swapaxes(1, 2).reshape(-1, config.n_embd)
-            x = x.reshape(len(ids), T, -1)[:, first:].reshape(concat.shape) + proj(concat)
-            x += down(weights.activation(up(_normed(x)), None))
-        return weights.output(_normed(x))
+        """(b, T) next characters of a group of streams -> (b, vocab_size) logits of what follows.
 
-    def _turn(self, packed: Array, at: slice) -> None:
-        """(…, 3C) queries, keys and values: queries and keys normalised and turned as the model
-        requires.
+        The last layer is computed for the last position only.
+        """
+        weights, streams, config, (b, T) = self._weights, self._streams, self.config, ids.shape
+        at = slice(streams.length, streams.length + T)
+        x = self._reader.embed(ids, at.start).reshape(b * T, -1)
+        x = x if config.post_norm else weights.centred(x)
+        bias = self._reader.position.bias(at)  # (H, T, S)
+        if T > 1:
+            future = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
+            bias = future if bias is None else future + bias
+        for layer, (attention, cross, feed_forward) in enumerate(weights.layers):
+            packed = self._turn(attention.reads(self._before(x)), at)
+            queries, keys, values = self._heads(packed, b)  # (b, H, T, D)
+            past = streams.cache[:, layer, group, :, : at.stop]
+            past[0, :, :, at], past[1, :, :, at] = keys, values
+            if layer == config.n_layer - 1 and T > 1:
+                x, queries = x.reshape(b, T, -1)[:, -1], queries[:, :, -1:]
+                bias = None if bias is None else bias[..., -1:, :]
+            x = self._after(x, attention, _attend(queries, past, bias))
+            if cross:
+                (queries,) = self._heads(cross.reads(self._before(x)), b)
+                queries = rms_norm(queries) if config.qk_norm else queries
+                source = streams.source[:, layer, group]
+                x = self._after(x, cross, _attend(queries, source, streams.padding[group]))
+            hidden = weights.activation(feed_forward.reads(self._before(x)), None)
+            x = self._after(x, feed_forward, hidden)
+        return weights.output(self._before(x))
+
+    def _before(self, x: Array) -> Array:
+        """(n, C) -> (n, C), what the next sublayer reads."""
+        return x if self.config.post_norm else _normed(x)
+
+    def _after(self, x: Array, sublayer: _Sublayer, result: Array) -> Array:
+        """(n, C) and the (n, columns) result of a sublayer -> (n, C), the stream after it."""
+        x = x + sublayer.writes(result)
+        if not self.config.post_norm:
+            return x
+        return _normed(self._weights.centred(x)) * sublayer.gain + sublayer.shift
+
+    def _heads(self, packed: Array, b: int) -> Array:
+        """(b·T, nC) -> n arrays of (b, H, T, D), such as queries, keys and values."""
+        C, heads = self.config.n_embd, self.config.n_head
+        by_head = packed.reshape(b, -1, packed.shape[1] // C, heads, C // heads)
+        return by_head.transpose(2, 0, 3, 1, 4)
+
+    def _turn(self, packed: Array, at: slice) -> Array:
+        """(b·T, 3C) queries, keys and values: queries and keys normalised and turned as the model
+        requires, in place.
 
         at: the positions of `packed`.
         """
         if self.config.qk_norm:
-            by_head = (*packed.shape[:-1], 3, self.config.n_head, self.config.head_size)
-            both = packed.reshape(by_head)[..., :2, :, :]
-            mean_square = np.einsum("...d,...d->...", both, both)[..., None] / both.shape[-1]
-            both /= np.sqrt(mean_square + EPSILON, dtype=both.dtype)
+            both = packed.reshape(len(packed), 3, self.config.n_head, -1)[:, :2]
+            both[:] = rms_norm(both)
         turns = self._weights.turns(at.stop)
-        packed.view(turns.dtype)[..., : turns.shape[-1]] *= turns[at]
+        turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
+        turned[..., : turns.shape[-1]] *= turns[at]
+        return packed
 
-    def _grow(self) -> None:
-        """Allocates room for twice as many positions and copies the cache."""
+    def _move(self, kept: npt.NDArray[np.intp], room: int) -> None:
+        """Copies these streams into room for so many positions."""
         old, length = self._streams, self._streams.length
-        new = self._streams = _Streams(self._reader, len(old.x), 2 * old.room)
+        new = self._streams = _Streams(self._reader, len(kept), room)
         new.length = length
-        new.keys[:, :, :, :length] = old.keys
-        new.values[:, :, :, :length] = old.values
+        new.cache[..., :length, :] = old.cache[:, :, kept, :, :length]
+        new.source, new.padding = old.source[:, :, kept], old.padding[kept]
 
     @cached_property
     def _weights(self) -> _Weights:
@@ -164,92 +154,113 @@ class _Linear:
     matrix: Array
     bias: Array | None
 
-    def __call__(self, x: Array, out: Array | None = None) -> Array:
-        """(B, columns) -> (B, rows)"""
-        y: Array = np.matmul(x, self.matrix, out=out)
+    def __call__(self, x: Array) -> Array:
+        """(n, columns) -> (n, rows)"""
+        y: Array = x @ self.matrix
         if self.bias is not None:
             y += self.bias
         return y
 
 
-class _Weights:
-    """The reader's weights, with the weights of its norms folded in.
+@dataclass(frozen=True)
+class _Sublayer:
+    """What a sublayer reads from the stream and writes to it. gain, shift: (C,), of the norm after
+    it, for streams of length 1.
+    """
 
-    layers: qkv, proj, up and down of each layer. centred: whether the stream has mean 0. turns:
-    rows, (C,) complex or (2C,), by which queries and keys are multiplied.
+    reads: _Linear
+    writes: _Linear
+    gain: Array
+    shift: Array
+
+
+class _Weights:
+    """The reader's weights, with the weights of its norms folded in unless it has post_norm.
+
+    layers: attention, cross-attention and feed-forward of each layer. turns: rows, (C,) complex or
+    (2C,), by which queries and keys are multiplied.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader, config = reader, reader.config
-        self.centred = config.norm == "layer"
+        self._centres = config.norm == "layer"
         self.activation = ACTIVATIONS[config.activation]
         self.turns = reader.position.factors()
         self.layers = [
             (
-                self._reads(f"{block}.attention.qkv", f"{block}.norm1"),
-                self._writes(f"{block}.attention.proj"),
-                self._reads(f"{block}.feed_forward.up", f"{block}.norm2"),
-                self._writes(f"{block}.feed_forward.down"),
+                self._sublayer(block, "attention.qkv", "attention.proj", "norm1"),
+                self._sublayer(block, "cross.qkv", "cross.proj", "cross_norm")
+                if reader.encoder
+                else None,
+                self._sublayer(block, "feed_forward.up", "feed_forward.down", "norm2"),
             )
-            for block in (f"blocks.{number}" for number in range(config.n_layer))
+            for block in (f"blocks.{number}." for number in range(config.n_layer))
         ]
         self.output = self._reads("token_embedding" if config.tied else "lm_head", "norm")
 
+    def centred(self, x: Array) -> Array:
+        """(n, C) -> (n, C), less the mean of each row if the model's norms subtract it."""
+        return x - x.mean(axis=-1, keepdims=True) if self._centres else x
+
+    def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
+        gain, shift = self._norm(block + norm)
+        reading = self._reads(block + reads, block + norm)
+        return _Sublayer(reading, self._writes(block + writes), gain, shift)
+
+    def _norm(self, name: str) -> tuple[Array, Array]:
+        """A norm's weight and bias for streams of length 1, (C,) or one number each."""
+        tensors, dtype = self._reader.tensors, self._reader.dtype
+        gain = tensors.get(f"{name}.weight", np.ones(1, dtype))
+        scale = dtype.type(self._reader.config.n_embd**0.5)
+        return gain * scale, tensors.get(f"{name}.bias", np.zeros(1, dtype))
+
     def _reads(self, name: str, norm: str) -> _Linear:
-        """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length √C."""
+        """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
         weight, bias = self._reader.linear(name)
-        if self.centred:
-            gain, shift = self._reader.linear(norm)
-            if shift is not None:
+        if ".cross." in name:  # the source's keys and values are computed by the reader
+            C = weight.shape[1]
+            weight, bias = weight[:C], None if bias is None else bias[:C]
+        if not self._reader.config.post_norm:
+            gain, shift = self._norm(norm)
+            if shift.any():
                 shift = weight @ shift
                 bias = shift if bias is None else bias + shift
             weight = weight * gain
-        scale = self._reader.config.n_embd**0.5
-        return _Linear(np.multiply(weight.T, scale, order="C", dtype=weight.dtype), bias)
+        return _Linear(np.ascontiguousarray(weight.T), bias)
 
     def _writes(self, name: str) -> _Linear:
         """Output weights less their mean over the coordinates, which every norm removes."""
         weight, bias = self._reader.linear(name)
-        if self.centred:
+        if self._centres:
             weight = weight - weight.mean(axis=0)
             bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)
 
 
 class _Streams:
-    """The state of B streams, and the arrays that a step writes, with views of them.
+    """The state of B streams.
 
     room: positions that memory is allocated for, at most block_size. length: positions so far.
+    cache: each layer's keys and values, (2, layers, B, H, room, D); source: those of the encoder's
+    output, (2, layers, B, H, S, D), keys scaled by 1/√D, and padding: (B, 1, 1, S), −inf for it.
     """
 
     def __init__(self, reader: Reader, count: int, positions: int) -> None:
-        config, dtype = reader.config, reader.dtype
-        heads, size, width = config.n_head, config.head_size, config.n_embd
+        config = reader.config
         self.room, self.length = min(max(FIRST_ROOM, positions), config.block_size), 0
-        shape = (config.n_layer, count, heads, self.room, size)
-        self.keys, self.values = np.empty(shape, dtype), np.empty(shape, dtype)
-        self.x = np.empty((count, width), dtype)  # the stream, to which layers add
-        self._row, self._column = self.x[:, None], self.x[:, :, None]
-        self._square = np.empty((count, 1, 1), dtype)
-        self._length = self._square[:, 0]
-        self.normed = np.empty((count, width), dtype)
-        self.packed = np.empty((count, 3 * width), dtype)
-        self.heads = tuple(self.packed.reshape(count, 3, heads, size).swapaxes(0, 1))  # (B, H, D)
-        self.scores = np.empty((count, heads, self.room, 1), dtype)
-        self.largest = np.empty((count, heads, 1, 1), dtype)
-        self.total = np.empty((count, heads, 1, 1), dtype)
-        self.context = np.empty((count, heads, 1, size), dtype)
-        self.concat = self.context.reshape(count, width)
-        self.written = np.empty((count, width), dtype)
-        self.hidden = np.empty((count, config.widened), dtype)
-        self.scratch = np.empty_like(self.hidden)
+        shape = (2, config.n_layer, count, config.n_head, self.room, config.head_size)
+        self.cache = np.empty(shape, reader.dtype)
+        self.source, self.padding = self.cache[..., :0, :], np.zeros((count, 1, 1, 0), reader.dtype)
 
-    def normalise(self) -> None:
-        """Writes x scaled to length 1 into `normed`: x / sqrt(x·x + C·epsilon)."""
-        np.matmul(self._row, self._column, out=self._square)
-        self._square += EPSILON * self.x.shape[1]
-        np.sqrt(self._square, out=self._square)
-        np.divide(self.x, self._length, out=self.normed)
+    def read_source(self, reader: Reader, memory: Memory) -> None:
+        """Computes what cross-attention takes from each stream's source."""
+        layers, (B, S, _) = range(reader.config.n_layer), memory.states.shape
+        both = [reader.heads(memory.states, layer, "cross", "kv") for layer in layers]
+        self.source = np.stack(both, axis=1)
+        self.source[0] *= reader.dtype.type(reader.config.head_size**-0.5)
+        self.padding = np.zeros((B, 1, 1, S), reader.dtype)
+        if memory.allowed is not None:
+            self.padding[~memory.allowed[:, None]] = -np.inf
 
 
 def require_memory(config: ModelConfig, n: int, characters: int, option: str = "-n") -> None:
@@ -269,7 +280,24 @@ def require_memory(config: ModelConfig, n: int, characters: int, option: str = "
 
 
 def _normed(x: Array) -> Array:
-    """(n, C), each row of length 1, as `_Streams.normalise` does."""
-    square = np.einsum("nc,nc->n", x, x)[:, None] + x.dtype.type(EPSILON * x.shape[1])
-    normed: Array = x / np.sqrt(square)
+    """(n, C), each row scaled to length 1: x / sqrt(x·x + C·epsilon)."""
+    square = x[0] @ x[0] if len(x) == 1 else np.einsum("nc,nc->n", x, x)[:, None]
+    normed: Array = x / np.sqrt(square + x.dtype.type(EPSILON * x.shape[1]))
     return normed
+
+
+def _attend(queries: Array, memory: Array, bias: Array | None) -> Array:
+    """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the heads' contexts side
+    by side. bias: what is added to the (b, H, T, S) scores.
+    """
+    keys, values = memory
+    scores: Array = queries @ keys.swapaxes(2, 3)
+    if bias is not None:
+        scores += bias
+    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    context = scores @ values  # (b, H, T, D)
+    context /= np.add.reduce(scores, axis=-1, keepdims=True)
+    b, H, T, D = context.shape
+    concat: Array = context.swapaxes(1, 2).reshape(b * T, H * D)
+    return concat

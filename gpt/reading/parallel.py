@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from gpt.devices import cores
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.plain_decode import PlainDecoder
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 SHARE = 8  # fewest streams for which another core saves time
 LARGE = 2**21  # bytes of a layer's matrices: more than fit in a core's cache
 
-AnyDecoder: TypeAlias = CachedDecoder | PlainDecoder
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 
@@ -39,9 +37,7 @@ class ParallelDecoder:
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
-        plain = self.config.post_norm or reader.encoder is not None
-        first: AnyDecoder = (PlainDecoder if plain else CachedDecoder)(reader)
-        self._decoders = [first]
+        self._decoders = [CachedDecoder(reader)]
         self._shares = 1
         self._large = 12 * self.config.n_embd**2 * 4 > LARGE
 
@@ -62,7 +58,7 @@ class ParallelDecoder:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
-    def _each(self, work: Callable[[AnyDecoder, Ids], Array], ids: Ids) -> Array:
+    def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
         with blas_threads(self._cores if self._shares == 1 and self._large else 1):
             if self._shares == 1:
                 return work(self._decoders[0], ids)

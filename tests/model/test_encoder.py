@@ -21,7 +21,8 @@ from gpt.heads.attention_map import stages_of
 from gpt.heads.proof import IN_FLOAT64, recomputed
 from gpt.model import GPT, initialise
 from gpt.model.gpt import Block
-from gpt.reading.plain_decode import PlainDecoder
+from gpt.reading import decode
+from gpt.reading.decode import CachedDecoder
 from gpt.training.checkpoint import exact_logits
 
 SHAPE: dict[str, Any] = dict(vocab_size=11, block_size=12, n_layer=2, n_head=2, n_embd=8, bias=True)
@@ -64,7 +65,10 @@ def test_a_block_has_as_many_parameters_as_the_papers() -> None:
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-def test_all_forms_of_a_model_compute_the_same(options: dict[str, Any]) -> None:
+def test_all_forms_of_a_model_compute_the_same(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "ROWS", 4)  # two of the three texts at once, then one
     model = model_of(**options)
     expected, reader = logits_of(model, 0, 1, 2), reader_of(model)
     heads = GPT(replace(model.config, attention="heads")).eval()
@@ -74,7 +78,7 @@ def test_all_forms_of_a_model_compute_the_same(options: dict[str, Any]) -> None:
     memory = reader.encode(source, seen) if reader.encoder else None
     found = reader.logits(reader.forward(ids, memory))
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
-    decoder = PlainDecoder(reader)
+    decoder = CachedDecoder(reader)
     cached = [decoder.start(ids[:, :2], memory), *(decoder.step(ids[:, n]) for n in range(2, 5))]
     np.testing.assert_allclose(np.stack(cached, 1), expected[:, 1:], rtol=0, atol=2e-5)
     whole = exact_logits(model, ids[:1], source[:1] if reader.encoder else None)
@@ -113,7 +117,7 @@ def test_float64_holds_every_stage_of_self_and_cross_attention(options: dict[str
 def test_a_stream_can_go_on_several_times() -> None:
     reader = reader_of(model_of(encoder_layers=1))
     memory, kept = reader.encode(SOURCE.numpy(), SEEN.numpy()), np.array([2, 0, 0, 1])
-    decoder, again = PlainDecoder(reader), PlainDecoder(reader)
+    decoder, again = CachedDecoder(reader), CachedDecoder(reader)
     decoder.start(IDS[:, :2].numpy(), memory)
     decoder.keep(kept)
     found = decoder.step(IDS[kept, 3].numpy())

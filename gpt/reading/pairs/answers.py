@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from gpt.config import SampleConfig
 from gpt.counting.gate import log_softmax
+from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.parallel import on_cores
-from gpt.reading.plain_decode import PlainDecoder
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import surprises, windows_at_once
 from gpt.reading.stages import Memory
@@ -67,11 +67,11 @@ def before_target(reader: Reader, source: Ids, first: int, last: int) -> list[in
 
 def _started(
     reader: Reader, sources: Sequence[Ids], memory: Memory | None, first: int, last: int
-) -> tuple[PlainDecoder, Array, int]:
+) -> tuple[CachedDecoder, Array, int]:
     """A decoder that has read what is before B targets, its (B, V) logits, and how many characters
     a target may have. memory: of the sources.
     """
-    decoder = PlainDecoder(reader)
+    decoder = CachedDecoder(reader)
     ids = np.array([before_target(reader, source, first, last) for source in sources])
     return decoder, decoder.start(ids, memory), reader.config.block_size - ids.shape[1]
 
@@ -108,7 +108,7 @@ def sampled(
 
 
 def _drawn(
-    decoder: PlainDecoder,
+    decoder: CachedDecoder,
     logits: Array,
     room: int,
     marks: tuple[int, int],
@@ -176,7 +176,7 @@ def beam(
 
 
 def _searched(
-    decoder: PlainDecoder, logits: Array, most: int, marks: tuple[int, int], width: int, n: int
+    decoder: CachedDecoder, logits: Array, most: int, marks: tuple[int, int], width: int, n: int
 ) -> list[list[Written]]:
     """Beam search after each of the B texts that the decoder has read. marks: first and last."""
     (B, V), K, (first, last) = logits.shape, width, marks
