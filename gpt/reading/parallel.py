@@ -1,8 +1,7 @@
 """Distributes work over cores: each takes whole texts, or a share of the streams to the end.
 
-So cores need no synchronisation after every product. A few streams use one decoder, where BLAS
-distributes each product over the cores if the matrices are large. Small matrices gain nothing from
-this, and lose much while another program uses a core (devices.one_thread_a_product).
+So cores need no synchronisation after every product: every product uses one thread of BLAS, as
+several lose much while another program uses a core (devices.one_thread_a_product).
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 SHARE = 8  # fewest streams for which another core saves time
-LARGE = 2**21  # bytes of a layer's matrices: more than fit in a core's cache
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -39,7 +37,6 @@ class ParallelDecoder:
         self._reader, self.config = reader, reader.config
         self._decoders = [CachedDecoder(reader)]
         self._shares = 1
-        self._large = 12 * self.config.n_embd**2 * 4 > LARGE
 
     def twin(self) -> ParallelDecoder:
         """Another decoder with the same weights and separate streams."""
@@ -59,7 +56,7 @@ class ParallelDecoder:
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
     def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
-        with blas_threads(self._cores if self._shares == 1 and self._large else 1):
+        with one_blas_thread():
             if self._shares == 1:
                 return work(self._decoders[0], ids)
             shares = np.array_split(ids, self._shares)
@@ -77,7 +74,7 @@ class ParallelDecoder:
 def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
     """The result of `work` for each item, in order; each core takes one item after the other."""
     threads = min(len(items), cores())
-    with blas_threads(1):
+    with one_blas_thread():
         if threads <= 1:
             return [work(item) for item in items]
         with _pool_of(threads) as pool:
@@ -85,15 +82,16 @@ def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
 
 
 @contextmanager
-def blas_threads(count: int) -> Iterator[None]:
-    """Inside, every product uses so many threads."""
-    before = [(library, library.get_num_threads()) for library in _blas()]
+def one_blas_thread() -> Iterator[None]:
+    """Inside, every product uses one thread."""
+    counts = [(library, library.get_num_threads()) for library in _blas()]
+    changed = [(library, threads) for library, threads in counts if threads != 1]
     try:
-        for library, _ in before:
-            library.set_num_threads(count)
+        for library, _ in changed:
+            library.set_num_threads(1)
         yield
     finally:
-        for library, threads in before:
+        for library, threads in changed:
             library.set_num_threads(threads)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -74,18 +73,6 @@ def test_blas_gets_its_threads_back(reader: Reader, monkeypatch: pytest.MonkeyPa
             ParallelDecoder(reader).start(np.zeros((streams, 2), np.int64))
         assert (set(during), threads()) == ({1}, before)
         assert 2 in before
-
-
-def test_products_of_large_matrices_use_all_cores_in_one_stream(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used: list[int] = []
-    large = ParallelDecoder(random_reader(n_embd=256, n_layer=1))
-    monkeypatch.setattr(parallel, "blas_threads", lambda count: nullcontext(used.append(count)))
-    large.__dict__["_cores"] = 3
-    for streams in (1, 20):
-        large.start(np.zeros((streams, 2), np.int64))
-    assert used == [3, 1]
 
 
 @pytest.mark.parametrize("cores", [1, 3])
