@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands.common import console, shared
+from gpt.errors import ConfigError
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.commands.against import Opponents
     from gpt.loading import Saved
     from gpt.storage.manifest import Baseline
     from gpt.trained import TrainedGPT
@@ -75,22 +75,16 @@ class Eval(shared.DrawingCommand):
         typer.Option(help="Of pairs: write targets by a beam search of this width.", min=1),
     ] = None
     against: Annotated[
-        list[str] | None,
-        "Run, RUN:STEP or model file to compare with on this text; several: repeat the option, or "
-        "give a pattern, as in 'lr-*', whose seeds are one row. Two runs are two models; to "
-        "compare recipes, train several seeds of each.",
-        False,
+        str | None,
+        "Run, RUN:STEP or model file to compare with on this text. Two runs are two models; to "
+        "compare recipes, train several seeds of each, and give gptx runs a pattern.",
     ] = None
     baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
     data: shared.Data = Path("data")
 
-    seen: Mapping[str, str] = {}  # opponents that may have seen the split -> why
-
     def execute(self) -> None:
-        from gpt.commands.against import exposed, require_comparable
-
         compares = bool(self.against)
         shared.refuse(
             (self.chars and compares, "--chars and --against: give one of them"),
@@ -107,8 +101,9 @@ class Eval(shared.DrawingCommand):
             ),
         )
         # Errors in these concern all texts, so they come before the first text.
-        opened, others, _ = self.opened, self.others, self.counted
-        require_comparable(self, others)
+        opened, other, _ = self.opened, self.other, self.counted
+        if other is not None:
+            self._require_comparable(other)
         failed: list[int] = []
         for chosen in self.files or ():
             with shared.reported(chosen, failed):
@@ -116,9 +111,9 @@ class Eval(shared.DrawingCommand):
                     with shared.reported(name, failed):
                         self._score(name)
         if not self.files:
-            self.seen = exposed(others, opened)
-            self._score(None, next(iter(self.seen.values()), None))
-            for why in self.seen.values():
+            why = other.exposure_to_split(opened) if other else None
+            self._score(None, why)
+            if why:
                 console.say(f"warning: {why}")
         if failed:
             raise typer.Exit(failed[0])
@@ -130,24 +125,27 @@ class Eval(shared.DrawingCommand):
 
     @cached_property
     def other(self) -> Saved | None:
-        """The checkpoint of --against, if it names one."""
-        from gpt.commands.against import is_single, opened_one
+        """The checkpoint of --against. Raises CheckpointError, ConfigError."""
+        if self.against is None:
+            return None
+        if os.path.isfile(self.against):  # a path may contain colons
+            return self.open(self.against, "best")
+        name, _, step = self.against.partition(":")
+        return self.open(name, step or "best")
 
-        single = self.against and is_single(self.against)
-        return opened_one(self, self.against[0]) if self.against and single else None
-
-    @cached_property
-    def opponents(self) -> list[Opponents]:
-        """The checkpoints of --against, if it names several or has a pattern."""
-        from gpt.commands.against import opponents
-
-        return opponents(self, self.against) if self.against and not self.other else []
-
-    @cached_property
-    def others(self) -> list[Saved]:
-        """The checkpoints of --against."""
-        others = [each for group in self.opponents for each in group.checkpoints]
-        return others + ([self.other] if self.other else [])
+    def _require_comparable(self, other: Saved) -> None:
+        """Raises ConfigError if the other model cannot read the texts."""
+        has_encoder = other.stored.config.encoder_layers > 0
+        if has_encoder and not self.of_pairs:
+            raise ConfigError(
+                f"--against: {other.name} has an encoder and reads pairs, {self.opened.name} has "
+                "none; compare them on a FILE of pairs, with --pairs"
+            )
+        if self.of_pairs and not has_encoder and other.stored.vocabulary.unknown("\t\n"):
+            raise ConfigError(
+                f"--against: {other.name} was not trained on pairs: it does not know TAB and "
+                "NEWLINE; compare it on a text"
+            )
 
     @cached_property
     def counted(self) -> Ids | None:
@@ -199,12 +197,11 @@ class Eval(shared.DrawingCommand):
                 + "; --baseline is left out, as counting saw the text, too"
                 * (self.baseline and seen)
             )
-        for each in self.others:
-            if its := max(0.0, learned(each) - share):
-                console.say(
-                    f"warning: {_part_of(label, its)} is in the text that {each.name} was trained "
-                    "on, so this comparison favours it"
-                )
+        if self.other and (its := max(0.0, learned(self.other) - share)):
+            console.say(
+                f"warning: {_part_of(label, its)} is in the text that {self.other.name} was "
+                "trained on, so this comparison favours it"
+            )
         facts = {
             "file": printable(name),
             "split": None,
@@ -236,16 +233,12 @@ class Eval(shared.DrawingCommand):
 
     def _show(self, text: Scored, may_have_seen: str | None = None) -> None:
         """Scores a text and writes the result. Raises TextError."""
-        from gpt.commands.against import two_compared, write_compared
         from gpt.view.terminal import scores
 
         record = {"schema": SCHEMA, "scored": text.label, **text.facts, **self.opened.origin}
-        if self.opponents:
-            plain = self.opened.model.vocabulary.decode(text.ids)
-            return write_compared(self, text.label, plain, record)
         if self.other is not None:
             record["may_have_seen"] = may_have_seen and self.other.name
-            line = two_compared(self, self.other, text, record)
+            line = self._compared(self.other, text, record)
         elif self.chars:
             line = self._characters(text, record) + self._beside_counting(text, record)
         else:
@@ -256,6 +249,23 @@ class Eval(shared.DrawingCommand):
             self.write_json(record)
         else:
             console.tell(f"{text.label}: {line}")
+
+    def _compared(self, against: Saved, text: Scored, record: dict[str, Any]) -> str:
+        """How two models differ on the characters that both know: a line; puts it into the record,
+        too. Raises TextError for a character that the other model does not know.
+        """
+        from gpt.view.terminal import scores
+
+        model, other = self.opened.model, against.model
+        whole = model.vocabulary.decode(text.ids)
+        name = f"{text.label} for {against.name}"
+        found = model.compare(other, shared.known_text(other, whole, self.unknown, name))
+        names = [self.opened.name, against.name]
+        if names[0] == names[1]:
+            names = [f"step {each.stored.step:,}" for each in (model, other)]
+        its = {**against.origin, "left_out": left_out(other, whole)}
+        record |= {"against": its, **scores.paired_record(found)}
+        return scores.paired_line(names[0], names[1], found)
 
     def _beside_counting(self, text: Scored, record: dict[str, Any]) -> str:
         """Compares with n-gram counts, unless these contain the text: a line, or "" without."""

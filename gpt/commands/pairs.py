@@ -146,7 +146,6 @@ def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> No
     Raises TextError.
     """
     from gpt.commands import evaluate
-    from gpt.commands.against import write_compared
     from gpt.view.terminal import pairs, scores, surprise
 
     model = command.opened.model
@@ -158,9 +157,6 @@ def eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> No
         facts = command.facts(name, text)
         if command.unknown == "skip":
             text = shared.known_text(model, text, "skip", label)
-    if command.opponents:
-        record = {"schema": evaluate.SCHEMA, "scored": label, **facts, **command.opened.origin}
-        return write_compared(command, label, text, record)
     if command.other is not None:
         facts["may_have_seen"] = may_have_seen and command.other.name
     found = model.score_pairs(text, beam=command.beam or 1)

@@ -103,7 +103,7 @@ LINES = [
     ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
     ["eval", TEXT, "--run", NAME],
     ["eval", TEXT, "--run", NAME, "--chars"],
-    ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1", "--against", "corpus-1"],
+    ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1"],
     ["eval", PAIRS, "--run", "pairs"],
     ["next", "the", "--run", NAME],
     ["explain", "mine", "--run", NAME],

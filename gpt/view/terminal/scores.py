@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from rich.text import Text
-
-from gpt.reading.paired import Paired, PairedGroup
+from gpt.reading.paired import Paired
 from gpt.reading.score import Score
 from gpt.storage.manifest import Baseline, Manifest
-from gpt.view.characters import cut
 from gpt.view.records import picked
-from gpt.view.terminal.lines import DIM, Page, Row, grid, styled
 from gpt.view.terminal.plan_card import few_facts
 from gpt.words import counted, losses, measured_on
 
@@ -78,45 +73,6 @@ def paired_record(found: Paired) -> dict[str, Any]:
         "characters",
     )
     return record if found.freedom else record | {"error": None}
-
-
-def group_record(found: PairedGroup) -> dict[str, Any]:
-    """A group's means for programs; nats_sd: their sample standard deviation, null for one model.
-    interval: 95 %, see PairedGroup.
-    """
-    record = {"label": found.label, "n": len(found.pairs), "nats": found.second}
-    record |= {"nats_sd": found.deviation, "difference": found.difference}
-    return record | picked(found, "interval", "detectable", "sure")
-
-
-def group_lines(name: str, groups: Sequence[PairedGroup], page: Page) -> list[Text]:
-    """A table: the model `name`, then a row for each group with its difference, best first."""
-    several = any(group.deviation is not None for group in groups)
-    heads = ["nats", *["±", "n"] * several, "difference", "95 % interval", ""]
-    first = groups[0].pairs[0].first
-    rows: list[Row] = [("", heads, "bold cyan")]
-    longest = 24 if page.width is None else max(12, page.width // 3)
-    rows.append((cut(name, longest), [f"{first:.4f}", *["", ""] * several, "", "", ""], ""))
-    for group in sorted(groups, key=lambda each: each.difference):
-        spread = "–" if group.deviation is None else f"{group.deviation:.4f}"
-        interval = "–" if group.interval is None else "{:+.4f} to {:+.4f}".format(*group.interval)
-        verdict = ("worse" if group.difference > 0 else "better") if group.sure else "too close"
-        if group.detectable is not None and not group.sure:
-            verdict += f" (shows from {group.detectable:.4f} on)"
-        numbers = [f"{group.second:.4f}", *[spread, str(len(group.pairs))] * several]
-        cells = [*numbers, f"{group.difference:+.4f}", interval, verdict]
-        rows.append((cut(group.label, longest), cells, ""))
-    widths = [2 + max(len(cells[at]) for _, cells, _ in rows) for at in range(len(heads))]
-    notes = [f"nats per character; difference: less than 0 predicts better than {name}"]
-    if several:
-        notes.append(
-            f"±: standard deviation over n seeds; their interval is for further seeds, with this "
-            f"one {name} and this text"
-        )
-    else:
-        notes.append("this compares models; to compare recipes, train several seeds of each")
-    lines = grid(rows, widths, page)
-    return [*lines, *(line for note in notes for line in styled([note], page, DIM))]
 
 
 def comparison(
