@@ -75,12 +75,8 @@ class Sample(shared.ModelCommand):
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
-        if self.novelty:
-            from gpt.reading.novelty import suffix_sort
-
-            suffix_sort()  # raises
-            if self.opened.manifest is None:
-                self._corpus()  # raises: without a run, there is no corpus
+        if self.novelty and self.opened.manifest is None:
+            self._corpus()  # raises: without a run, there is no corpus
         model = self.opened.model
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())

@@ -1,6 +1,6 @@
 """Finds how much of a text is in another one, in a time that depends on the other's length alone.
 
-Uses ids. reading/novelty.py finds the longest copy exactly, but sorts the whole text first.
+Uses ids. reading/novelty.py finds the longest copy exactly, but hashes the whole text first.
 """
 
 from __future__ import annotations

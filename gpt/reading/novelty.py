@@ -1,25 +1,31 @@
 """Measures how much of a text is copied: its longest run of characters that also occurs in another.
 
-Searches the other text's suffix array (Manber & Myers 1993). pydivsufsort computes it; this package
-is optional, as it is compiled. Uses ids, no model and no files.
+Runs of one length are found by their hashes (Karp & Rabin 1987), and the longest length by a binary
+search. Uses ids, no model and no files.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any
+from functools import cache
+from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
-from gpt.errors import ConfigError
 from gpt.vocabulary import Ids, Vocabulary
 
 PIECES = 20  # pieces of a text that the usual length of a copy is measured on
-MOST = 32_000_000  # characters to search in: the array takes four times as many bytes, or more
+MOST = 32_000_000  # characters to search in: their hashes take eight times as many bytes
 MOST_USUAL = 1_000_000  # characters from which the PIECES are taken
+CHUNK = 2**16  # characters that are hashed at once: they fit in a core's cache
+TABLE = 18  # bits of a hash that sort out most runs before they are compared
+FIRST = 8  # the length that is searched first: few places are left for longer runs
+UNUSED = np.uint64(64 - TABLE)
+BASE = 0x9E3779B97F4A7C15  # of the hashes, which are modulo 2⁶⁴
+INVERSE = pow(BASE, -1, 2**64)
 
 
 @dataclass(frozen=True)
@@ -50,77 +56,132 @@ class Novelty:
 
 
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
-    """The novelty of each text. Raises ConfigError if pydivsufsort is not installed."""
-    copies = Copies(train, vocabulary)
-    baselines = {length: usual(copies, val, length) for length in {len(text) for text in texts}}
+    """The novelty of each text."""
+    others = {length: pieces(val, length) for length in {len(text) for text in texts}}
+    searched = [vocabulary.encode(text) for text in texts]
+    found = longest_copies([*searched, *chain(*others.values())], train, vocabulary)
+    rest, usual = iter(found[len(texts) :]), dict[int, list[int]]()
+    for length, each in others.items():
+        usual[length] = [len(next(rest)) for _ in each]
     return [
-        Novelty(len(text), copies.longest(vocabulary.encode(text)), *baselines[len(text)])
-        for text in texts
+        Novelty(len(text), copy, int(np.median(usual[len(text)])), max(usual[len(text)]))
+        for text, copy in zip(texts, found, strict=False)
     ]
 
 
-def suffix_sort() -> Any:
-    """pydivsufsort's function. Raises ConfigError if it is not installed."""
-    try:
-        from pydivsufsort import divsufsort
-    except ImportError:
-        raise ConfigError(
-            "novelty", "needs pydivsufsort, which is not installed: pip install pydivsufsort"
-        ) from None
-    return divsufsort
-
-
-class Copies:
-    """A text's ids, to search for copies. Raises ConfigError if pydivsufsort is not installed.
-
-    Ids are bytes, the most significant first, so that bytes sort as ids do.
-    """
-
-    def __init__(self, ids: Ids, vocabulary: Vocabulary) -> None:
-        divsufsort = suffix_sort()
-        self._vocabulary, self._dtype = vocabulary, ids.dtype.newbyteorder(">")
-        self._data = ids.astype(self._dtype).tobytes()
-        order = divsufsort(self._data) if len(ids) else np.empty(0, np.int32)
-        size = self._dtype.itemsize
-        self._order = order if size == 1 else order[order % size == 0]
-
-    def longest(self, ids: Ids) -> Copy:
-        """The first of the longest runs of `ids` that occur in this text; empty if no character
-        does.
-        """
-        data, size = ids.astype(self._dtype).tobytes(), self._dtype.itemsize
-        start = length = 0  # in bytes
-        for begin in range(0, len(data), size):
-            if len(data) - begin <= length:
-                break
-            shared = self._shared(data[begin:]) // size * size
-            if shared > length:
-                start, length = begin, shared
-        if not length:
-            return Copy("", 0, 0, 0)
-        run = data[start : start + length]
-        first = bisect_left(self._order, run, key=lambda at: self._data[at : at + length])
-        last = bisect_right(self._order, run, first, key=lambda at: self._data[at : at + length])
-        text = self._vocabulary.decode(ids[start // size : (start + length) // size])
-        at = int(self._order[first:last].min()) // size
-        return Copy(text, start // size, at, last - first)
-
-    def _shared(self, piece: bytes) -> int:
-        """The length in bytes of the longest prefix of `piece` that occurs in this text."""
-        place = bisect_left(self._order, piece, key=lambda at: self._data[at : at + len(piece)])
-        neighbours = self._order[max(0, place - 1) : place + 1].tolist()
-        shared = 0
-        for at in neighbours:
-            pairs = zip(piece, self._data[at : at + len(piece)], strict=False)
-            shared = max(shared, len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))))
-        return shared
-
-
-def usual(copies: Copies, ids: Ids, length: int) -> tuple[int, int]:
-    """Median and largest length of copies in pieces of another text, spread evenly over it: a text
-    by the same author copies as much, so a sample of that length may, too.
+def pieces(ids: Ids, length: int) -> list[Ids]:
+    """Pieces of a text, spread evenly over it: a text by the same author copies as much, so a
+    sample of that length may, too.
     """
     length = min(length, len(ids))
     starts = np.linspace(0, len(ids) - length, PIECES).astype(int).tolist()
-    found = [len(copies.longest(ids[start : start + length])) for start in dict.fromkeys(starts)]
-    return int(np.median(found)), max(found)
+    return [ids[start : start + length] for start in dict.fromkeys(starts)]
+
+
+def longest_copies(texts: Sequence[Ids], other: Ids, vocabulary: Vocabulary) -> list[Copy]:
+    """For each text, the first of its longest runs that occur in the other; empty if no character
+    does.
+    """
+    search = _Search(texts, other, vocabulary)
+    search.copies(FIRST)
+
+    def longest(number: int) -> int:
+        lengths = range(1, len(texts[number]) + 1)
+        return bisect_left(lengths, True, key=lambda length: not search.copies(length)[number])
+
+    return [search.copies(longest(number))[number] for number in range(len(texts))]
+
+
+class _Search:
+    """Searches a text for runs of several others."""
+
+    def __init__(self, texts: Sequence[Ids], other: Ids, vocabulary: Vocabulary) -> None:
+        self._texts, self._other = [_Hashes(text) for text in texts], _Hashes(other)
+        self._vocabulary = vocabulary
+        self._copies = {0: [Copy("", 0, 0, 0)] * len(texts)}
+        self._places: dict[int, Ids] = {}  # length -> where runs of this length occur
+
+    def copies(self, length: int) -> list[Copy]:
+        """For each text, its first run of this length that occurs; empty if none does."""
+        if length not in self._copies:
+            self._copies[length] = self._found(length)
+        return self._copies[length]
+
+    def _found(self, length: int) -> list[Copy]:
+        hashed = [text.of(np.arange(text.runs(length)), length) for text in self._texts]
+        runs = np.unique(np.concatenate(hashed))
+        likely = np.zeros(2**TABLE, np.bool_)
+        likely[runs >> UNUSED] = True
+        first, times = np.zeros((2, len(runs)), np.int64)
+        places = []
+        for at in self._candidates(length):
+            hashes = self._other.of(at, length)
+            rest = likely[hashes >> UNUSED].nonzero()[0]
+            number = runs.searchsorted(hashes[rest]).clip(max=len(runs) - 1)
+            same = runs[number] == hashes[rest]
+            number, at = number[same], at[rest[same]]
+            new, where, counts = np.unique(number, return_index=True, return_counts=True)
+            first[new] = np.where(times[new], first[new], at[where])
+            times[new] += counts
+            places.append(at)
+        self._places[length] = np.concatenate(places) if places else np.empty(0, np.int64)
+        return [
+            self._first(text, length, first[numbers], times[numbers])
+            for text, hashes in zip(self._texts, hashed, strict=True)
+            for numbers in [runs.searchsorted(hashes)]
+        ]
+
+    def _candidates(self, length: int) -> Iterator[Ids]:
+        """The places where runs of this length may occur: where shorter ones do, or all."""
+        shorter = max((each for each in self._places if each < length), default=0)
+        known, runs = self._places.get(shorter), self._other.runs(length)
+        for begin in range(0, runs if known is None else len(known), CHUNK):
+            if known is None:
+                yield np.arange(begin, min(begin + CHUNK, runs))
+            else:
+                at = known[begin : begin + CHUNK]
+                yield at[at < runs]
+
+    def _first(self, text: _Hashes, length: int, first: Ids, times: Ids) -> Copy:
+        """The text's first run that occurs; first, times: where and how often each of them does."""
+        for start in times.nonzero()[0][:1].tolist():
+            run, at = text.ids[start : start + length], int(first[start])
+            if np.array_equal(run, self._other.ids[at : at + length]):  # not only their hashes
+                return Copy(self._vocabulary.decode(run), start, at, int(times[start]))
+        return self._copies[0][0]
+
+
+class _Hashes:
+    """Hashes of all runs of a text: the sum of (id + 1) · BASE^(1 + place in the run)."""
+
+    def __init__(self, ids: Ids) -> None:
+        self.ids = ids
+        self._sums = np.zeros(len(ids) + 1, np.uint64)  # 8 bytes a character
+        for begin in range(0, len(ids), CHUNK):
+            at = np.arange(begin, min(begin + CHUNK, len(ids)))
+            self._sums[at + 1] = (ids[at].astype(np.uint64) + np.uint64(1)) * _power(BASE, at)
+        np.cumsum(self._sums, out=self._sums)
+
+    def runs(self, length: int) -> int:
+        """The number of runs of this length."""
+        return max(0, len(self.ids) - length + 1)
+
+    def of(self, at: Ids, length: int) -> npt.NDArray[np.uint64]:
+        """The hashes of the runs of this length that begin at these places."""
+        sums: npt.NDArray[np.uint64] = self._sums[at + length] - self._sums[at]
+        return sums * _power(INVERSE, at) * np.uint64(BASE)
+
+
+def _power(base: int, exponents: Ids) -> npt.NDArray[np.uint64]:
+    """base to these powers below CHUNK², modulo 2⁶⁴."""
+    near, far = _powers(base, CHUNK), _powers(pow(base, CHUNK, 2**64), CHUNK)
+    result: npt.NDArray[np.uint64] = near[exponents % CHUNK] * far[exponents // CHUNK]
+    return result
+
+
+@cache
+def _powers(base: int, count: int) -> npt.NDArray[np.uint64]:
+    """(count,) base⁰, base¹, …, modulo 2⁶⁴."""
+    powers = np.full(count, base, np.uint64)
+    powers[0] = 1
+    return np.multiply.accumulate(powers)

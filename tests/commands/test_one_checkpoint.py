@@ -70,8 +70,6 @@ def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_checkpoint_saved_meanwhile_does_not_change_an_answer(
     gptx: Gptx, runs: Path, command: str, request: pytest.FixtureRequest
 ) -> None:
-    if "--novelty" in command:
-        pytest.importorskip("pydivsufsort")
     alone = gptx(*command.split())
     assert (alone.code, alone.err) == (0, "")
     made = request.getfixturevalue("commits")

@@ -313,12 +313,3 @@ def test_device_failure_while_sampling_keeps_the_text(
     answer = gptx(*asked, "--device", "cuda")
     assert (answer.code, answer.out, len(calls)) == (0, expected, 4)
     assert len(caplog.messages) == 1
-
-
-def test_a_missing_package_for_novelty_is_named_before_the_sample(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pydivsufsort", None)
-    answer = gptx("sample", "--novelty", "--length", "5")
-    assert (answer.code, answer.out) == (2, "")
-    assert "pip install pydivsufsort" in answer.err

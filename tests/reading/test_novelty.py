@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pydivsufsort")
-
-from gpt.errors import ConfigError
-from gpt.reading.novelty import Copies, usual
+from gpt.reading import novelty as module
+from gpt.reading.novelty import longest_copies, novelty
 from gpt.vocabulary import Vocabulary
 
 LETTERS = st.text(alphabet="abé東\U0001f600\u0301\n\0", max_size=40)
@@ -41,23 +38,39 @@ def plainly(text: str, other: str) -> tuple[int, int, int, int]:
 @example("\ud800a", "b\ud800a")
 def test_the_longest_copy_equals_an_exhaustive_search(text: str, other: str) -> None:
     for vocabulary in (SMALL, LARGE):  # ids of one byte and of two
-        copies = Copies(vocabulary.encode(other), vocabulary)
-        found = copies.longest(vocabulary.encode(text))
+        ids = vocabulary.encode(text)
+        found, none, again = longest_copies(
+            [ids, ids[:0], ids], vocabulary.encode(other), vocabulary
+        )
         assert (len(found), found.start, found.at, found.times) == plainly(text, other)
         assert found.text == text[found.start : found.start + len(found)]
         assert other[found.at : found.at + len(found)] == found.text
+        assert (again, len(none)) == (found, 0)
+
+
+@pytest.mark.parametrize("chunk", [4, 5, 7])
+def test_copies_across_chunks_are_found_and_counted_once(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    for text, other in (("bra!", "abracadabra"), ("aaa", "aaaaaaaaa"), ("xyz", "abc")):
+        vocabulary = Vocabulary.from_text(text + other)
+        (found,) = longest_copies([vocabulary.encode(text)], vocabulary.encode(other), vocabulary)
+        assert (len(found), found.start, found.at, found.times) == plainly(text, other)
+
+
+def test_equal_hashes_are_not_yet_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_powers", lambda base, count: np.ones(count, "u8"))
+    texts = [SMALL.encode("ab"), SMALL.encode("ba")]  # the sum of their ids is one number
+    assert [len(each) for each in longest_copies(texts, SMALL.encode("ab"), SMALL)] == [2, 1]
 
 
 def test_the_usual_copy_is_measured_all_over_the_text() -> None:
-    copies = Copies(SMALL.encode("to be or not to be"), SMALL)
-    assert usual(copies, SMALL.encode("x" * 1000 + "not to be"), 9) == (0, 9)
-    assert usual(copies, SMALL.encode("to be or"), 100) == (8, 8)
-    assert usual(copies, SMALL.encode("zzz"), 1) == (0, 0)
+    def usual(text: str, length: int) -> tuple[int, int]:
+        train, val = SMALL.encode("to be or not to be"), SMALL.encode(text)
+        (found,) = novelty(["x" * length], train, val, SMALL)
+        return found.median, found.largest
 
-
-def test_without_the_library_the_error_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "pydivsufsort", None)
-    with pytest.raises(ConfigError, match=r"^novelty: needs .* pip install pydivsufsort"):
-        Copies(SMALL.encode("abc"), SMALL)
+    assert usual("x" * 1000 + "not to be", 9) == (0, 9)
+    assert usual("to be or", 100) == (8, 8)
+    assert usual("zzz", 1) == (0, 0)
