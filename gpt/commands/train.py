@@ -71,8 +71,7 @@ class Train(Command):
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
     log: Annotated[
         Tracker | None,
-        "Send the records of metrics.jsonl to a tracker, too: tensorboard (the run's folder "
-        "tensorboard) or trackio (project gptx).",
+        "Send the records of metrics.jsonl to a tracker, too: the run's folder tensorboard.",
         False,
     ] = None
     given: Annotated[

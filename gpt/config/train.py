@@ -13,7 +13,7 @@ from gpt.config.frozen import parse_freeze
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
-Tracker = Literal["tensorboard", "trackio"]
+Tracker = Literal["tensorboard"]
 
 BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits

@@ -1,18 +1,16 @@
 """What a training writes down while it runs: metrics.jsonl and, if asked for, a tracker.
 
-A tracker is another program's log of the same records: TensorBoard or Trackio. They are optional
-packages, imported when a training that uses them begins. A tracker that fails is given up with a
-warning; the training goes on.
+A tracker is another program's log of the same records: TensorBoard, through an optional package,
+which is imported when a training that uses it begins. A tracker that fails is given up with a
+warning; the training goes on. The events of `train_events` feed any other tracker.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gpt.config.schedule import is_recorded, learning_rate
 from gpt.config.train import Tracker
@@ -20,20 +18,7 @@ from gpt.errors import ConfigError
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
-PROJECT = "gptx"  # of Trackio
-#: Tracker -> the package that it needs.
-PACKAGES: dict[Tracker, str] = {"tensorboard": "tensorboardX", "trackio": "trackio"}
 NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are no measurements
-
-
-class OpenTracker(Protocol):
-    """A log outside metrics.jsonl. Its methods may raise anything."""
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a record: values by names such as training/train_loss."""
-
-    def close(self) -> None:
-        """Writes what is left."""
 
 
 class Records:
@@ -41,18 +26,23 @@ class Records:
 
     def __init__(self, run: Run, writes: bool = True) -> None:
         self.run, self.writes = run, writes
-        self._tracker: OpenTracker | None = None
-        self._name = ""
+        self._tracker: Any = None  # tensorboardX.SummaryWriter; its methods may raise anything
         self._steps, self._seconds = 0, 0.0  # since the last record, or since training resumed
 
     def track(self, name: Tracker | None, manifest: Manifest) -> None:
-        """Sends the records after the manifest's step to a tracker, too."""
-        if name is not None and self.writes:
-            self._name = name
-            try:
-                self._tracker = OPEN[name](self.run, manifest)
-            except Exception as error:
-                self._give_up(error)
+        """Sends the records after the manifest's step to a tracker, too: event files in the run's
+        folder tensorboard.
+        """
+        if name is None or not self.writes:
+            return
+        # A resumed run repeats steps after the last save: TensorBoard then hides the older ones.
+        repeats = {"purge_step": manifest.step + 1} if manifest.step else {}
+        try:
+            from tensorboardX import SummaryWriter
+
+            self._tracker = SummaryWriter(logdir=str(self.run.path / name), **repeats)
+        except Exception as error:
+            self._give_up(error)
 
     def stepped(
         self, before: Manifest, step: int, loss: float, norm: float, seconds: float
@@ -86,12 +76,10 @@ class Records:
             return
         self.run.append(log, record)
         kind = "training" if log == "training" else "evaluation"
-        values = {f"{kind}/{name}": value for name, value in record.items()}
-        for name in NO_CURVES:
-            values.pop(f"{kind}/{name}", None)
         if self._tracker is not None:
             try:
-                self._tracker.add(record["step"], values)
+                for name in record.keys() - NO_CURVES:
+                    self._tracker.add_scalar(f"{kind}/{name}", record[name], record["step"])
             except Exception as error:
                 self._give_up(error)
 
@@ -108,9 +96,9 @@ class Records:
         self._tracker = None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         logging.getLogger("gpt").warning(
-            "warning: %s failed (%s); training goes on without it, and metrics.jsonl has all "
-            "records",
-            *(self._name, reason),
+            "warning: tensorboard failed (%s); training goes on without it, and metrics.jsonl has "
+            "all records",
+            reason,
         )
 
 
@@ -121,56 +109,7 @@ def _short(number: float) -> float:
 
 def check_tracker(name: Tracker | None) -> None:
     """Raises ConfigError, with the command to install it, if a tracker's package is missing."""
-    if name is not None and find_spec(PACKAGES[name]) is None:
-        package = PACKAGES[name]
+    if name is not None and find_spec("tensorboardX") is None:
         raise ConfigError(
-            f"log {name}", f"needs {package}, which is not installed: pip install {package}"
+            f"log {name}", "needs tensorboardX, which is not installed: pip install tensorboardX"
         )
-
-
-class TensorBoard:
-    """Event files in the run's folder tensorboard."""
-
-    def __init__(self, run: Run, manifest: Manifest) -> None:
-        from tensorboardX import SummaryWriter
-
-        # A resumed run repeats steps after the last save: TensorBoard then hides the older ones.
-        repeats = {"purge_step": manifest.step + 1} if manifest.step else {}
-        self._writer = SummaryWriter(logdir=str(run.path / "tensorboard"), **repeats)
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class Trackio:
-    """A run of the project PROJECT on this machine, unless the user's TRACKIO_SPACE_ID or
-    TRACKIO_SERVER_URL sends it elsewhere.
-    """
-
-    def __init__(self, run: Run, manifest: Manifest) -> None:
-        import trackio
-
-        with redirect_stdout(sys.stderr):  # stdout is for data
-            self._run = trackio.init(
-                PROJECT,
-                name=run.name,
-                config={**vars(manifest.model), **vars(manifest.train)},
-                resume="allow" if manifest.step else "never",
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        with redirect_stdout(sys.stderr):
-            self._run.finish()
-
-
-OPEN: dict[Tracker, Any] = {"tensorboard": TensorBoard, "trackio": Trackio}
