@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from gpt import showing
 from gpt.arguments import checks_methods
 
 
@@ -43,13 +44,6 @@ def numbered(what: str, number: SupportsIndex, count: int) -> int:
     return at
 
 
-def views() -> Any:
-    """gpt.view.notebook, imported only when a result is shown, saved or made a DataFrame."""
-    import gpt.view.notebook as notebook
-
-    return notebook
-
-
 class Shown:
     """Base of objects that a notebook shows as HTML. Their public methods check their arguments."""
 
@@ -57,7 +51,7 @@ class Shown:
         checks_methods(cls)
 
     def _repr_html_(self) -> str | None:
-        html: str | None = views().html_of(self)
+        html: str | None = showing.renderer().html_of(self)
         return html
 
 
@@ -81,7 +75,7 @@ class TableResult(Result):
 
     def to_pandas(self) -> Any:
         """The table as a pandas.DataFrame. Raises ImportError if pandas is not installed."""
-        return views().to_pandas(self)
+        return showing.renderer().to_pandas(self)
 
 
 @dataclass(frozen=True)

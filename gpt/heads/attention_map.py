@@ -10,7 +10,8 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Check, TableResult, numbered, views
+from gpt import showing
+from gpt.checks import Check, TableResult, numbered
 from gpt.config import ModelConfig
 from gpt.config.show import AttentionKind, Stage
 from gpt.devices import require_memory
@@ -190,14 +191,14 @@ class AttentionMap(TableResult):
 
         Raises ConfigError for a layer or head that does not exist, ImportError without pandas.
         """
-        return views().attention_to_pandas(self, layer, head, stage)
+        return showing.renderer().attention_to_pandas(self, layer, head, stage)
 
     def page(self, path: str | Path) -> Path:
         """Writes the interactive page, one HTML file that needs no network: every head and stage.
 
         Raises ValueError if the map has no model, StorageError.
         """
-        found: Path = views().save_page(self, path)
+        found: Path = showing.renderer().save_page(self, path)
         return found
 
     def figure(
@@ -213,7 +214,7 @@ class AttentionMap(TableResult):
         Raises ConfigError for another ending, a layer or head that does not exist and a figure that
         would be too large, StorageError.
         """
-        found: Path = views().save_figure(self, path, layer, head, stage)
+        found: Path = showing.renderer().save_figure(self, path, layer, head, stage)
         return found
 
     def save(
@@ -231,7 +232,7 @@ class AttentionMap(TableResult):
         Raises ConfigError for another ending and for a layer or head that does not exist,
         StorageError.
         """
-        found: Path = views().save(self, path, layer, head, stage)
+        found: Path = showing.renderer().save(self, path, layer, head, stage)
         return found
 
 

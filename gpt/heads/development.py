@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import TableResult, views
+from gpt import showing
+from gpt.checks import TableResult
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
 from gpt.heads.survey import Survey
@@ -83,7 +84,7 @@ class Development(TableResult):
 
         every: all measures. Raises ConfigError for another ending, StorageError.
         """
-        found: Path = views().save_development(self, path, every=every)
+        found: Path = showing.renderer().save_development(self, path, every=every)
         return found
 
     def _number(self, name: str) -> int:

@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack
 
-from gpt.checks import Shown, views
+from gpt import showing
+from gpt.checks import Shown
 from gpt.config import SampleConfig
 from gpt.config.fields import require
 from gpt.config.keywords import ShapingOptions, takes
@@ -256,7 +257,9 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
         not fit, TextError for a text with unknown characters and for a pair that the model cannot
         read, CheckpointError for a step that the run does not keep, StorageError.
         """
-        found: Path = views().save_live(self, path, text, steps, precision, limit, windows)
+        found: Path = showing.renderer().save_live(
+            self, path, text, steps, precision, limit, windows
+        )
         return found
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:

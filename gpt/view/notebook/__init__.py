@@ -1,7 +1,7 @@
 """Results in a notebook: as HTML, as a pandas.DataFrame, and as files.
 
-`html_of` and `to_pandas` choose by type, `save` by the file's ending. The results'
-base classes (gpt/checks.py) import this module when one is shown or saved; not at opening a model.
+`html_of` and `to_pandas` choose by type, `save` by the file's ending. `gpt`
+imports this module when a result is shown or saved; not at opening a model.
 """
 
 from __future__ import annotations
