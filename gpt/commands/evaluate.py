@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands.common import console, shared
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
+    from gpt.reading.pairs.score import PairScores
     from gpt.storage.manifest import Baseline
     from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MOST_SHOWN = 10_000  # characters of the validation split that --chars shows
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
-WORST = 10  # surprises that --chars lists by default
+WORST = 10  # surprises or pairs that are listed by default
+MOST_PAIRS = 10_000  # lines of a longer validation split that are scored
+SPLIT_ADVICE = ("; restore it, or give a FILE", "; give a FILE")
 
 
 @dataclass(frozen=True)
@@ -164,9 +167,7 @@ class Eval(shared.DrawingCommand):
     def _score(self, name: str | None, may_have_seen: str | None = None) -> None:
         """Scores a file, or the validation split, and writes the result. Raises TextError."""
         if self.of_pairs:
-            from gpt.commands.pairs import eval_pairs
-
-            eval_pairs(self, name, may_have_seen)
+            _eval_pairs(self, name, may_have_seen)
         else:
             self._show(self._split() if name is None else self._file(name), may_have_seen)
 
@@ -212,8 +213,7 @@ class Eval(shared.DrawingCommand):
     def _split(self) -> Scored:
         """The validation split; of a long one, its first characters. Raises TextError."""
         manifest = self.opened.manifest
-        advice = ("; restore it, or give a FILE", "; give a FILE")
-        _, ids = self.opened.splits(self.data, "the validation split", *advice)
+        _, ids = self.opened.splits(self.data, "the validation split", *SPLIT_ADVICE)
         label = "validation split" + f" of {self.opened.name}" * bool(self.against)
         most = MOST_SHOWN if self.chars else MOST_SCORED + 1  # the first one is context only
         if len(ids) > most:
@@ -318,3 +318,100 @@ def left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
     """For JSON: how many characters of a text the model does not know, and which."""
     count = int((~model.vocabulary.known(text)).sum())
     return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}
+
+
+def _pairs_of_split(command: Eval) -> tuple[str, str]:
+    """A label and a text: the lines of the validation split; of many, the first ones. Raises
+    TextError.
+    """
+    _, ids = command.opened.splits(command.data, "the validation split", *SPLIT_ADVICE)
+    text = command.opened.model.vocabulary.decode(ids)
+    label = "validation split" + f" of {command.opened.name}" * bool(command.against)
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > MOST_PAIRS:
+        console.say(
+            f"note: scoring only the first {MOST_PAIRS:,} of {len(lines):,} pairs of the {label}; "
+            "to score all, give the validation pairs as a file"
+        )
+        label, text = (
+            f"the first {MOST_PAIRS:,} pairs of the {label}",
+            "\n".join(lines[:MOST_PAIRS]),
+        )
+    return label, text
+
+
+def _eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> None:
+    """Scores a file of pairs, or on the validation split and writes the result.
+    Raises TextError.
+    """
+    from gpt.view.terminal import pairs, scores, surprise
+
+    model = command.opened.model
+    if name is None:
+        label, text = _pairs_of_split(command)
+        facts: dict[str, Any] = {"file": None, "split": "validation"}
+    else:
+        label, text = shared.label_of(name), console.read_text(name)
+        facts = command.facts(name, text)
+        if command.unknown == "skip":
+            text = shared.known_text(model, text, "skip", label)
+    if command.other is not None:
+        facts["may_have_seen"] = may_have_seen and command.other.name
+    found = model.score_pairs(text, beam=command.beam or 1)
+    record = {"schema": SCHEMA, "scored": label, **facts}
+    record |= {**command.opened.origin, "beam": command.beam or 1}
+    record |= pairs.pairs_record(found)
+    most = WORST if command.worst is None else command.worst
+    line, lines, page = pairs.pairs_line(found), [], command.page(precision=2)
+    place = "line" if name else "validation pair"
+    if command.other is not None:
+        line = _against(command, command.other, found, label, text, record)
+    elif command.as_json:
+        numbered = place.replace(" ", "_")
+        worst = pairs.each_pair(found, False, numbered)
+        record["worst"] = sorted(worst, key=lambda each: -each["nats"])[:most]
+        if command.chars:
+            record["per_pair"] = pairs.each_pair(found, True, numbered)
+    else:
+        if command.chars:
+            digits = not console.colours(command.color)
+            lines = [*pairs.coloured_pairs(found, page, digits), *surprise.scale(page, digits)]
+        lines += pairs.worst_pairs(found, most, page, place)
+        baseline = facts.get("split") and command.opened.manifest
+        if baseline and baseline.baseline:
+            score = found.score
+            compared = (score.nats, score.characters, baseline.baseline, baseline)
+            line += f" · {scores.comparison(*compared)}"
+    if command.as_json:
+        command.write_json(record)
+    else:
+        command.write_lines(lines)
+        console.tell(f"{label}: {line}")
+
+
+def _against(
+    command: Eval,
+    other: Saved,
+    found: PairScores,
+    label: str,
+    text: str,
+    record: dict[str, Any],
+) -> str:
+    """How another model predicts the same pairs: a line; puts it into the record, too."""
+    from gpt.reading.paired import paired
+    from gpt.view.terminal import pairs, scores
+
+    opened = command.opened
+    try:
+        its = other.model.score_pairs(text, beam=command.beam or 1)
+    except TextError as error:
+        raise TextError(f"{label} for {other.name}: {error}") from None
+    compared = paired(found.nats, its.nats, (opened.name, other.name))
+    first, second = names = [opened.name, other.name]
+    if first == second:
+        first, second = names = [f"step {each.stored.step:,}" for each in (opened, other)]
+    record |= scores.paired_record(compared)
+    record["against"] = {**other.origin, **pairs.pairs_record(its)}
+    shares = (pairs.exact_share(each) for each in (found, its))
+    exact = ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
+    return f"exact: {exact} · {scores.paired_line(first, second, compared)}"

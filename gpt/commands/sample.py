@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpt.vocabulary import Ids
 
 SCHEMA = 1
+AT_ONCE = 1024  # sources that are read before their targets are written
 DIVIDER = "\n---\n"  # between two samples
 REPEATED = 0.5  # seconds between two looks at a pipe to which nothing is written yet
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
@@ -68,9 +69,7 @@ class Sample(shared.ModelCommand):
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         if self.opened.stored.config.encoder_layers:
-            from gpt.commands.pairs import sample_targets
-
-            sample_targets(self)
+            _sample_targets(self)
             return
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
@@ -185,3 +184,60 @@ class Sample(shared.ModelCommand):
         vocabulary = self.opened.model.vocabulary
         found = novelty(texts, train[:MOST], val[:MOST_USUAL], vocabulary)
         return [(novelty_line(each), novelty_record(each, start)) for each in found]
+
+
+def _sample_targets(command: Sample) -> None:
+    """`gptx sample` with a model that has an encoder: writes a line for each target."""
+    shared.refuse(
+        (command.novelty, "--novelty: not for a model with an encoder"),
+        (bool(command.stop), "--stop: a target ends by itself; leave the option out"),
+        (command.device not in ("auto", "cpu"), "--device: targets are computed on the CPU"),
+    )
+    model = command.opened.model
+    settings = model.target_settings(command.beam, **command.drawing)
+    given = {"TEXT": command.text, "--prompt": command.prompt, "--file": command.file}
+    texts = {name: value for name, value in given.items() if value is not None}
+    if command.interactive:
+        shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
+        from gpt.commands.interactive import talk
+        from gpt.commands.pairs import AskTargets
+
+        asking = AskTargets(model, settings, unknown=command.unknown, beam=command.beam)
+        talk(asking, command.opened.title)
+        return
+    shared.refuse(
+        (not texts, "no source: give one, or - to read one from each line of standard input"),
+        (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
+    )
+    (source,) = texts.values()
+    number = 1
+    for lines in _lines_of(source):
+        if command.unknown == "skip":
+            lines = [shared.known_text(model, line, "skip", f"line {number}") for line in lines]
+        _write_targets(command, lines, settings, number)
+        number += len(lines)
+
+
+def _lines_of(source: str | Path) -> Iterator[list[str]]:
+    """The sources of an option, many at once: the lines of a file, stdin or a text."""
+    if isinstance(source, Path) or source == "-":
+        return console.read_lines(str(source), AT_ONCE)
+    return iter([source.removesuffix("\n").split("\n")])
+
+
+def _write_targets(command: Sample, lines: list[str], settings: SampleConfig, number: int) -> None:
+    """Writes the targets of these lines. number: of the first one. Raises TextError."""
+    model = command.opened.model
+    found = model.written(lines, settings, command.beam, number, "line")
+    decode = model.vocabulary.decode
+    if not command.as_json:
+        console.stream("".join(f"{decode(each.ids)}\n" for targets in found for each in targets))
+        return
+    used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
+    made_by = {**used, "beam": command.beam, **command.opened.origin}
+    for line, targets in zip(lines, found, strict=True):
+        for sample, each in enumerate(targets):
+            record = {"schema": SCHEMA, "sample": sample, "source": line.removesuffix("\r")}
+            record |= {"target": decode(each.ids), "nats": each.nats}
+            record |= {"ended": "end" if each.ended else "length", **made_by}
+            console.write_json(record)

@@ -11,7 +11,7 @@ from encoded import PAIRS, encoded_file
 from program import Answer, Gptx, answer_of, at_home
 
 import gpt
-from gpt.commands import pairs
+from gpt.commands import evaluate, sample
 from gpt.commands.common import console
 from gpt.commands.pairs import AskTargets
 from gpt.errors import ConfigError, TextError
@@ -63,7 +63,7 @@ def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -
 def test_sources_are_read_in_batches(
     gptx: Gptx, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 2)
+    monkeypatch.setattr(sample, "AT_ONCE", 2)
     monkeypatch.setattr(console, "CHUNK", 5)
     found = gptx("sample", "-", *MODEL, stdin="\n".join([*SOURCES, "x"]).encode())
     assert found.code == 3
@@ -297,7 +297,7 @@ def test_the_validation_split_has_the_pairs_of_the_run(
     assert record["nats"] == pytest.approx(stored["val_nats"], abs=1e-5)
     seen = answer_of(monkeypatch, ("eval", "pairs.tsv"))
     assert "warning: pairs.tsv is in the text that this run was trained on" in seen.err
-    monkeypatch.setattr(pairs, "MOST_PAIRS", 2)
+    monkeypatch.setattr(evaluate, "MOST_PAIRS", 2)
     some = answer_of(monkeypatch, ("eval", "--worst", "0"))
     assert some.out.startswith("the first 2 pairs of the validation split: ")
     assert {each["validation_pair"] for each in record["worst"]} >= {1, 2, 3}
