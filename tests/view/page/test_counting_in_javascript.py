@@ -59,9 +59,9 @@ def stored(mixture: Mixture) -> StoredModel:
     size = mixture.expert.vocab_size
     config = ModelConfig(vocab_size=size, counting=mixture.expert.trie.orders)
     characters = Vocabulary("".join(map(chr, range(256, 256 + size))))
-    probe = Probe(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), True)
+    probe = Probe(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32))
     place = Path("model.safetensors")
-    return StoredModel(config, characters, {}, probe, "", 1, "", place, True, mixture.packed())
+    return StoredModel(config, characters, {}, probe, "", 1, "", place, mixture.packed())
 
 
 def record_of(mixture: Mixture) -> dict[str, Any]:
@@ -163,11 +163,7 @@ def test_page_counts_as_python(script: JavaScript, length: int, size: int, order
 def test_page_mixes_the_experts_as_python(script: JavaScript) -> None:
     vocabulary = Vocabulary.from_text(TEXT)
     ids, size = vocabulary.encode(TEXT), len(vocabulary)
-    weights = [
-        [5.5, -0.5, 0.1, 0.3, 0.9, 0.2, -0.1, 0.3],
-        [-0.2, 0.4, -0.3, 0.1, -2.0, 0.1, 0.2, -0.4],
-    ]
-    gate = Gate(np.array(weights))
+    gate = Gate(np.array([[5.5, -0.5, 0.9], [-0.2, 0.4, -0.1]]))
     mixture = Mixture(Expert(count(ids, size, 6), size), gate)
     config = ModelConfig(vocab_size=size, block_size=64, n_layer=1, n_head=2, n_embd=8)
     random = np.random.default_rng(4)

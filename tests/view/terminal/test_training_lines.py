@@ -78,10 +78,10 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPTX_CHECKPOINTS", raising=False)
-    facts = farewell(Run(Path("checkpoints/tale-1")), manifest(), reason)
+    facts = farewell(Run(Path("checkpoints/tale-1")), manifest(elapsed=130.0), reason)
     assert facts["best"] == "2.2500 nats (3.246 bits/char) at step 12"
     assert facts["to beat"] == "counting 2-grams: 2.5000 nats; this model is 0.2500 better"
-    assert facts["ended"].endswith("2 min 10 s of training")
+    assert facts["ended"].endswith("2 min 10 s, with evaluations and saves")
     assert "estimated" not in facts["ended"]
     assert "gptx runs tale-1" in facts["next"]
     assert "--checkpoints" not in facts["next"]
