@@ -127,7 +127,7 @@ def where_time_goes(steps: Iterator[float], count: int = 5) -> dict[str, float]:
 def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
     """Each shape of the default preset: milliseconds, characters a second, share of the limit."""
     loops, recipes, times = [], [], []
-    for _, shape in SHAPES:
+    for *_, shape in SHAPES:
         values = {**preset("default", "cpu"), **shape}
         model = ModelConfig(vocab_size=VOCAB, **only_fields(ModelConfig, values))
         train = TrainConfig(**only_fields(TrainConfig, values))

@@ -23,15 +23,24 @@ from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 from gpt.words import counted
 
-#: Shapes for a CPU, from the least work a character to the most, each with the characters to train
-#: on from which it does better than the one before it in the same time.
-SHAPES: tuple[tuple[int, dict[str, Any]], ...] = (
-    (0, {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
-    (380_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 8}),
-    (2_500_000, {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (8_000_000, {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 16}),
-    (12_000_000, {"n_layer": 4, "n_head": 6, "n_embd": 192, "block_size": 256, "batch_size": 8}),
-    (28_000_000, {"n_layer": 6, "n_head": 8, "n_embd": 256, "block_size": 256, "batch_size": 16}),
+
+def _shape(
+    n_layer: int, n_head: int, n_embd: int, block_size: int, batch_size: int
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+#: Shapes for a CPU, from the least work a character to the most. A run takes a shape if it has the
+#: time to train it on the first number of characters, or on all epochs of a smaller text, and if
+#: all epochs of its text have the second number. With less time or text, the shape before it ends
+#: with a lower loss (benchmarks/LOG.md); so more time never makes the loss worse.
+SHAPES = (
+    (0, 0, _shape(1, 4, 128, 128, 8)),
+    (3_000_000, 380_000, _shape(2, 4, 128, 128, 8)),
+    (5_000_000, 2_500_000, _shape(2, 4, 128, 128, 16)),
+    (10_000_000, 8_000_000, _shape(4, 4, 128, 128, 16)),
+    (12_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
+    (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 20,000 characters
@@ -170,11 +179,14 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
     if {"n_head", "n_embd"} & recipe.given:
         recipe = replace(recipe, given=recipe.given | {"n_head", "n_embd"})
     best = recipe
-    for worth_from, shape in SHAPES:
-        larger = recipe.changed(**shape)
-        characters = min(flops / larger.model.training_flops, recipe.most_characters)
+    for in_time, in_text, shape in SHAPES:
+        larger, text = recipe.changed(**shape), recipe.most_characters
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
-        if allowed and characters >= worth_from:
+        if (
+            allowed
+            and text >= in_text
+            and flops >= min(in_time, text) * larger.model.training_flops
+        ):
             best = larger
     if best.model == recipe.model:
         return best

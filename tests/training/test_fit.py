@@ -30,7 +30,7 @@ from gpt.training.fit import (
 )
 
 LONG = 10**9
-KNOWN = [shape for _, shape in SHAPES]
+KNOWN = [shape for *_, shape in SHAPES]
 
 
 def recipe_of(
@@ -55,7 +55,7 @@ def recipe_of(
 
 def shape_of(recipe: Recipe) -> dict[str, Any]:
     values = {**vars(recipe.model), **vars(recipe.train)}
-    return {name: values[name] for name in SHAPES[0][1]}
+    return {name: values[name] for name in SHAPES[0][-1]}
 
 
 def test_more_operations_allow_a_larger_shape() -> None:
@@ -73,6 +73,18 @@ def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_prese
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (0, largest)
     assert fit_size(recipe_of(), "cpu") == recipe_of()
+
+
+def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss() -> None:
+    """Seconds at the rate of the ledger's machine, and the shape with the lower loss there."""
+    rate = 1.97e11
+    lower = [(3, 0), (12, 0), (30, 0), (50, 1), (120, 2), (200, 2)]
+    for seconds, best in lower:
+        fitted = fit_size(recipe_of(1_003_854), "cpu", seconds * rate)
+        assert shape_of(fitted) == KNOWN[best], seconds
+    for characters, seconds, best in ((18_000, 3, 0), (18_000, 12, 1), (225_000, 60, 1)):
+        fitted = fit_size(recipe_of(characters), "cpu", seconds * rate)
+        assert shape_of(fitted) == KNOWN[best], (characters, seconds)
 
 
 @pytest.mark.parametrize(
