@@ -556,7 +556,7 @@ def test_a_longer_time_allows_a_larger_model(
 ) -> None:
     corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
     machine(1e11, monkeypatch)
-    minutes = (0.1, 1.5, 8, 50, 150)
+    minutes = (0.1, 1.5, 10, 50, 150)
     plans = [make_plan(corpus, {}, "default", "cpu", each).manifest for each in minutes]
     assert [plan.model.n_layer for plan in plans] == [1, 2, 4, 4, 6]
     assert [plan.model.n_embd for plan in plans] == [128, 128, 128, 192, 256]
@@ -597,7 +597,7 @@ def test_estimated_times_fill_the_minutes(tmp_path: Path, monkeypatch: pytest.Mo
     assert plan.manifest.budget.estimated
     model, train = plan.manifest.model, plan.manifest.train
     work = train.batch_size * model.block_size * model.training_flops
-    assert work / 1e11 < plan.speed.seconds_per_step < 1.2 * work / 1e11
+    assert work / 1e11 < plan.speed.seconds_per_step < 1.3 * work / 1e11
     assert plan.costs.remaining(train, 0) == pytest.approx(90, rel=0.02)
 
 
