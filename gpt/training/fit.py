@@ -31,9 +31,10 @@ def _shape(
 
 
 #: Shapes for a CPU, from the least work a character to the most. A run takes a shape if it has the
-#: time to train it on the first number of characters, or on all epochs of a smaller text, and if
-#: all epochs of its text have the second number. With less time or text, the shape before it ends
-#: with a lower loss (benchmarks/LOG.md); so more time never makes the loss worse.
+#: time to train it on the first number of characters, or twice on all epochs of a smaller text (a
+#: busy machine makes half of the steps), and if all epochs of its text have the second number. With
+#: less time or text, the shape before it ends with a lower loss (benchmarks/LOG.md); so more time
+#: does not make the loss worse.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
     (4_000_000, 380_000, _shape(2, 4, 128, 128, 8)),
@@ -179,14 +180,12 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
     if {"n_head", "n_embd"} & recipe.given:
         recipe = replace(recipe, given=recipe.given | {"n_head", "n_embd"})
     best = recipe
+    text = recipe.most_characters
     for in_time, in_text, shape in SHAPES:
-        larger, text = recipe.changed(**shape), recipe.most_characters
+        larger = recipe.changed(**shape)
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
-        if (
-            allowed
-            and text >= in_text
-            and flops >= min(in_time, text) * larger.model.training_flops
-        ):
+        needed = min(in_time, 2 * text) * larger.model.training_flops
+        if allowed and text >= in_text and flops >= needed:
             best = larger
     if best.model == recipe.model:
         return best
