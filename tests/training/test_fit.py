@@ -78,7 +78,7 @@ def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_prese
 def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss() -> None:
     """Seconds at the rate of the ledger's machine, and the shape with the lower loss there."""
     rate = 1.97e11
-    lower = [(3, 0), (12, 0), (30, 0), (45, 0), (60, 1), (120, 2), (200, 2)]
+    lower = [(3, 0), (12, 0), (30, 0), (45, 0), (60, 1), (120, 2), (200, 2), (300, 3), (900, 3)]
     for seconds, best in lower:
         fitted = fit_size(recipe_of(1_003_854), "cpu", seconds * rate)
         assert shape_of(fitted) == KNOWN[best], seconds
