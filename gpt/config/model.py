@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from gpt.config.fields import check_fields, require
 
 Attention = Literal["fused", "heads"]
-Position = Literal["learned", "sinusoidal", "rotary", "alibi"]
+Position = Literal["learned", "sinusoidal", "rotary"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
 

@@ -19,7 +19,6 @@ from gpt.heads.proof import recompute
 from gpt.heads.rounding import held, reaches
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.positions import slopes
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -167,16 +166,12 @@ class LayerSteps:
             f"scaled = scores / {root}",
             f"scaled{where} = {score} / {self.config.head_size**0.5:.4f} = {scaled}",
         )
-        prose = "No character may attend to later ones, as the model learns to predict them."
-        formula = "masked[i, j] = −∞ for j > i"
-        if self.config.position == "alibi":
-            slope = slopes(self.config.n_head)[head]
-            prose += (
-                " Positions enter here: a score falls with the distance of the two characters, by "
-                f"{slope:g} for each character in head {head} (Press, Smith & Lewis 2022)."
-            )
-            formula = f"masked[i, j] = scaled[i, j] − {slope:g} × (i − j), and −∞ for j > i"
-        yield self._stage("masked", "Mask", prose, formula)
+        yield self._stage(
+            "masked",
+            "Mask",
+            "No character may attend to later ones, as the model learns to predict them.",
+            "masked[i, j] = −∞ for j > i",
+        )
         softmax = self._stage(
             "weights",
             "Softmax",

@@ -23,11 +23,6 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
 from gpt.vocabulary import Vocabulary
 
-#: Positions that no row is added for -> where they enter.
-WHERE_POSITIONS_ENTER = {
-    "rotary": "queries and keys are rotated",
-    "alibi": "scores fall with the distance",
-}
 LIKELIEST = 8  # next characters that are shown
 
 
@@ -88,7 +83,7 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         rows += f", times √{config.n_embd}"
     tables = [Table("ids", ids, (), tuple(text), numbered=True, digits=0)]
     formula = "stream = token"
-    if config.position not in WHERE_POSITIONS_ENTER:
+    if config.position != "rotary":
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
@@ -102,7 +97,7 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         tables.append(by_character(text, "stream", stream, rows))
         prose += (
             " These rows are the stream, which goes through all layers. Positions enter later, "
-            f"where {WHERE_POSITIONS_ENTER[config.position]}."
+            "where queries and keys are rotated."
         )
     return Step(
         "Characters become rows",

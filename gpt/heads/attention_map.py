@@ -46,7 +46,6 @@ class AttentionMap(TableResult):
     kind: whose attention. "decoder": each character reads itself and earlier ones; "encoder": a
     source reads all of itself; "cross": each character that the decoder reads, which are a TAB and
     the target's, reads all S characters of the source. text and ids are those of the rows.
-    bias: (H, T, T), added to the scaled scores of every layer by ALiBi positions; None: nothing.
     model: the TrainedGPT that computed it, if known; its page needs it. source: the text and ids
     that the encoder of the model read, if it has one.
     """
@@ -55,7 +54,6 @@ class AttentionMap(TableResult):
     ids: Ids
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
-    bias: Array | None = None
     model: Any = field(default=None, compare=False)
     kind: AttentionKind = "decoder"
     source: tuple[str, Ids] | None = None
@@ -163,10 +161,7 @@ class AttentionMap(TableResult):
                 rows = keys if each.name in ("k", "v") else count
                 cut[each.name] = values[..., :rows, :keys] if square else values[..., :rows, :]
             layers.append(Stages(**cut))
-        bias = None if self.bias is None else self.bias[:, :count, :count]
-        return replace(
-            self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers), bias=bias
-        )
+        return replace(self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers))
 
     def to_numpy(self) -> dict[str, Any]:
         """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
@@ -273,10 +268,7 @@ def inspect(
         checks.append(proof)
     if kind == "encoder" and source:
         text, ids = source
-    bias = None if kind == "cross" else reader.position.bias(slice(0, len(ids)))
-    if kind == "encoder" and reader.encoder:
-        bias = reader.encoder.position.bias(slice(0, len(ids)))
-    return AttentionMap(text, ids, stages[kind], tuple(checks), bias, model, kind, source)
+    return AttentionMap(text, ids, stages[kind], tuple(checks), model, kind, source)
 
 
 def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
@@ -286,7 +278,7 @@ def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
     """
     layers, encoder, longest = config.n_layer, config.encoder_layers, max(T, S)
     kept = layers * T * (T + S) + encoder * S * S  # rows × columns, of scores to weights each
-    checked = (10.25 + 5.5 * (config.position == "alibi")) * longest**2  # again, in float64
+    checked = 10.25 * longest**2  # again, in float64
     rows = 10 * (layers * (1 + (S > 0)) * T + encoder * S) + 75 * longest
 
     def need(n: int) -> float:

@@ -70,11 +70,8 @@ def reaches(
     stream, proj, v = (getattr(found, name).astype(np.float64) for name in ("stream", "proj", "v"))
     reach = _projections(exact, f"{block}{sublayer}.qkv", stream, block + norm, memory)
     lengths = _length(found.q) * _length(found.k).max(axis=1, keepdims=True)  # (H, T, 1)
-    largest = scaled = lengths / config.head_size**0.5
-    bias = None if memory is not None else exact.position.bias(slice(0, len(stream)))
-    if bias is not None:
-        largest = scaled + _largest(np.where(np.isneginf(found.masked), 0.0, bias))
-    reach |= {"scores": lengths, "scaled": scaled, "masked": largest}
+    largest = lengths / config.head_size**0.5
+    reach |= {"scores": lengths, "scaled": largest, "masked": largest}
     # 1e-6, or one rounding error of the largest possible score.
     reach["weights"] = np.maximum(1 / 2, largest / 16)
     reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)

@@ -1,13 +1,11 @@
 """Attention in two forms: one readable module per head, and one fast packed kernel.
 
-Both compute softmax(q·kᵀ / √head_size + bias, masked above the diagonal) · v for every head,
-concatenate and project (Vaswani et al. 2017); only some positions have a bias. Both save and open
-the same packed checkpoint layout: `qkv` holds the rows of all heads' queries, then keys, then
-values.
+Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
+and project (Vaswani et al. 2017). Both save and open the same packed checkpoint layout: `qkv` holds
+the rows of all heads' queries, then keys, then values.
 Other kinds of attention are arguments. memory: (B, S, C), what keys and values come from, instead
 of x; it has no positions. allowed: (T, S), or one for each text, (B, T or 1, S): True where a query
-may attend to a key; None: to its own and earlier positions, or to all of a memory. bias: (H, T, S),
-added to the scaled scores.
+may attend to a key; None: to its own and earlier positions, or to all of a memory.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
@@ -49,11 +47,9 @@ class Head(nn.Module):
         self,
         x: Tensor,
         rotate: Rotate,
-        bias: Tensor | None = None,
         memory: Tensor | None = None,
         allowed: Tensor | None = None,
     ) -> Tensor:
-        """bias: (T, S), of this head."""
         T, seen = x.shape[1], x if memory is None else memory
         queries, keys, values = self.query(x), self.key(seen), self.value(seen)  # (B, T or S, D)
         if self.qk_norm:
@@ -62,8 +58,6 @@ class Head(nn.Module):
             queries, keys = rotate(queries, keys)
             allowed = self.tril[:T, :T] if allowed is None else allowed
         scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, S)
-        if bias is not None:
-            scores = scores + bias
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, S)
@@ -85,13 +79,11 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Tensor,
         rotate: Rotate,
-        bias: Tensor | None = None,
         memory: Tensor | None = None,
         allowed: Tensor | None = None,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
-        each = zip(self.heads, [None] * len(self.heads) if bias is None else bias, strict=True)
-        contexts = [head(x, rotate, own, memory, allowed) for head, own in each]
+        contexts = [head(x, rotate, memory, allowed) for head in self.heads]
         x = torch.cat(contexts, dim=-1)  # (B, T, C)
         return self.dropout(self.proj(x))  # type: ignore[no-any-return]
 
@@ -111,7 +103,6 @@ class FusedAttention(nn.Module):
         self,
         x: Tensor,
         rotate: Rotate,
-        bias: Tensor | None = None,
         memory: Tensor | None = None,
         allowed: Tensor | None = None,
         store: Store | None = None,
@@ -132,9 +123,6 @@ class FusedAttention(nn.Module):
         causal = allowed is None and memory is None
         if allowed is not None and allowed.ndim == 3:
             allowed = allowed[:, None]  # (B, 1, T or 1, S)
-        if bias is not None:
-            allowed = _biased(bias, keys.new_ones(T, T).tril().bool() if causal else allowed)
-            allowed, causal = allowed.type_as(queries), False
         x = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal
         )
@@ -148,11 +136,6 @@ class FusedAttention(nn.Module):
         biases = [None] * 3 if bias is None else bias.chunk(3)
         read = (x, memory, memory)
         return tuple(F.linear(*each) for each in zip(read, weights, biases, strict=True))
-
-
-def _biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
-    """(1 or B, H, T, S) what is added to scores: the bias, and −inf where not allowed."""
-    return bias[None] if allowed is None else bias[None].masked_fill(~allowed, float("-inf"))
 
 
 ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}

@@ -40,7 +40,6 @@ class Block(nn.Module):
         self,
         x: Tensor,
         rotate: Rotate,
-        bias: Tensor | None = None,
         memory: Tensor | None = None,
         seen: Tensor | None = None,
         **more: Any,
@@ -48,7 +47,7 @@ class Block(nn.Module):
         """(B, T, C) -> (B, T, C). memory: (B, S, C), the encoder's output; seen: (B, S), False for
         padding. more: further arguments of self-attention.
         """
-        x = self._add(x, self.norm1, lambda x: self.attention(x, rotate, bias, **more))
+        x = self._add(x, self.norm1, lambda x: self.attention(x, rotate, **more))
         if self.cross is not None:
             cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
             x = self._add(x, self.cross_norm, cross)
@@ -109,15 +108,15 @@ class Stack(nn.Module):
     def stream(self, ids: Tensor, cache: Cache | None = None, **more: Any) -> Tensor:
         """(B, T) ids -> (B, T, C), or (B, 1, C) with a cache. more: arguments of the blocks."""
         T = ids.shape[1]
-        at, keys = (slice(T), T) if cache is None else (cache.at, self.config.block_size)
+        at = slice(T) if cache is None else cache.at
         x = self.token_embedding(ids)
         if self.config.scaled_embedding:
             x = x * self.config.n_embd**0.5
         x = self.dropout(self.position.embed(x, at))  # (B, T, C)
-        rotate, bias = partial(self.position.rotate, at=at), self.position.bias(keys, at)
+        rotate = partial(self.position.rotate, at=at)
         layers = [{}] * len(self.blocks) if cache is None else cache.layers()
         for block, cached in zip(self.blocks, layers, strict=True):
-            x = block(x, rotate, bias, **cached, **more)
+            x = block(x, rotate, **cached, **more)
         x = x if cache is None else x[:, -1:]
         return self.norm(x)  # type: ignore[no-any-return]
 

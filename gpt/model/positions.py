@@ -1,9 +1,9 @@
 """How the position of a character enters the model.
 
-All kinds have `embed`, which may add to the embeddings, `rotate`, which may turn queries and keys,
-and `bias`, which may add to scores; each does one of the three (gpt/reading/positions.py has the
-same in numpy). at: the positions of their argument, a slice or (T,).
-Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
+All kinds have `embed`, which may add to the embeddings, and `rotate`, which may turn queries and
+keys; each does one of the two (gpt/reading/positions.py has the same in numpy). at: the positions
+of their argument, a slice or (T,).
+Tensor names: B batch, T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -39,13 +39,6 @@ class Position(nn.Module):
     def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:
         """Two (..., T, D) -> two (..., T, D)"""
         return queries, keys
-
-    def bias(self, keys: int, at: Places) -> Tensor | None:
-        """(H, T, S), S = keys: added to the scaled scores of the queries `at`, besides the mask.
-
-        None: nothing is added.
-        """
-        return None
 
 
 class Learned(Position):
@@ -109,32 +102,8 @@ class Rotary(Position):
         return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)  # (..., T, D)
 
 
-class Alibi(Position):
-    """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022).
-
-    If H is a power of two, head h has the slope 2^(−8(h + 1)/H). Otherwise the first P heads, P the
-    next smaller power of two, have the slopes of P heads, and the rest have every second slope of
-    2P heads.
-    """
-
-    slopes: Tensor
-
-    @staticmethod
-    def tables(config: ModelConfig) -> dict[str, Tensor]:
-        power = 2 ** (config.n_head.bit_length() - 1)  # largest power of two up to n_head
-        heads = torch.arange(config.n_head, dtype=torch.float64)
-        places = torch.where(heads < power, heads + 1, heads - power + 0.5)
-        return {"slopes": 2.0 ** (-8 * places / power)}  # (H,)
-
-    def bias(self, keys: int, at: Places) -> Tensor | None:
-        places = torch.arange(keys, device=self.slopes.device)
-        distances = (places[at][:, None] - places).abs()  # (T, S)
-        return -self.slopes[:, None, None] * distances  # (H, T, S)
-
-
 POSITIONS: dict[str, type[Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,
-    "alibi": Alibi,
 }

@@ -81,10 +81,9 @@ class CachedDecoder:
         at = slice(streams.length, streams.length + T)
         x = self._reader.embed(ids, at.start).reshape(b * T, -1)
         x = x if config.post_norm else weights.centred(x)
-        bias = self._reader.position.bias(at)  # (H, T, S)
+        mask = None  # (T, S), added to scores
         if T > 1:
-            future = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
-            bias = future if bias is None else future + bias
+            mask = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
         for layer, (attention, cross, feed_forward) in enumerate(weights.layers):
             packed = self._turn(attention.reads(self._before(x)), at)
             queries, keys, values = self._heads(packed, b)  # (b, H, T, D)
@@ -92,8 +91,8 @@ class CachedDecoder:
             past[0, :, :, at], past[1, :, :, at] = keys, values
             if layer == config.n_layer - 1 and T > 1:
                 x, queries = x.reshape(b, T, -1)[:, -1], queries[:, :, -1:]
-                bias = None if bias is None else bias[..., -1:, :]
-            x = self._after(x, attention, _attend(queries, past, bias))
+                mask = None
+            x = self._after(x, attention, _attend(queries, past, mask))
             if cross:
                 (queries,) = self._heads(cross.reads(self._before(x)), b)
                 queries = rms_norm(queries) if config.qk_norm else queries
@@ -286,14 +285,14 @@ def _normed(x: Array) -> Array:
     return normed
 
 
-def _attend(queries: Array, memory: Array, bias: Array | None) -> Array:
+def _attend(queries: Array, memory: Array, mask: Array | None) -> Array:
     """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the heads' contexts side
-    by side. bias: what is added to the (b, H, T, S) scores.
+    by side. mask: added to the (b, H, T, S) scores, −inf where a query may not attend to a key.
     """
     keys, values = memory
     scores: Array = queries @ keys.swapaxes(2, 3)
-    if bias is not None:
-        scores += bias
+    if mask is not None:
+        scores += mask
     scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     context = scores @ values  # (b, H, T, D)

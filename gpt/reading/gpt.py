@@ -202,11 +202,9 @@ class Reader:
         S = T if memory is None else memory.shape[1]
         matrix = B * self.config.n_head * T * S * self.dtype.itemsize  # bytes
         require_memory("attention over", S, lambda n: MATRICES * matrix * (n / S) ** 2)
-        bias = None
         if memory is None:
             q, k, v = self.heads(x, layer, sublayer)
             q, k = self.position.rotate(q, k, slice(0, T))
-            bias = self.position.bias(slice(0, T))  # (H, T, T), or None
             allowed = np.tri(T, dtype=np.bool_) if allowed is None else allowed
         else:
             (q,) = self.heads(x, layer, sublayer, "q")
@@ -217,8 +215,7 @@ class Reader:
         scores = hook("scores", layer, q @ k.swapaxes(-2, -1))  # (B, H, T, S)
         scale = self.dtype.type(self.config.head_size**-0.5)
         scaled = hook("scaled", layer, scores * scale)
-        biased = scaled if bias is None else scaled + bias
-        masked = biased if allowed is None else np.where(allowed, biased, -np.inf)
+        masked = scaled if allowed is None else np.where(allowed, scaled, -np.inf)
         masked = hook("masked", layer, masked.astype(self.dtype, copy=False))
         weights = hook("weights", layer, softmax(masked))  # (B, H, T, S)
         context = hook("context", layer, weights @ v)  # (B, H, T, D)

@@ -1,9 +1,8 @@
 """How positions enter a trained model: gpt/model/positions.py in numpy.
 
-All kinds inherit the three methods of Position; each kind overrides one. Their constants are
-computed for the positions of a text, not for the whole context: a small file may declare a context
-of a million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size, S positions
-so far.
+All kinds inherit the two methods of Position; each kind overrides one. Their constants are computed
+for the positions of a text, not for the whole context: a small file may declare a context of a
+million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -49,10 +48,6 @@ class Position:
     def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
         """Two (B, H, T, D) -> two (B, H, T, D)"""
         return queries, keys
-
-    def bias(self, at: slice) -> Array | None:
-        """(H, T, S), S = at.stop: added to the scaled scores of the queries `at`; None: nothing."""
-        return None
 
     def factors(self) -> Table:
         """Rows by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
@@ -126,29 +121,8 @@ def _turn(x: Array, cosines: Array, sines: Array) -> Array:
     return turned
 
 
-class Alibi(Position):
-    """Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022)."""
-
-    def bias(self, at: slice) -> Array | None:
-        distances = np.abs(np.arange(at.start, at.stop)[:, None] - np.arange(at.stop))  # (T, S)
-        rates = slopes(self.config.n_head).astype(self.dtype)[:, None, None]
-        bias: Array = -rates * distances.astype(self.dtype)
-        return bias
-
-
-def slopes(heads: int) -> Array:
-    """(H,) slopes of the heads, a geometric sequence. If H is not a power of two: the slopes of the
-    next smaller power of two, then every second slope of the next larger one.
-    """
-    power = 1 << (heads.bit_length() - 1)
-    own = 2.0 ** (-8 / power * np.arange(1, power + 1))
-    between = 2.0 ** (-4 / power * np.arange(1, 2 * power, 2))
-    return np.concatenate((own, between))[:heads]
-
-
 POSITIONS: dict[str, type[Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,
-    "alibi": Alibi,
 }

@@ -34,7 +34,7 @@ SHORT = "no rat sat"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: one with counting and two steps, one without counting and with ALiBi."""
+    """Runs: one with counting and two steps, one without counting."""
     return tmp_path_factory.mktemp("live")
 
 
@@ -49,7 +49,7 @@ def alone(folder: Path) -> TrainedGPT:
     checkpoint = train_tiny(
         folder / "alone",
         {"learning_rate": 0.02},
-        position="alibi",
+        position="learned",
         norm="layer",
         activation="swiglu",
     )

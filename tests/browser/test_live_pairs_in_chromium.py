@@ -33,7 +33,7 @@ SOURCE, TARGET = "24 abc", "2-1"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
     folder = tmp_path_factory.mktemp("live-pairs")
-    return gpt.load(encoded_file(folder / "p.safetensors", position="alibi"))
+    return gpt.load(encoded_file(folder / "p.safetensors"))
 
 
 @pytest.fixture(scope="module")

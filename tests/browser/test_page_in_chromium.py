@@ -173,19 +173,6 @@ def test_products_of_a_clicked_cell_sum_to_its_score(open_page: Open, subject: S
     assert sizes == sorted(map(abs, products), reverse=True)
 
 
-def test_position_bias_appears_in_masked_scores_and_in_a_cell(open_page: Open) -> None:
-    biased = random_subject(TEXT, n_head=3, n_embd=24, position="alibi")
-    page = open_page([biased], Start(layer=1, head=1, stage="masked"))
-    stages = biased.attention.layers[1]
-    ours = np.array([float(line[-1]) for line in lines_of(saved(page, "csv"))[1:]])
-    np.testing.assert_allclose(ours, stages.masked[1].ravel(), rtol=0, atol=1e-5)
-    click(page, 5, 2)
-    page.mouse.move(0, 0)
-    said_bias = page.locator('[data-step="bias"]').inner_text()
-    assert near(said_bias, stages.masked[1, 5, 2] - stages.scaled[1, 5, 2])
-    assert near(said_bias, -3 * 2.0**-8)
-
-
 @pytest.mark.parametrize(
     ("stage", "column"), [("context", 3), ("concat", 11), ("residual", 9), ("masked", 2)]
 )

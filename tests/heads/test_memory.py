@@ -51,7 +51,6 @@ def peak(work: Work, count: int) -> int:
     [
         dict(n_layer=1, n_head=4),
         dict(n_layer=3, n_head=2),
-        dict(n_layer=2, n_head=4, position="alibi"),
         dict(n_layer=2, n_head=4, encoder_layers=2),
     ],
     ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()),

@@ -105,16 +105,6 @@ def test_the_first_rows_of_a_map(trained: TrainedGPT) -> None:
         trained.attention(PAIR, kind="encoder").first(2)
 
 
-def test_alibi_is_the_same_in_both_directions_in_the_encoder(tmp_path: Path) -> None:
-    model = load(encoded_file(tmp_path / "p.safetensors", position="alibi"))
-    encoder, cross = (model.attention(PAIR, kind=kind) for kind in ("encoder", "cross"))
-    assert cross.bias is None
-    assert encoder.bias is not None
-    np.testing.assert_array_equal(encoder.bias, encoder.bias.swapaxes(1, 2))
-    layer = encoder.layers[0]
-    np.testing.assert_allclose(layer.masked, layer.scaled + encoder.bias, atol=1e-5)
-
-
 class Damaged(Reader):
     """A reader that changes a number of one stage in the last layer of one kind of attention."""
 

@@ -153,11 +153,7 @@ def test_patched_logits_equal_torchs_with_a_forward_hook(
 FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
     "scores": lambda reader, x: x["q"] @ x["k"].swapaxes(-1, -2),
     "scaled": lambda reader, x: x["scores"] / 2,
-    "masked": lambda reader, x: np.where(
-        np.tri(T, dtype=np.bool_),
-        x["scaled"] + (0 if (bias := reader.position.bias(slice(0, T))) is None else bias),
-        -np.inf,
-    ),
+    "masked": lambda reader, x: np.where(np.tri(T, dtype=np.bool_), x["scaled"], -np.inf),
     "weights": lambda reader, x: softmax(x["masked"]),
     "context": lambda reader, x: x["weights"] @ x["v"],
     "concat": lambda reader, x: x["context"].swapaxes(1, 2).reshape(*x["proj"].shape),

@@ -45,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "rms, normed": {},
     "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
-    "biased, gated": {"position": "alibi", "activation": "swiglu", "qk_norm": False},
+    "gated": {"activation": "swiglu", "qk_norm": False},
 }
 
 

@@ -16,7 +16,6 @@ from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
 from gpt.reading import layers as read_layers
-from gpt.reading import positions as read_positions
 
 EVERY = slice(None)  # positions
 both = pytest.mark.parametrize("kind", ATTENTION)
@@ -97,9 +96,8 @@ def test_both_attentions_compute_the_same_on_a_memory() -> None:
     x, memory = torch.randn(2, 3, 4, generator=random), torch.randn(2, 7, 4, generator=random)
     allowed = torch.rand(3, 7, generator=random) < 0.6
     allowed[:, 0] = True
-    bias = torch.randn(2, 3, 7, generator=random)
     heads, fused = attention_of("heads"), attention_of("fused")
-    for options in ({}, {"allowed": allowed}, {"bias": bias}, {"allowed": allowed, "bias": bias}):
+    for options in ({}, {"allowed": allowed}):
         found = fused(x, unturned, memory=memory, **options)
         assert found.shape == (2, 3, 4)
         torch.testing.assert_close(found, heads(x, unturned, memory=memory, **options))
@@ -112,54 +110,16 @@ def test_both_attentions_compute_the_same_on_a_memory() -> None:
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_each_position_kind_embeds_rotates_or_biases(position: Position) -> None:
+def test_each_position_kind_embeds_or_rotates(position: Position) -> None:
     config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, position=position)
     module, x = POSITIONS[position](config), torch.ones(1, 8, 4)
     for parameter in module.parameters():
         nn.init.ones_(parameter)
     queries, keys = module.rotate(x[..., :2], x[..., :2], EVERY)
     added, turned = not torch.equal(module.embed(x, EVERY), x), not torch.equal(queries, x[..., :2])
-    assert [added, turned, module.bias(8, EVERY) is not None].count(True) == 1
+    assert added != turned
     assert turned == (position == "rotary")
     assert torch.equal(queries, keys)
-
-
-@pytest.mark.parametrize(
-    ("heads", "exponents"),
-    [
-        (1, [8]),
-        (2, [4, 8]),
-        (3, [4, 8, 2]),
-        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
-        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
-    ],
-)
-def test_alibi_slopes_equal_the_papers_in_every_form(heads: int, exponents: list[float]) -> None:
-    config = ModelConfig(vocab_size=2, block_size=8, n_head=heads, n_embd=heads, position="alibi")
-    expected = -(2.0 ** -np.array(exponents))[:, None, None] * (
-        np.abs(np.arange(5)[:, None] - np.arange(5))
-    )
-    torch_bias = POSITIONS["alibi"](config).bias(5, EVERY)
-    assert torch_bias is not None
-    np.testing.assert_allclose(torch_bias.numpy(), expected, rtol=1e-6)
-    read = read_positions.POSITIONS["alibi"](config, {}, np.dtype(np.float64))
-    np.testing.assert_allclose(read.bias(slice(0, 5)), expected, rtol=1e-15)
-    np.testing.assert_allclose(read.bias(slice(3, 5)), expected[:, 3:], rtol=1e-15)
-    later = POSITIONS["alibi"](config).bias(5, torch.tensor([4]))
-    assert later is not None
-    assert torch.equal(later, torch_bias[:, 4:])
-
-
-@both
-def test_alibi_bias_lowers_the_scaled_scores(kind: str) -> None:
-    x = torch.tensor([[[1.0, 2.0, 0.5, -1.0], [3.0, -1.0, 2.0, 1.0]]])
-    bias = torch.tensor([[[0.0, 9.0], [2.0, 0.0]], [[0.0, 9.0], [-1.0, 0.0]]])  # (H, T, T)
-    y = attention_of(kind, qk_norm=False)(x, unturned, bias)[0].tolist()
-    first = 1 / (1 + math.exp((10 - 1) / math.sqrt(2) - 2))
-    second = 1 / (1 + math.exp((5 - 0) / math.sqrt(2) + 1))
-    assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # later keys stay masked
-    assert y[1][0] == pytest.approx(first * 1 + (1 - first) * 3, abs=1e-6)
-    assert y[1][2] == pytest.approx(second * 0.5 + (1 - second) * 2, abs=1e-6)
 
 
 def test_rotary_score_depends_only_on_the_distance() -> None:

@@ -124,14 +124,13 @@ def test_other_keys_and_masks_agree_in_float64(kind: str, position: str, attenti
     read = Reader(config, {name: tensor.numpy() for name, tensor in stored.items()})
     x, memory = random.normal(size=(1, 8, 8)), random.normal(size=(1, S, 8))
     rotate = partial(model.position.rotate, at=slice(0, 8))
-    bias = model.position.bias(8, slice(0, 8))
     torchs: dict[str, Any] = {"allowed": allowed}
     ours: dict[str, Any] = {"allowed": allowed}
     if length is not None:
         torchs = {"memory": memory, "seen": allowed}
         ours = {"memory": Memory(memory, None if allowed is None else allowed[None])}
     torchs = {name: v if v is None else torch.from_numpy(v) for name, v in torchs.items()}
-    expected = model.blocks[1](torch.from_numpy(x), rotate, bias, **torchs)
+    expected = model.blocks[1](torch.from_numpy(x), rotate, **torchs)
     found = torch.from_numpy(read.block(x, 1, **ours)["output"])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 

@@ -54,7 +54,7 @@ def test_other_initial_weights_stay_the_same() -> None:
     assert not rows[2 * 64 :].any()  # no values
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "alibi"])
+@pytest.mark.parametrize("position", ["learned", "sinusoidal"])
 def test_only_rotary_positions_can_start_on_the_previous_characters(position: Any) -> None:
     with pytest.raises(ConfigError, match="needs rotary positions"):
         ModelConfig(**SHAPE, position=position, previous_heads=2)

@@ -152,13 +152,11 @@ def test_stages_of_a_batch_are_refused(batch: int) -> None:
 @pytest.mark.parametrize("position", POSITIONS)
 def test_each_stage_follows_from_the_stage_before(position: str) -> None:
     reader = reader_of(qk_norm=False, position=position)
-    bias = reader.position.bias(slice(0, BLOCK))
     for stages in reader.stages(ids_of(1)[0]):
         future = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), k=1)
         np.testing.assert_allclose(stages.scores, stages.q @ stages.k.swapaxes(1, 2), atol=1e-12)
         np.testing.assert_allclose(stages.scaled, stages.scores / np.sqrt(4), atol=1e-12)
-        biased = stages.scaled if bias is None else stages.scaled + bias
-        assert np.array_equal(stages.masked, np.where(future, -np.inf, biased))
+        assert np.array_equal(stages.masked, np.where(future, -np.inf, stages.scaled))
         assert (stages.weights[:, future] == 0).all()
         assert (stages.weights[:, ~future] > 0).all()
         np.testing.assert_allclose(stages.concat, np.hstack(list(stages.context)), atol=0)

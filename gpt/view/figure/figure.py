@@ -145,8 +145,7 @@ def _meaning(selection: Selection, scale: Scale) -> str:
     """The title of the colour bar."""
     meaning = _MEANINGS[selection.stage]
     if selection.stage == "masked":
-        added = "" if selection.attention.bias is None else " + bias of positions"
-        meaning += added + ("" if selection.attention.allowed.all() else "; grey: masked")
+        meaning += "" if selection.attention.allowed.all() else "; grey: masked"
     if scale == "row":
         meaning += " ÷ the row's largest" + " magnitude" * (selection.stage != "weights")
     return meaning

@@ -16,7 +16,7 @@ from gpt.reading.stages import Stages
 
 #: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
 #: and k, context and concat from weights and v, residual = stream + proj, to the last bit, unless
-#: it is normalised; masked scores from the bias of positions, too, which all layers share.
+#: it is normalised.
 DETAILS = ("q", "k", "v", "stream", "proj")
 
 Bits = Literal[16, 32]

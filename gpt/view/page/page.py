@@ -154,7 +154,7 @@ def build_page(
 
 def _described(subject: Subject) -> dict[str, Any]:
     """A subject without its weights and details."""
-    attention, allowed = subject.attention, subject.attention.allowed
+    attention = subject.attention
     heads, _, head_size = attention.layers[0].q.shape
     return {
         "name": escape(subject.name),
@@ -162,7 +162,6 @@ def _described(subject: Subject) -> dict[str, Any]:
         "layers": len(attention.layers),
         "heads": heads,
         "headSize": head_size,
-        "bias": None if attention.bias is None else pack(of_allowed(attention.bias, allowed), 32),
         "full": attention.kind != "decoder",
         "columns": _text(attention.columns) if attention.kind == "cross" else None,
         "checks": [check_record(check) for check in attention.checks],

@@ -170,7 +170,6 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"position": "alibi"}, "differs in `position=alibi`"),
         ({"norm": "layer", "qk_norm": True}, "GPTNeoXForCausalLM, differs in `qk_norm`"),
         ({"norm": "rms", "position": "learned"}, "differs in .*`position=learned`"),
     ],

@@ -46,7 +46,6 @@ export function stages(model, ids, changes) {
   reading.append(ids);
   return {
     layers: models[model].layers.map((_, layer) => reading.stage(layer)),
-    bias: reading.bias(),
     lens: reading.streams.map((_, depth) => atDepth(reading, depth)),
   };
 }

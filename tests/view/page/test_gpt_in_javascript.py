@@ -147,7 +147,7 @@ def test_a_text_read_in_parts_and_edited_gives_the_logits_of_the_whole(
 
 
 @pytest.mark.parametrize("position", get_args(Position))
-def test_stages_bias_and_lens_equal_numpys(script: JavaScript, position: str) -> None:
+def test_stages_and_lens_equal_numpys(script: JavaScript, position: str) -> None:
     reader = reader_of(position=position)
     ids = ids_of(reader)
     found = script("stages", opened(script, reader), ids.tolist(), None)
@@ -160,14 +160,10 @@ def test_stages_bias_and_lens_equal_numpys(script: JavaScript, position: str) ->
     lens = reader.logits(reader.final_norm(streams))
     for found_at, expected_at in zip(found["lens"], lens, strict=True):
         assert apart(found_at, expected_at) < 1e-5
-    bias = reader.position.bias(slice(0, T))
-    assert (found["bias"] is None) == (bias is None)
-    if bias is not None:
-        assert np.array_equal(found["bias"], lower(bias).ravel())
 
 
 def test_replaced_heads_and_weights_give_the_logits_of_a_patch(script: JavaScript) -> None:
-    reader = reader_of(position="alibi")
+    reader = reader_of()
     config, ids = reader.config, ids_of(reader)
     model, random = opened(script, reader), np.random.default_rng(5)
     mean = random.normal(size=config.head_size).astype(np.float32)
@@ -200,7 +196,7 @@ def test_replaced_heads_and_weights_give_the_logits_of_a_patch(script: JavaScrip
 def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
     script: JavaScript,
 ) -> None:
-    for position in ("rotary", "alibi", "sinusoidal"):
+    for position in ("rotary", "sinusoidal"):
         model = opened(script, reader_of(block_size=2**20, position=position))
         assert 0 < script("room", model, [1, 2, 3]) < 50_000
 

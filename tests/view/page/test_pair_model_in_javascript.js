@@ -38,7 +38,6 @@ export function everything(model, source, parts, changes = null) {
     encoder: gpt.encoder.layers.map((_, layer) => read.reading.stage(layer)),
     decoder: gpt.layers.map((_, layer) => reading.stage(layer)),
     cross: gpt.layers.map((_, layer) => reading.crossStage(layer)),
-    biases: { encoder: read.reading.bias(), decoder: reading.bias() },
   };
 }
 

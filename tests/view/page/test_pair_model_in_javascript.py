@@ -117,13 +117,6 @@ def test_stages_of_every_kind_equal_numpys(
             _, T, S = expected.weights.shape
             allowed = np.tri(T, S, dtype=bool) if kind == "decoder" else np.ones((T, S), bool)
             assert apart(ours["weights"], of_allowed(expected.weights, allowed)) < 1e-5
-    for kind, owner, T in (("encoder", reader.encoder, SOURCE), ("decoder", reader, READ)):
-        assert owner is not None
-        bias = owner.position.bias(slice(0, T))
-        assert (found["biases"][kind] is None) == (bias is None)
-        if bias is not None:
-            allowed = np.tri(T, dtype=bool) if kind == "decoder" else np.ones((T, T), bool)
-            assert np.array_equal(found["biases"][kind], of_allowed(bias, allowed).ravel())
 
 
 def patched_logits(reader: Reader, source: Any, read: Any, changes: dict[str, Any]) -> Array:
@@ -163,7 +156,7 @@ def patched_logits(reader: Reader, source: Any, read: Any, changes: dict[str, An
 def test_replaced_heads_and_weights_of_every_kind_give_numpys_logits(
     script: JavaScript, kind: AttentionKind
 ) -> None:
-    reader = reader_of(position="alibi")
+    reader = reader_of()
     source, read = ids_of(SOURCE), ids_of(READ, 5)
     model, random = opened(script, reader), np.random.default_rng(5)
     none: dict[str, Any] = {"heads": [], "rows": []}
@@ -241,7 +234,9 @@ def test_a_source_is_encoded_once(script: JavaScript) -> None:
     assert script("encodings", model, asks) == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"position": "alibi", "post_norm": True, "norm": "layer"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"position": "learned", "post_norm": True, "norm": "layer"}]
+)
 @pytest.mark.parametrize(("bits", "larger"), [(32, 1), (16, 1), (32, 4), (16, 4)])
 def test_the_proof_holds_for_the_weights_of_the_file_and_for_no_others(
     script: JavaScript, tmp_path: Path, options: dict[str, Any], bits: Any, larger: int

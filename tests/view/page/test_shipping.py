@@ -34,7 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
         **{"position": "learned", "norm": "layer", "activation": "gelu_erf", "qk_norm": False},
         **{"bias": True, "qkv_bias": True, "tied": True},
     },
-    "large": {"position": "alibi", "activation": "swiglu", "larger": 2.0},
+    "large": {"activation": "swiglu", "larger": 2.0},
     "sharp": {"qk_norm": False, "norm": "layer", "sharper": 4.0},
 }
 

@@ -83,8 +83,6 @@ function explained(app, subject, [row, column], order) {
     if (column >= keys) steps.push(step("mask", "−∞", "masked"));
     else {
       const at = subject.begin(row) + column;
-      const bias = subject.bias(state.head)?.[at];
-      if (bias !== undefined) steps.push(step("+ bias of the distance", written(bias), "bias"));
       const weight = subject.weights(state.layer, state.head)[at];
       steps.push(step(`softmax over keys 0 … ${keys - 1}`, written(weight), "weight"));
     }

@@ -101,7 +101,7 @@ export class Subject {
     return this.causal ? row + 1 : this.keys;
   }
 
-  /** Where a row begins in `weights` and `bias`. @param {number} row */
+  /** Where a row begins in `weights`. @param {number} row */
   begin(row) {
     return this.causal ? row * (row + 1) / 2 : row * this.keys;
   }
@@ -115,16 +115,6 @@ export class Subject {
     const size = this.begin(this.length);
     const array = this.#array(`weights ${layer}`, this.payload.weights[layer]);
     return array.subarray(head * size, (head + 1) * size);
-  }
-
-  /**
-   * The bias that positions add to a head's scaled scores, as `weights`; null if there is none.
-   * @param {number} head
-   */
-  bias(head) {
-    if (!this.payload.bias) return null;
-    const size = this.begin(this.length);
-    return this.#array("bias", this.payload.bias).subarray(head * size, (head + 1) * size);
   }
 
   /**
@@ -221,8 +211,7 @@ export class Subject {
   }
 
   /**
-   * scores = q·k, scaled = scores/√D, masked = scaled + the positions' bias, −∞ where a key comes
-   * after its query.
+   * scores = q·k, scaled = scores/√D, masked = scaled, −∞ where a key comes after its query.
    * @param {string} stage
    * @param {number} layer
    * @param {number} head
@@ -232,14 +221,12 @@ export class Subject {
     const [S, D] = [this.keys, this.headSize];
     const [q, k] = [this.detail("q", layer, head), this.detail("k", layer, head)];
     const root = stage === "scores" ? 1 : Math.sqrt(D);
-    const bias = stage === "masked" ? this.bias(head) : null;
     for (let i = 0; i < this.length; i++) {
       for (let j = 0; j < S; j++) {
         let sum = 0;
         for (let d = 0; d < D; d++) sum += q[i * D + d] * k[j * D + d];
-        const masked = j >= this.allowed(i);
-        const added = bias && !masked ? bias[this.begin(i) + j] : 0;
-        values[i * S + j] = stage === "masked" && masked ? -Infinity : sum / root + added;
+        const masked = stage === "masked" && j >= this.allowed(i);
+        values[i * S + j] = masked ? -Infinity : sum / root;
       }
     }
   }

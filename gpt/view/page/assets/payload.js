@@ -24,7 +24,6 @@
  * @property {number} layers
  * @property {number} heads
  * @property {number} headSize
- * @property {Packed | null} bias what positions add to scaled scores, by head, as `weights`
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them

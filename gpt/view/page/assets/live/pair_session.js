@@ -226,7 +226,6 @@ export class PairSession extends Session {
       checks: checksOfAnswer(answer),
       lens: null,
       experts: null,
-      bias: answer.bias,
       weights: answer.weights,
       details: answer.details,
       surprises: answer.nats,

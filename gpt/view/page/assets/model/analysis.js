@@ -21,7 +21,6 @@ import { windowStart } from "./sampler.js";
  * @typedef {object} Findings
  * @property {number} begin
  * @property {number} sums
- * @property {Float32Array | null} bias
  * @property {Float32Array[]} weights
  * @property {Record<string, Record<string, Float32Array>>} details
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
@@ -74,7 +73,6 @@ export class Analysis {
     return {
       begin,
       sums: Math.max(...reading.attention.map((each) => each.excess(reading.length))),
-      bias: reading.bias(),
       ...this.#stages(),
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),

@@ -72,11 +72,10 @@ export class Attention {
    * Computes new positions, from q to proj.
    * @param {Float32Array} stream (T, C), what enters the layer
    * @param {number} first of the new positions
-   * @param {(Float32Array | null)[]} biases of the new queries
+   * @param {number} count of the new positions
    */
-  extend(stream, first, biases) {
+  extend(stream, first, count) {
     const { n_embd, n_head } = this.gpt.config;
-    const count = biases.length;
     const end = first + count;
     this.q = withRoom(this.q, end * n_embd);
     this.k = withRoom(this.k, end * n_embd);
@@ -87,7 +86,7 @@ export class Attention {
     this.project(stream, first, count);
     for (let n = 0; n < count; n++) {
       for (let head = 0; head < n_head; head++) {
-        const row = this.attend(head, first + n, biases[n]);
+        const row = this.attend(head, first + n);
         this.mix(head, first + n, row, context, n * n_embd);
       }
     }
@@ -140,9 +139,8 @@ export class Attention {
    * The weights of one head for a query; returns where they begin in `weights`.
    * @param {number} head
    * @param {number} query
-   * @param {Float32Array | null} bias
    */
-  attend(head, query, bias) {
+  attend(head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const { q, k, weights } = this;
     const keys = this.allowed(query);
@@ -159,7 +157,7 @@ export class Attention {
     multiplyOne(k, at, n_embd, head_size, keys, q, query * n_embd + at, scores, 0);
     let largest = -Infinity;
     for (let key = 0; key < keys; key++) {
-      scores[key] = scores[key] * scale + (bias ? bias[head * keys + key] : 0);
+      scores[key] *= scale;
       largest = Math.max(largest, scores[key]);
     }
     let total = 0;
@@ -256,7 +254,7 @@ function triangle(query) {
  * @param {number | null} keys
  * @param {(query: number) => Float32Array} rowsOfQuery
  */
-export function headAfterHead(heads, length, keys, rowsOfQuery) {
+function headAfterHead(heads, length, keys, rowsOfQuery) {
   const begin = (/** @type {number} */ query) => keys === null ? triangle(query) : query * keys;
   const size = begin(length);
   const result = new Float32Array(heads * size);

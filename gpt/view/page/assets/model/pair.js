@@ -137,7 +137,7 @@ export class PairReading extends Reading {
     const start = first * n_embd;
     const own = super.residual(layer, first, count);
     this.between[layer] = extended(this.between[layer], own, start);
-    cross.extend(this.between[layer], first, new Array(count).fill(null));
+    cross.extend(this.between[layer], first, count);
     const residual = summed(own, cross.proj.subarray(start), count, n_embd, after1);
     if (after1) this.crossed[layer] = extended(this.crossed[layer], residual, start);
     return residual;

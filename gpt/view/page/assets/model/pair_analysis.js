@@ -35,7 +35,6 @@ import { draw, probabilities } from "./sampler.js";
  * @property {Float32Array} nats
  * @property {Float32Array} logits
  * @property {number} sums
- * @property {Float32Array | null} bias
  * @property {Float32Array[]} weights
  * @property {Record<string, any>} details
  */
@@ -96,7 +95,6 @@ export class PairAnalysis {
     ];
     return {
       sums: Math.max(...rows),
-      bias: kind === "cross" ? null : own.bias(),
       weights: stages.map(({ weights }) => weights),
       details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
     };

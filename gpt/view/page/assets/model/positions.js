@@ -1,8 +1,8 @@
 // @ts-check
-// How positions enter a model: gpt/reading/positions.py in JavaScript. All kinds inherit the three
+// How positions enter a model: gpt/reading/positions.py in JavaScript. All kinds inherit the two
 // methods of Position; each kind overrides one. Constants are computed for the positions of a text,
 // not for the whole context: a small file may declare a context of a million characters.
-// C n_embd, H heads, D head_size.
+// C n_embd, D head_size.
 
 /** @typedef {import("./gpt.js").Config} Config */
 
@@ -29,16 +29,6 @@ class Position {
    * @param {number} _position
    */
   rotate(_heads, _from, _position) {}
-
-  /**
-   * What is added to the scaled scores of a query and `keys` keys, (H, keys); null: nothing.
-   * @param {number} _query
-   * @param {number} [_keys]
-   * @returns {Float32Array | null}
-   */
-  bias(_query, _keys) {
-    return null;
-  }
 }
 
 /** A trained vector for each of the block_size positions, added (GPT-2). */
@@ -87,38 +77,9 @@ class Rotary extends Position {
   }
 }
 
-/** Scores lowered in proportion to the distance of the key (Press, Smith & Lewis 2022). */
-class Alibi extends Position {
-  /** @override @param {number} query @param {number} [keys] */
-  bias(query, keys = query + 1) {
-    const bias = new Float32Array(this.config.n_head * keys);
-    this.slopes().forEach((slope, head) => {
-      for (let key = 0; key < keys; key++) {
-        bias[head * keys + key] = -slope * Math.abs(query - key);
-      }
-    });
-    return bias;
-  }
-
-  /**
-   * (H,) slopes of the heads, a geometric sequence. If H is not a power of two: the slopes of the
-   * next smaller power of two, then every second slope of the next larger one.
-   */
-  slopes() {
-    const heads = this.config.n_head;
-    const power = 2 ** (31 - Math.clz32(heads));
-    return Float32Array.from(
-      { length: heads },
-      (_, head) =>
-        2 ** (head < power ? -8 / power * (head + 1) : -4 / power * (2 * (head - power) + 1)),
-    );
-  }
-}
-
 /** @type {Record<string, typeof Position>} */
 export const POSITIONS = {
   learned: Learned,
   sinusoidal: Sinusoidal,
   rotary: Rotary,
-  alibi: Alibi,
 };

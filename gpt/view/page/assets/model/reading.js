@@ -3,7 +3,7 @@
 // the arrays. Numbers are kept as float32; sums are in double precision.
 // T positions, C n_embd, H heads, D head_size, V vocab_size.
 
-import { Attention, headAfterHead, withRoom } from "./attention.js";
+import { Attention, withRoom } from "./attention.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("./attention.js").Changes} Changes */
@@ -90,9 +90,8 @@ export class Reading {
       embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
       gpt.position.embed(embedded, at, first + n);
     });
-    const biases = ids.map((_, n) => gpt.position.bias(first + n, this.keys ?? undefined));
     this.attention.forEach((attention, layer) => {
-      attention.extend(this.streams[layer], first, biases);
+      attention.extend(this.streams[layer], first, ids.length);
       this.feedForward(layer, first, ids.length);
     });
     this.ids.push(...ids);
@@ -173,16 +172,6 @@ export class Reading {
     const residual = this.residuals[layer].slice(0, this.length * n_embd);
     const normed = post_norm ? { residual } : {};
     return { ...this.attention[layer].stages(this.length), stream, ...normed };
-  }
-
-  /** What positions add to scaled scores, as `weights`; null: nothing. */
-  bias() {
-    const { keys, gpt: { position, config } } = this;
-    if (!position.bias(0)) return null;
-    const row = (
-      /** @type {number} */ query,
-    ) => /** @type {Float32Array} */ (position.bias(query, keys ?? undefined));
-    return headAfterHead(config.n_head, this.length, keys, row);
   }
 }
 
