@@ -5,7 +5,7 @@ variant gets the recipe's number of steps divided by the ratio of the medians. L
 the GPT without counting, over the whole validation split, final weights. The last line is JSON.
 
     python benchmarks/ablate.py CORPUS [--steps 500] [--seeds 1 2 3] [--base "n_layer=2 lr=…"]
-        [--variant "no QK-norm: qk_norm=False" …] [--equal steps]
+        [--variant "RMS norm: norm='rms'" …] [--equal steps]
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from gpt.vocabulary import Vocabulary
 
 #: The choices of the default preset, each one changed alone.
 VARIANTS = {
-    "QK-norm": "qk_norm=True",
     "learned positions": "position='learned'",
     "RMS norm": "norm='rms'",
     "GELU": "activation='gelu'",

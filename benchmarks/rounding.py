@@ -34,15 +34,14 @@ SIZES = [
 ]
 KINDS: list[dict[str, Any]] = [
     {},
-    {"norm": "layer", "qk_norm": False},
+    {"norm": "layer"},
     {
         **{"position": "learned", "norm": "layer", "activation": "gelu"},
-        "qk_norm": False,
         "tied": True,
     },
-    {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
+    {"position": "sinusoidal", "activation": "relu", "bias": True},
     {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True, "bias": True},
-    {"activation": "gelu", "qk_norm": False, "tied": True, "bias": True},
+    {"activation": "gelu", "tied": True, "bias": True},
 ]
 #: Factor of queries and keys, factor of logits, whether weights are rounded to bfloat16.
 FACTORS = [(1, 1, False), (3, 1, False), (10, 1, False), (10, 30, True)]

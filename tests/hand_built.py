@@ -33,7 +33,6 @@ def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
         n_head=4,
         n_embd=4 * SIZE,
         position="learned",
-        qk_norm=False,
     )
     tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
     one = np.eye(SIZE, dtype=np.float32)

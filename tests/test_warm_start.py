@@ -87,7 +87,7 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     assert contents(home) == before
     known, manifest = parent.vocabulary.characters, child.manifest
     assert child.vocabulary.characters == known + "".join(sorted(set(HUNGARIAN) - set(known)))
-    same = {"n_layer", "n_head", "n_embd", "block_size", "bias", "position", "qk_norm"}
+    same = {"n_layer", "n_head", "n_embd", "block_size", "bias", "position"}
     assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
     assert child.config.dropout == 0.1
     assert (manifest.step, manifest.train.steps, manifest.corpus.characters) == (

@@ -64,7 +64,6 @@ class TrainOptions(ResumeOptions, total=False):
     bias: bool
     qkv_bias: bool
     tied: bool
-    qk_norm: bool
     position: Position
     norm: Norm
     activation: Activation

@@ -36,7 +36,6 @@ class ModelConfig:
     bias: Annotated[bool, "Biases in projections and norms; of q, k, v: `qkv_bias`."] = False
     qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
-    qk_norm: Annotated[bool, "RMS-normalise queries and keys (Henry et al. 2020)."] = True
     position: Annotated[Position, "How the model uses positions."] = "rotary"
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"

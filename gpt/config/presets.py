@@ -16,7 +16,6 @@ _DEFAULT: dict[str, Any] = {
     "block_size": 128,
     "batch_size": 16,
     "norm": "layer",
-    "qk_norm": False,
     "previous_heads": 4,
     "counting": 8,
     "embedding_lr": 1e-2,
@@ -26,7 +25,6 @@ _CLASSIC_MODEL: dict[str, Any] = {
     "position": "learned",
     "norm": "layer",
     "activation": "gelu",
-    "qk_norm": False,
     "tied": True,
 }
 _CLASSIC_TRAINING: dict[str, Any] = {

@@ -29,7 +29,6 @@ RECIPE: dict[str, Any] = {
     "block_size": 64,
     "position": "rotary",
     "norm": "layer",
-    "qk_norm": False,
     "dropout": 0.0,
     "previous_heads": 0,
     "counting": 0,

@@ -91,7 +91,6 @@ def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
         n_embd=d_in,
         attention_dropout=split.dropout.p,
         bias=True,
-        qk_norm=False,
         position="learned",
     )
     attention = _like(ATTENTION[kind](config), split)

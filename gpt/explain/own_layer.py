@@ -103,7 +103,7 @@ class LayerSteps:
         read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
         bias = f"{self.block}attention.qkv.bias" if config.qkv_bias else ""
         plus = f", plus its number in {bias}" if bias else ""
-        changed = config.qk_norm or config.position == "rotary"
+        rotates = config.position == "rotary"
         yield Step(
             f"Queries, keys and values of head {self.head}",
             f"One tensor contains all heads’ matrices: {width} rows for queries, {width} for keys, "
@@ -117,25 +117,14 @@ class LayerSteps:
             f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}]"
             + f" + {bias}[{first}]" * config.qkv_bias
             + f" = {made[0][self.last, 0]:.4f}",
-            () if changed else checks,
+            () if rotates else checks,
         )
-        prose, formulas = [], []
-        if config.qk_norm:
-            prose.append(
-                "Queries and keys are scaled to the same length, so that scores cannot grow."
-            )
-            formulas.append("x / √(mean(x²) + 0.00001)")
-        if config.position == "rotary":
-            prose.append(
-                "Each pair of columns is rotated by an angle that grows with the position. A score "
-                "then depends on the distance of two characters (Su et al. 2021)."
-            )
-            formulas.append("(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))")
-        if changed:
+        if rotates:
             yield Step(
                 "Queries and keys for the scores",
-                " ".join(prose),
-                "    ".join(formulas),
+                "Each pair of columns is rotated by an angle that grows with the position. A score "
+                "then depends on the distance of two characters (Su et al. 2021).",
+                "(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))",
                 (
                     self._rows("q for the scores", self.stages.q[self.head]),
                     self._rows("k for the scores", self.stages.k[self.head]),

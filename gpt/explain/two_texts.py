@@ -22,7 +22,6 @@ PAPER: dict[str, Any] = {
     "norm": "layer",
     "activation": "relu",
     "bias": True,
-    "qk_norm": False,
     "post_norm": True,
     "scaled_embedding": True,
     "tied": True,

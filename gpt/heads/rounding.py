@@ -102,17 +102,9 @@ def _projections(
 ) -> dict[str, Array | float]:
     """Of q, k and v."""
     x = exact.before(stream, norm)
-    own = x, _linear(exact, x, before_reach(exact, stream, norm), name)
-    read = own if memory is None else (memory, _linear(exact, memory, 0.0, name))
-    reach: dict[str, Array | float] = {}
-    for number, (part, (rows, spread)) in enumerate(zip("qkv", (own, read, read), strict=True)):
-        reach[part] = spread
-        if exact.config.qk_norm and part != "v":
-            C = exact.config.n_embd
-            columns = exact.apply(rows, name, slice(number * C, (number + 1) * C))  # (T, C)
-            by_head = columns.reshape(len(rows), exact.config.n_head, -1).swapaxes(0, 1)
-            reach[part] = spread / _root_mean_square(by_head)  # (H, T, 1)
-    return reach
+    own = _linear(exact, x, before_reach(exact, stream, norm), name)
+    read = own if memory is None else _linear(exact, memory, 0.0, name)
+    return {"q": own, "k": read, "v": read}
 
 
 def _feed_forward(exact: Reader, block: str, residual: Array) -> Array:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.model.layers import Dropout, rms_norm
+from gpt.model.layers import Dropout
 
 #: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -34,7 +34,7 @@ class Head(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.head_size, self.qk_norm = config.head_size, config.qk_norm
+        self.head_size = config.head_size
         self.query = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.key = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.value = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
@@ -52,8 +52,6 @@ class Head(nn.Module):
     ) -> Tensor:
         T, seen = x.shape[1], x if memory is None else memory
         queries, keys, values = self.query(x), self.key(seen), self.value(seen)  # (B, T or S, D)
-        if self.qk_norm:
-            queries, keys = rms_norm(queries), rms_norm(keys)
         if memory is None:
             queries, keys = rotate(queries, keys)
             allowed = self.tril[:T, :T] if allowed is None else allowed
@@ -93,7 +91,7 @@ class FusedAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.n_head, self.qk_norm = config.n_head, config.qk_norm
+        self.n_head = config.n_head
         self.attention_dropout = config.attention_dropout
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.qkv_bias)
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
@@ -113,8 +111,6 @@ class FusedAttention(nn.Module):
             part.view(B, -1, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T or S, D)
             for part in self._project(x, memory)
         )
-        if self.qk_norm:
-            queries, keys = rms_norm(queries), rms_norm(keys)
         if memory is None:
             queries, keys = rotate(queries, keys)
         if store is not None:

@@ -20,7 +20,7 @@ from gpt.config import ModelConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, rms_norm
+from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
 from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids
 
@@ -95,7 +95,6 @@ class CachedDecoder:
             x = self._after(x, attention, _attend(queries, past, mask))
             if cross:
                 (queries,) = self._heads(cross.reads(self._before(x)), b)
-                queries = rms_norm(queries) if config.qk_norm else queries
                 source = streams.source[:, layer, group]
                 x = self._after(x, cross, _attend(queries, source, streams.padding[group]))
             hidden = weights.activation(feed_forward.reads(self._before(x)), None)
@@ -120,14 +119,9 @@ class CachedDecoder:
         return by_head.transpose(2, 0, 3, 1, 4)
 
     def _turn(self, packed: Array, at: slice) -> Array:
-        """(b·T, 3C) queries, keys and values: queries and keys normalised and turned as the model
-        requires, in place.
-
-        at: the positions of `packed`.
+        """(b·T, 3C) queries, keys and values at these positions: queries and keys multiplied by
+        their factors, in place.
         """
-        if self.config.qk_norm:
-            both = packed.reshape(len(packed), 3, self.config.n_head, -1)[:, :2]
-            both[:] = rms_norm(both)
         turns = self._weights.turns(at.stop)
         turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
         turned[..., : turns.shape[-1]] *= turns[at]

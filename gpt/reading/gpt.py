@@ -22,7 +22,7 @@ import numpy.typing as npt
 from gpt.checks import read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.reading.layers import ACTIVATIONS, NORMS, Array, rms_norm, softmax
+from gpt.reading.layers import ACTIVATIONS, NORMS, Array, softmax
 from gpt.reading.positions import POSITIONS
 from gpt.reading.stages import CROSS, Hook, Memory, Stages, unchanged
 from gpt.vocabulary import Ids
@@ -249,12 +249,7 @@ class Reader:
         rows = slice(first * C, (first + len(parts)) * C)
         packed = self.apply(x, f"blocks.{layer}.{sublayer}.qkv", rows)
         shape = len(parts), self.config.n_head, self.config.head_size
-        by_head = packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)
-        normed = "qk" if self.config.qk_norm else ""
-        return [
-            rms_norm(each) if part in normed else each
-            for part, each in zip(parts, by_head, strict=True)
-        ]
+        return [*packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)]
 
     def before(self, x: Array, norm: str) -> Array:
         """(B, T, C) -> the input of the sublayer that has this norm."""

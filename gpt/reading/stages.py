@@ -46,8 +46,8 @@ class Memory:
 class Stages(Result):
     """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
 
-    stream: (T, C), what enters the layer. q, k, v: (H, T, D), after normalisation and rotary
-    positions, if the model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled, and −inf
+    stream: (T, C), what enters the layer. q, k, v: (H, T, D), after rotary positions, if the
+    model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled, and −inf
     above the diagonal, weights = softmax: (H, T, T); context = weights·v: (H, T, D); concat and
     proj: (T, C); residual = stream + proj, output = residual + feed-forward: (T, C); with
     post_norm, both sums are normalised.

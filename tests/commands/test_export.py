@@ -70,7 +70,7 @@ def test_python_code_in_the_page_on_export_works(gptx: Gptx) -> None:
 
 def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Path) -> None:
     encoded_file(home / "pairs.safetensors")
-    random_file(home / "other.safetensors", position="learned", qk_norm=False)
+    random_file(home / "other.safetensors", position="learned")
     (home / "file").write_text("mine", encoding="utf-8")
     for arguments, code, problem in (
         (["export"], 2, "Missing argument 'path'"),

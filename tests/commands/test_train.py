@@ -242,14 +242,14 @@ def test_options_override_the_recipe_of_repeats(gptx: Gptx) -> None:
     assert "2 layers × 4 heads × 16, context 64; rotary positions" in own
     assert "800 steps × 2,048 characters" in own
     assert "recipe options of this corpus, unless you give others: --n-layer 2 --n-head 4" in own
-    assert "--no-qk-norm --dropout 0.0" in own
-    given = card("--n-layer", "1", "--steps", "7", "--qk-norm")
+    assert "--norm layer --dropout 0.0" in own
+    given = card("--n-layer", "1", "--steps", "7", "--norm", "rms")
     assert "1 layer × 4 heads × 16" in given
-    assert "QK-norm" in given
+    assert "rms norm" in given
     assert "7 steps × 2,048 characters" in given
     recipe = given[given.index("recipe ") : given.index("training ")]
     assert "--n-head 4" in recipe
-    assert not {"--n-layer", "--steps", "--no-qk-norm"} & set(recipe.split())
+    assert not {"--n-layer", "--steps", "--norm"} & set(recipe.split())
     fitted = card("--minutes", "0.01")
     assert "2 layers × 4 heads × 16" in fitted
     assert "800 steps" not in fitted

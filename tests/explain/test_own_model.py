@@ -51,14 +51,13 @@ def tables_of(lesson: Lesson) -> dict[str, Table]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("position", get_args(Position))
 def test_checks_of_mine_pass_for_every_kind_of_model(
-    position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
+    position: str, norm: str, dtype: npt.DTypeLike
 ) -> None:
     for more in ({}, {"bias": True, "qkv_bias": True}, {"tied": True}):
-        reader = small(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
+        reader = small(dtype, position=position, norm=norm, **more)
         for layer, head in ((0, 0), (1, 1)):
             assert walked(reader, layer, head).failed == []
 

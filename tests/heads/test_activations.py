@@ -24,7 +24,7 @@ from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
-KINDS = list(product(get_args(Position), get_args(Norm), [False, True]))
+KINDS = list(product(get_args(Position), get_args(Norm)))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
 ALL = tuple(shapes(ModelConfig(**SHAPE), 1))
 T = SHAPE["block_size"]
@@ -80,15 +80,13 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
-def test_every_array_is_that_of_its_text(
-    position: str, norm: str, qk_norm: bool, dtype: npt.DTypeLike
-) -> None:
+@pytest.mark.parametrize(("position", "norm"), KINDS)
+def test_every_array_is_that_of_its_text(position: str, norm: str, dtype: npt.DTypeLike) -> None:
     for more in (
         {},
         {"bias": True, "qkv_bias": True, "activation": "swiglu"},
     ):
-        reader = reader_of(dtype, position=position, norm=norm, qk_norm=qk_norm, **more)
+        reader = reader_of(dtype, position=position, norm=norm, **more)
         acts = Plan(reader, ids_of(2), ALL).read()
         assert acts.names == ALL
         known = shapes(reader.config, T)

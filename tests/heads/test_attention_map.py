@@ -174,7 +174,6 @@ def test_a_head_built_to_attend_one_back_attends_one_back() -> None:
         n_head=1,
         n_embd=16,
         position="learned",
-        qk_norm=False,
     )
     tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
     tensors["position.weight"][:, :8] = np.eye(8)

@@ -26,7 +26,7 @@ from gpt.reading.score import surprises
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
-KINDS = list(product(get_args(Position), get_args(Norm), [False, True]))
+KINDS = list(product(get_args(Position), get_args(Norm)))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 T = SHAPE["block_size"]
 Change = Callable[[Any], Any]
@@ -70,9 +70,9 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     return TrainedGPT(tiny.model())
 
 
-@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
-def test_equal_values_change_no_logit(position: str, norm: str, qk_norm: bool) -> None:
-    reader = reader_of(np.float32, position=position, norm=norm, qk_norm=qk_norm)
+@pytest.mark.parametrize(("position", "norm"), KINDS)
+def test_equal_values_change_no_logit(position: str, norm: str) -> None:
+    reader = reader_of(np.float32, position=position, norm=norm)
     ids = ids_of()
     acts = Plan(reader, ids).read()
     for place in PLACES:
@@ -119,12 +119,10 @@ def hooked(model: GPT, place: Place) -> Any:
     return outputs[name].register_forward_hook(lambda *call: changed(call[-1]))
 
 
-@pytest.mark.parametrize(("position", "norm", "qk_norm"), KINDS)
-def test_patched_logits_equal_torchs_with_a_forward_hook(
-    position: str, norm: str, qk_norm: bool
-) -> None:
-    options = {"position": position, "norm": norm, "qk_norm": qk_norm, "attention": "heads"}
-    options["qkv_bias"] = not qk_norm
+@pytest.mark.parametrize(("position", "norm"), KINDS)
+def test_patched_logits_equal_torchs_with_a_forward_hook(position: str, norm: str) -> None:
+    options = {"position": position, "norm": norm, "attention": "heads"}
+    options["qkv_bias"] = norm == "layer"
     reader, ids = reader_of(**options), ids_of()
     torch.set_default_dtype(torch.float64)
     try:

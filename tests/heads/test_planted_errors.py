@@ -165,7 +165,7 @@ WITH_AN_ENCODER: dict[str, Error] = {
 }
 OF_ENCODE = ("the encoder does not read ahead", "the source is read backwards")
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Error]]] = {
-    "rotary": ({"qk_norm": True}, ERRORS | WITH_POSITIONS["rotary"]),
+    "rotary": ({}, ERRORS | WITH_POSITIONS["rotary"]),
     "learned": (
         {"position": "learned", "norm": "layer", "bias": True, "activation": "gelu"},
         ERRORS | WITH_POSITIONS["learned"],

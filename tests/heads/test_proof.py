@@ -34,18 +34,18 @@ SIZES: dict[str, dict[str, Any]] = {
     "6 x 384": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 32},
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "default": {"norm": "layer", "qk_norm": False},
+    "default": {"norm": "layer"},
     "classic": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
+        **{"position": "learned", "norm": "layer", "activation": "gelu"},
         "tied": True,
     },
     "nanoGPT's": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu_erf", "qk_norm": False},
+        **{"position": "learned", "norm": "layer", "activation": "gelu_erf"},
         **{"tied": True, "bias": True, "qkv_bias": True},
     },
-    "rms, normed": {},
-    "sinusoidal": {"position": "sinusoidal", "activation": "relu", "qk_norm": False, "bias": True},
-    "gated": {"activation": "swiglu", "qk_norm": False},
+    "rms": {},
+    "sinusoidal": {"position": "sinusoidal", "activation": "relu", "bias": True},
+    "gated": {"activation": "swiglu"},
 }
 
 

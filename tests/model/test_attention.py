@@ -37,7 +37,7 @@ def unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 @both
 def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
     x = torch.tensor([[[1.0, 2.0, 0.5, -1.0], [3.0, -1.0, 2.0, 1.0]]])
-    y = attention_of(kind, qk_norm=False)(x, unturned)[0].tolist()
+    y = attention_of(kind)(x, unturned)[0].tolist()
     # Head 0 gets (1, 2) and (3, −1): scores of the second row 3−2 = 1 and 9+1 = 10, over √2.
     # Head 1 gets (.5, −1) and (2, 1): scores 1−1 = 0 and 4+1 = 5, over √2.
     first = 1 / (1 + math.exp((10 - 1) / math.sqrt(2)))
@@ -50,17 +50,6 @@ def test_scores_are_scaled_by_the_head_size(kind: str) -> None:
     ]
     assert y[0] == pytest.approx([1.0, 2.0, 0.5, -1.0])  # the first row attends only to itself
     assert y[1] == pytest.approx(expected, abs=1e-6)
-
-
-@both
-def test_normalised_queries_and_keys_have_unit_rms(kind: str) -> None:
-    x = torch.tensor([[[30.0, 40.0, 3.0, 4.0], [0.3, -0.4, 6.0, 8.0]]])
-    attention = attention_of(kind, qk_norm=True)
-    y = attention(x, unturned)[0, 1].tolist()
-    # RMS-normalised: head 0 has √2·(.6, .8) and √2·(.6, −.8), head 1 √2·(.6, .8) twice.
-    weight = 1 / (1 + math.exp(2 * (1 - (0.36 - 0.64)) / math.sqrt(2)))
-    assert y[0] == pytest.approx(weight * 30 + (1 - weight) * 0.3, rel=1e-3)
-    assert y[2] == pytest.approx(4.5, rel=1e-4)
 
 
 @both

@@ -78,7 +78,6 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
             "activation": activation,
             "norm": norm,
             "attention": attention,
-            "qk_norm": norm == "rms",
             "qkv_bias": norm == "layer",
         }
         model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)

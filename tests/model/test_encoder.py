@@ -33,7 +33,7 @@ SEEN = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]
 VARIANTS = [
     {"position": position, "norm": norm, "post_norm": post, "encoder_layers": layers}
     | {"shared_embedding": layers == 2, "scaled_embedding": post != (layers == 2)}
-    | {"qk_norm": layers == 1, "tied": norm == "rms", "qkv_bias": post}
+    | {"tied": norm == "rms", "qkv_bias": post}
     for position, norm, post, layers in product(
         get_args(Position), get_args(Norm), (False, True), (0, 1, 2)
     )

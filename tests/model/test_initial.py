@@ -27,10 +27,9 @@ def initial_attention(**options: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-@pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("n_head", [1, 2, 4])
-def test_heads_start_on_the_previous_characters(norm: str, qk_norm: bool, n_head: int) -> None:
-    options = {"norm": norm, "qk_norm": qk_norm, "n_head": n_head, "previous_heads": 3}
+def test_heads_start_on_the_previous_characters(norm: str, n_head: int) -> None:
+    options = {"norm": norm, "n_head": n_head, "previous_heads": 3}
     weights = initial_attention(**options)
     rows = np.arange(32, 64)
     for head, of_head in enumerate(weights):

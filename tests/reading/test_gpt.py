@@ -64,7 +64,7 @@ def test_numpy_cached_equals_uncached_at_every_length(
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("options", [{"qk_norm": True}, {"tied": True}, {"bias": True}])
+@pytest.mark.parametrize("options", [{"tied": True}, {"bias": True}])
 def test_decoding_step_equals_the_full_forward_with_every_option(
     activation: str, options: Any
 ) -> None:
@@ -151,7 +151,7 @@ def test_stages_of_a_batch_are_refused(batch: int) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_each_stage_follows_from_the_stage_before(position: str) -> None:
-    reader = reader_of(qk_norm=False, position=position)
+    reader = reader_of(position=position)
     for stages in reader.stages(ids_of(1)[0]):
         future = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), k=1)
         np.testing.assert_allclose(stages.scores, stages.q @ stages.k.swapaxes(1, 2), atol=1e-12)

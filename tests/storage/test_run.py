@@ -490,7 +490,7 @@ def test_model_file_that_contradicts_its_manifest_is_refused(fresh_run: Run, par
         other = "".join(sorted(set(whole.vocabulary.characters) - {"t"} | {"z"}))
         manifest = replace(last.manifest, characters=other)
     else:
-        manifest = replace(last.manifest, model=replace(whole.config, qk_norm=False))
+        manifest = replace(last.manifest, model=replace(whole.config, activation="gelu"))
     fresh_run.commit(manifest, {MODEL: model, STATE: (last.path / STATE).read_bytes()})
     with pytest.raises(CheckpointError, match="model and manifest differ"):
         fresh_run.read("last")

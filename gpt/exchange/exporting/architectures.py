@@ -112,13 +112,12 @@ _LLAMA_BLOCK = {
     UP: ("mlp.gate_proj", "mlp.up_proj"),
     DOWN: ("mlp.down_proj",),
 }
-_QK_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 
 
 def _options(
     position: tuple[str, ...], norm: str, activation: tuple[str, ...], **more: tuple[Any, ...]
 ) -> dict[str, tuple[Any, ...]]:
-    plain: dict[str, tuple[Any, ...]] = {"qk_norm": (False,), "post_norm": (False,)}
+    plain = {"post_norm": (False,)}
     return {"position": position, "norm": (norm,), "activation": activation, **plain, **more}
 
 
@@ -204,17 +203,6 @@ ARCHITECTURES = (
         {"attention_bias": (QKV, PROJ), "mlp_bias": (UP, DOWN)},
     ),
     Architecture(
-        "qwen3",
-        "Qwen3ForCausalLM",
-        _options(("rotary",), "rms", ("swiglu",), qk_norm=(True,), bias=(False,)),
-        _root_mean_square,
-        _LLAMA_STEM,
-        "model.layers.{}.",
-        _LLAMA_BLOCK,
-        {"attention_bias": (QKV, PROJ)},
-        constants=_QK_NORMS,
-    ),
-    Architecture(
         "arcee",
         "ArceeForCausalLM",
         _options(("rotary",), "rms", PLAIN),
@@ -223,21 +211,5 @@ ARCHITECTURES = (
         "model.layers.{}.",
         {**_LLAMA_BLOCK, UP: ("mlp.up_proj",)},
         {"attention_bias": (QKV, PROJ), "mlp_bias": (UP, DOWN)},
-    ),
-    Architecture(
-        "apertus",
-        "ApertusForCausalLM",
-        _options(("rotary",), "rms", PLAIN, qk_norm=(True,), bias=(False,)),
-        _root_mean_square,
-        _LLAMA_STEM,
-        "model.layers.{}.",
-        {
-            **_LLAMA_BLOCK,
-            UP: ("mlp.up_proj",),
-            "norm1": ("attention_layernorm",),
-            "norm2": ("feedforward_layernorm",),
-        },
-        {"attention_bias": (QKV, PROJ)},
-        constants=_QK_NORMS,
     ),
 )

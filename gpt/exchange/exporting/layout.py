@@ -57,7 +57,7 @@ class Architecture:
     names; inside: module of a block -> its names, between which the module's rows are divided.
     biases: what turns on biases -> the modules that then have them. by_head: whether the rows of
     queries, keys and values alternate between heads. transposed: whether linear layers store (in,
-    out). constants: names of further norms of a head's size, whose weights are 1.
+    out).
     """
 
     kind: str
@@ -70,7 +70,6 @@ class Architecture:
     biases: Mapping[str, tuple[str, ...]]
     by_head: bool = False
     transposed: bool = False
-    constants: tuple[str, ...] = ()
 
     def differs(self, config: ModelConfig) -> list[str]:
         """The options in which the model differs from all models of this architecture."""
@@ -109,8 +108,6 @@ class Architecture:
                 )
             for module in LINEAR:
                 yield from self._linear(config, tensors, module, ours, theirs)
-            for name in self.constants:
-                yield Part(f"{theirs}{name}.weight", value=1.0, shape=(config.head_size,))
 
     def _norm(
         self, config: ModelConfig, tensors: Tensors, ours: str, theirs: str

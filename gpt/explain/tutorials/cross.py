@@ -183,9 +183,7 @@ def _real(size: int, padded: int) -> Tensor:
 def _in_the_model(pair: Pair) -> Step:
     """The modules of `gpt/model/attention.py` give the same contexts."""
     width, size, own = pair.x.shape[1], len(pair.source), pair.attention
-    config = ModelConfig(
-        vocab_size=1, block_size=size, n_head=1, n_embd=width, qk_norm=False, position="learned"
-    )
+    config = ModelConfig(vocab_size=1, block_size=size, n_head=1, n_embd=width, position="learned")
     packed = torch.cat([part.weight for part in (own.query, own.key, own.value)])  # (3C, C)
     state = {"qkv.weight": packed, "proj.weight": torch.eye(width)}
     memory, allowed = torch.cat((pair.source, pair.padding)), _real(size, size + 1)

@@ -45,7 +45,7 @@ def steps(material: Material) -> Iterator[Step]:
     words, seed = material.words, SEED if material.seed is None else material.seed
     T, both = len(words), {"rows": words, "columns": words}
     config = ModelConfig(
-        vocab_size=1, block_size=T, n_head=N_HEAD, n_embd=N_EMBD, qk_norm=False, position="learned"
+        vocab_size=1, block_size=T, n_head=N_HEAD, n_embd=N_EMBD, position="learned"
     )
     size = config.head_size
     yield Step(

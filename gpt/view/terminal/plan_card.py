@@ -126,7 +126,7 @@ def model_facts(config: ModelConfig) -> str:
         heads = min(config.previous_heads, config.n_head)
         starts = "start on the last characters" if heads > 1 else "starts on the last character"
         parts.insert(1, f"{counted(heads, 'head')} {starts}")
-    parts += ["QK-norm"] * config.qk_norm + ["biases"] * config.bias
+    parts += ["biases"] * config.bias
     parts += ["biases of q, k, v"] * config.qkv_bias + ["tied"] * config.tied
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]

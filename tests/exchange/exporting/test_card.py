@@ -39,7 +39,7 @@ def test_front_matter_is_what_the_hub_reads(tiny: Checkpoint) -> None:
     assert values == {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["gptx", "character-level", "apertus"],
+        "tags": ["gptx", "character-level", "arcee"],
     }
     assert "\n# license: " in front
     assert body.startswith("\n# `tiny step 12`\n")
@@ -113,7 +113,7 @@ def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> No
 
 
 def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
-    model = random_model(tmp_path, position="learned", norm="layer", qk_norm=False)
+    model = random_model(tmp_path, position="learned", norm="layer")
     text = card_of(model)
     assert "## The text" not in text
     assert "learning_rate" not in text

@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
-    return random_model(tmp_path_factory.mktemp("model"), norm="layer", qk_norm=False)
+    return random_model(tmp_path_factory.mktemp("model"), norm="layer")
 
 
 def test_export_writes_six_files_into_a_new_or_an_empty_folder(
@@ -170,8 +170,8 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"norm": "layer", "qk_norm": True}, "GPTNeoXForCausalLM, differs in `qk_norm`"),
-        ({"norm": "rms", "position": "learned"}, "differs in .*`position=learned`"),
+        ({"norm": "layer", "post_norm": True}, "differs in `post_norm`"),
+        ({"norm": "rms", "position": "learned"}, "GPT2LMHeadModel, differs in `norm=rms`"),
     ],
 )
 def test_a_model_without_an_architecture_is_refused_before_anything_is_written(

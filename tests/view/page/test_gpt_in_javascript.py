@@ -22,8 +22,8 @@ from gpt.view.page.packing import lower
 from gpt.view.page.shipping import config_record
 
 SWITCHES = [
-    {"qk_norm": qk_norm, "bias": bias, "tied": tied, "qkv_bias": qk_norm == (bias == tied)}
-    for qk_norm, bias, tied in product((True, False), repeat=3)
+    {"bias": bias, "tied": tied, "qkv_bias": qkv_bias}
+    for bias, tied, qkv_bias in product((True, False), repeat=3)
 ]
 T = 21  # more than the page computes at once
 
@@ -122,8 +122,8 @@ def test_norms_after_sublayers_and_scaled_embeddings_equal_numpys(
 def test_logits_of_large_weights_are_as_exact_as_numpys(
     script: JavaScript, position: str, larger: float
 ) -> None:
-    for norm, qk_norm in product(get_args(Norm), (True, False)):
-        reader = reader_of(larger, position=position, norm=norm, qk_norm=qk_norm)
+    for norm in get_args(Norm):
+        reader = reader_of(larger, position=position, norm=norm)
         ids = ids_of(reader)
         expected = expected_logits(reader, ids)
         found = script("logits", opened(script, reader), [ids.tolist()], None)

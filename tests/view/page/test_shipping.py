@@ -27,15 +27,15 @@ from gpt.vocabulary import Vocabulary
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
     "classic": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu", "qk_norm": False},
+        **{"position": "learned", "norm": "layer", "activation": "gelu"},
         **{"bias": True, "tied": True},
     },
     "nanoGPT's": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu_erf", "qk_norm": False},
+        **{"position": "learned", "norm": "layer", "activation": "gelu_erf"},
         **{"bias": True, "qkv_bias": True, "tied": True},
     },
     "large": {"activation": "swiglu", "larger": 2.0},
-    "sharp": {"qk_norm": False, "norm": "layer", "sharper": 4.0},
+    "sharp": {"norm": "layer", "sharper": 4.0},
 }
 
 

@@ -35,7 +35,7 @@ def test_card_shows_the_facts_of_a_plan() -> None:
     config = ModelConfig(vocab_size=65, bias=True, qkv_bias=True, dropout=0.2)
     assert model_facts(config) == (
         "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
-        "relu2, QK-norm, biases, biases of q, k, v, dropout 0.2, fused attention"
+        "relu2, biases, biases of q, k, v, dropout 0.2, fused attention"
     )
     assert training_facts(TrainConfig(), 2048, 1_003_854) == (
         "2,000 steps × 2,048 characters = 4.1 epochs, learning rate 0.002 → 0 (linear)"

@@ -2,7 +2,6 @@
 // The attention of one layer for a text that grows: q, k, v and weights of earlier positions are
 // kept, so that a new position is computed alone. T positions, C n_embd, H heads, D head_size.
 
-import { rmsNorm } from "./layers.js";
 import { multiplyOne } from "./linear.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
@@ -116,22 +115,7 @@ export class Attention {
       this.q.set(part(0), to);
       this.k.set(part(1), to);
       this.v.set(part(2), to);
-      for (const heads of [this.q, this.k]) {
-        this.normalise(heads, to);
-        gpt.position.rotate(heads, to, first + n);
-      }
-    }
-  }
-
-  /**
-   * Normalises the queries or keys of a position, if the model does.
-   * @param {Float32Array} heads
-   * @param {number} from
-   */
-  normalise(heads, from) {
-    const { n_embd, head_size, qk_norm } = this.gpt.config;
-    for (let at = from; qk_norm && at < from + n_embd; at += head_size) {
-      rmsNorm(heads, at, heads, at, head_size);
+      for (const heads of [this.q, this.k]) gpt.position.rotate(heads, to, first + n);
     }
   }
 

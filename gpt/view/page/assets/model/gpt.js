@@ -19,7 +19,6 @@ import { POSITIONS } from "./positions.js";
  * @property {number} widened
  * @property {number} hidden
  * @property {boolean} tied
- * @property {boolean} qk_norm
  * @property {boolean} post_norm
  * @property {boolean} scaled_embedding
  * @property {string} position

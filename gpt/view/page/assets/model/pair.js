@@ -95,7 +95,6 @@ class CrossAttention extends Attention {
     for (let to = 0; to < source.states.length; to += n_embd) {
       this.k.set(packed.subarray(2 * to, 2 * to + n_embd), to);
       this.v.set(packed.subarray(2 * to + n_embd, 2 * (to + n_embd)), to);
-      this.normalise(this.k, to);
     }
   }
 
@@ -107,7 +106,6 @@ class CrossAttention extends Attention {
       this.sublayer.norm1(stream, first * n_embd + at, normed, at);
     }
     this.query.apply(normed, 0, count, this.q, first * n_embd);
-    for (let n = first; n < first + count; n++) this.normalise(this.q, n * n_embd);
   }
 }
 
