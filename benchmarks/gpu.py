@@ -105,7 +105,7 @@ def speed(_: str) -> Row:
     """
     rows: Row = {}
     for precision, batch, compile, near in (
-        *((precision, 64, False, True) for precision in ("float32", "tf32", "bfloat16")),
+        *((precision, 64, False, True) for precision in ("float32", "bfloat16")),
         ("bfloat16", 64, False, False),
         *(("bfloat16", batch, False, True) for batch in (256, 1024)),
         *(("bfloat16", batch, True, True) for batch in (64, 256, 1024) if not QUICK),

@@ -11,7 +11,7 @@ from gpt.config.fields import check_fields, require
 from gpt.config.frozen import parse_freeze
 
 Schedule = Literal["cosine", "linear"]
-Precision = Literal["float32", "tf32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 

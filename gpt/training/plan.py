@@ -136,8 +136,6 @@ def make_plan(
 
     Raises ConfigError, TextError, OutOfMemory.
     """
-    if given.get("precision") == "tf32":
-        require(device == "cuda", "precision", "tf32 is a GPU's; leave it out, or take bfloat16")
     fixed = {"steps", "step_plan"} & given.keys()
     if minutes is not None and fixed:
         raise ConfigError("minutes", "cannot be combined with `steps`")

@@ -5,9 +5,8 @@ Evaluations always use float32, and probes float64.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -26,18 +25,6 @@ def settle(config: TrainConfig) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if torch.are_deterministic_algorithms_enabled() != config.deterministic:
         torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
-
-
-@contextlib.contextmanager
-def tensor_floats(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Inside, with precision tf32, a GPU rounds the factors of float32 products to 10 bits."""
-    before = torch.get_float32_matmul_precision()
-    if config.precision == "tf32" and device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:

@@ -21,7 +21,7 @@ from gpt.model import GPT, initialise
 from gpt.training.device_batches import Fed, rows_of
 from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.optim import Optimizer
-from gpt.training.precision import low_precision, tensor_floats
+from gpt.training.precision import low_precision
 
 
 def train_step(
@@ -53,11 +53,10 @@ def train_step(
         given, targets, share = rows_of(ids, config, step, block_size, rows, device, held)
         share = 0.0 if empty else share
         ranks.send(model, now=number == len(pieces))
-        with tensor_floats(config, device):
-            with low_precision(config, device):
-                logits = ranks.net(model)(**given)  # (b, T, vocab_size)
-                loss = _mean_loss(logits, targets, held) * share
-            (loss * ranks.size).backward()  # type: ignore[no-untyped-call]
+        with low_precision(config, device):
+            logits = ranks.net(model)(**given)  # (b, T, vocab_size)
+            loss = _mean_loss(logits, targets, held) * share
+        (loss * ranks.size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
     value, norm = ranks.total(value), whole(clipped).item()

@@ -14,7 +14,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
 from gpt.training.distributed import Ranks
 from gpt.training.optim import Optimizer
-from gpt.training.precision import compiled, low_precision, settle, tensor_floats
+from gpt.training.precision import compiled, low_precision, settle
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
@@ -25,21 +25,6 @@ VOCABULARY = Vocabulary.from_text(TEXT)
 def as_before() -> Iterator[None]:
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def test_tf32_is_on_only_on_a_gpu_and_inside_the_context() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    for device, precision, expected in (
-        (gpu, "tf32", "high"),
-        (gpu, "float32", "highest"),
-        (cpu, "tf32", "highest"),
-    ):
-        with tensor_floats(TrainConfig(precision=precision), device):  # type: ignore[arg-type]
-            assert torch.get_float32_matmul_precision() == expected
-        assert torch.get_float32_matmul_precision() == "highest"
-    with pytest.raises(ZeroDivisionError), tensor_floats(TrainConfig(precision="tf32"), gpu):
-        raise ZeroDivisionError
-    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_bfloat16_applies_to_matrix_products_only() -> None:
