@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 from gpt.arguments import checks_arguments
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
-from gpt.reading.sampler import DrawingDecoder
+from gpt.reading.sampler import Decoder
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
@@ -218,7 +218,7 @@ def _try_torch(device: str) -> None:
     torch.ones(1, device=device).add(1).item()
 
 
-def _torch_decoder(stored: StoredModel, device: str) -> DrawingDecoder:
+def _torch_decoder(stored: StoredModel, device: str) -> Decoder:
     from gpt.model.decoder import TorchDecoder
     from gpt.training.checkpoint import load_gpt
 

@@ -1,7 +1,7 @@
 """How characters are drawn: one field for each option, and their order.
 
 A new filter is a field here and a function of the same name in FILTERS of gpt/reading/sampler.py
-(numpy), gpt/model/sampler.py (torch) and gpt/view/page/assets/model/sampler.js.
+and gpt/view/page/assets/model/sampler.js.
 """
 
 from __future__ import annotations

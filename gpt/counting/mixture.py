@@ -6,7 +6,6 @@ Tensor names: B streams, T positions, N orders, V vocab_size.
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -109,16 +108,8 @@ class Streams:
         return self.mixture.scores(logits, self._histories)
 
     def append(self, ids: Ids) -> None:
-        """(B,) or (n, B) the characters that were drawn, one after the other."""
-        trie, rows = self.mixture.expert.trie, np.atleast_2d(ids)
-        for row in rows[1 - trie.orders :]:  # earlier ones are in no history
-            self._histories = trie.advanced(self._histories, row)
-
-    def first(self, count: int) -> Streams:
-        """A copy of the first `count` streams."""
-        streams = copy(self)
-        streams._histories = self._histories[:, :count]
-        return streams
+        """(B,) the characters that were drawn."""
+        self._histories = self.mixture.expert.trie.advanced(self._histories, ids)
 
     @property
     def histories(self) -> npt.NDArray[np.int64]:
@@ -131,8 +122,7 @@ class OneStream(Streams):
 
     def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
         self.mixture, self.alone, self._nodes = mixture, alone, [0]
-        self._orders = mixture.expert.trie.orders
-        self.append(prompt[:, None])
+        self.append(prompt[1 - mixture.expert.trie.orders :])  # earlier ones are in no history
 
     def scores(self, logits: Logits) -> Array:
         """(1, V) logits of the GPT -> (1, V) the logits of what predicts."""
@@ -151,13 +141,9 @@ class OneStream(Streams):
         return counting[None]
 
     def append(self, ids: Ids) -> None:
-        """(1,) or (n, 1) the characters that were drawn, one after the other."""
-        for symbol in ids[1 - self._orders :].ravel().tolist():
+        """(n,) the characters that were drawn, one after the other."""
+        for symbol in ids.tolist():
             self._nodes = self.mixture.cached.followed(self._nodes, symbol)
-
-    def first(self, count: int) -> OneStream:
-        """A copy."""
-        return copy(self)
 
     @property
     def histories(self) -> npt.NDArray[np.int64]:

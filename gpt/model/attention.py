@@ -23,7 +23,7 @@ from gpt.model.layers import Dropout
 
 #: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Keys and values of new positions -> of all positions so far, and of free ones after them.
+#: Keys and values of new positions -> of all positions so far.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 

@@ -65,30 +65,28 @@ def everywhere(seen: Tensor | None) -> Tensor | None:
 
 
 class Cache:
-    """Keys and values of the positions so far, at fixed addresses, as a CUDA graph needs.
+    """Keys and values of the positions so far: (L, B, H, S, D), S = block_size.
 
-    (L, B, H, S, D), S = block_size. at: (T,), the positions of the ids that a forward gets together
-    with the cache.
+    at: the positions of the ids that a forward gets together with the cache.
     """
-
-    at: Tensor
 
     def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:
         size = config.block_size
         shape = (config.n_layer, batch, config.n_head, size, config.head_size)
         self.keys, self.values = (torch.zeros(shape, device=device) for _ in range(2))
         self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
+        self.at = slice(0)
 
     def layers(self) -> list[dict[str, Any]]:
         """Each layer's arguments of attention, so that new queries attend to all keys so far."""
-        allowed = self._past.index_select(0, self.at)  # (T, S)
+        allowed = self._past[self.at, : self.at.stop]  # (T, S)
         stores = [partial(self._store, layer) for layer in range(len(self.keys))]
         return [{"allowed": allowed, "store": store} for store in stores]
 
     def _store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        self.keys[layer].index_copy_(2, self.at, keys)
-        self.values[layer].index_copy_(2, self.at, values)
-        return self.keys[layer], self.values[layer]
+        self.keys[layer, :, :, self.at] = keys
+        self.values[layer, :, :, self.at] = values
+        return self.keys[layer, :, :, : self.at.stop], self.values[layer, :, :, : self.at.stop]
 
 
 class Stack(nn.Module):

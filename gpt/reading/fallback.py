@@ -1,27 +1,21 @@
 """A decoder on a device that is tested before it is used, and replaced by numpy if it fails.
 
 The device is opened when the first text starts. It must reproduce the checkpoint's probe before it
-is used, once for every number of streams, and draw the first characters as numpy does. If it raises
-anything or fails a test, one line of output says so: numpy reads the text so far and continues with
-the same random numbers. So the text depends only on the seed, not on which device wrote which part.
+is used, once for every number of streams. If it raises anything or fails this test, one line of
+output says so: numpy reads the text so far and continues. The sampler draws with numpy from the
+logits of both, so the text depends only on the seed, not on which device computed which part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 
-from gpt.config import SampleConfig
-from gpt.counting.mixture import Streams
 from gpt.devices import report_failure
 from gpt.reading.layers import Array
-from gpt.reading.sampler import Decoder, DrawingDecoder, next_ids
+from gpt.reading.sampler import Decoder
 from gpt.vocabulary import Ids
-
-DRAWN = 8  # number of first characters that numpy draws as well, to check the device
-Result = TypeVar("Result")
 
 
 class FallbackDecoder:
@@ -33,31 +27,25 @@ class FallbackDecoder:
 
     def __init__(
         self,
-        open_device: Callable[[], DrawingDecoder],
+        open_device: Callable[[], Decoder],
         numpys: Decoder,
         ids: Ids,
         logits: Array,
         allowed: Callable[[float], float],
     ) -> None:
         self.config = numpys.config
-        self._open: Callable[[], DrawingDecoder] | None = open_device  # None: the device failed
-        self._device: DrawingDecoder | None = None
+        self._open: Callable[[], Decoder] | None = open_device  # None: the device failed
+        self._device: Decoder | None = None
         self._numpys = numpys
         self._ids, self._logits, self._allowed = ids, logits, allowed
         self._proven_streams = 0
-        self._proven_draws: SampleConfig | None = None
         self._text: list[Ids] = []  # (B, n) pieces that the decoder was given
-
-    @property
-    def most_ahead(self) -> int:
-        """Number of characters that `ahead` can draw on the device; 0 once numpy writes."""
-        return self._device.most_ahead if self._device else 0
 
     def start(self, ids: Ids) -> Array:
         """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._text = []
 
-        def work(device: DrawingDecoder) -> Array:
+        def work(device: Decoder) -> Array:
             if self._proven_streams != len(ids):
                 self._prove(device, len(ids))
             return device.start(ids)
@@ -72,39 +60,7 @@ class FallbackDecoder:
         self._text.append(ids[:, None].copy())
         return logits
 
-    def ahead(
-        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
-    ) -> Ids:
-        """(B,) ids and (n, B) uniforms -> (n, B) ids, one after the other."""
-
-        def work(device: DrawingDecoder) -> Ids:
-            drawn = device.ahead(ids, uniforms, config, counting)
-            if self._proven_draws != config:
-                self._numpys.start(np.hstack(self._text)[:1])
-                first = self._numpys_ahead(ids[:1], uniforms[:DRAWN, :1], config, counting)
-                if not np.array_equal(drawn[:DRAWN, :1], first):
-                    raise ArithmeticError("the GPU draws other characters than numpy")
-                self._proven_draws = config
-            return drawn
-
-        asked = ids, uniforms, config, counting
-        drawn = self._on_device(work, lambda: self._numpys_ahead(*asked))
-        self._text.append(np.concatenate([ids[None], drawn[:-1]]).T)
-        return drawn
-
-    def _numpys_ahead(
-        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
-    ) -> Ids:
-        """Like `ahead`, but with numpy: each character is drawn from the logits of one step."""
-        rows, counting = [], counting and counting.first(len(ids))
-        for chances in uniforms:
-            ids = next_ids(self._numpys.step(ids), chances, config, counting)
-            rows.append(ids)
-        return np.array(rows)
-
-    def _on_device(
-        self, work: Callable[[DrawingDecoder], Result], instead: Callable[[], Result]
-    ) -> Result:
+    def _on_device(self, work: Callable[[Decoder], Array], instead: Callable[[], Array]) -> Array:
         """The device's result; if it fails, numpy reads the text so far and `instead` is used."""
         if self._open is None:
             return instead()
@@ -119,7 +75,7 @@ class FallbackDecoder:
             self._numpys.start(np.hstack(self._text))
         return instead()
 
-    def _prove(self, device: DrawingDecoder, streams: int) -> None:
+    def _prove(self, device: Decoder, streams: int) -> None:
         """Raises ArithmeticError unless `start` and `step` give every stream numpy's logits."""
         length, half = len(self._ids), max(1, len(self._ids) // 2)
         ids = np.tile(self._ids, (streams, 1))  # (B, P)
@@ -130,4 +86,4 @@ class FallbackDecoder:
                 raise ArithmeticError(
                     f"the GPU's logits differ from the checkpoint's by {error:.1e}"
                 )
-        self._proven_streams, self._proven_draws = streams, None
+        self._proven_streams = streams

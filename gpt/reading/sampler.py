@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.counting.mixture import Mixture, Streams, continued
+from gpt.counting.mixture import Mixture, continued
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -39,23 +39,6 @@ class Decoder(Protocol):
 
     def step(self, ids: Ids) -> Array:
         """(B,) next ids -> (B, vocab_size) logits of what follows."""
-
-
-@runtime_checkable
-class DrawingDecoder(Decoder, Protocol):
-    """A decoder that can draw by itself, many characters at once (model.decoder.TorchDecoder)."""
-
-    @property
-    def most_ahead(self) -> int:
-        """How many now; 0 where it cannot."""
-
-    def ahead(
-        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
-    ) -> Ids:
-        """(B,) next ids and (n, B) uniforms -> (n, B) ids, one after the other.
-
-        counting: what counts beside the GPT, after the next ids; it does not change.
-        """
 
 
 def window_start(length: int, block_size: int) -> int:
@@ -146,17 +129,6 @@ def draw(weights: Chances, uniforms: Chances) -> Ids:
     return np.minimum(ids, weights.shape[-1] - 1)  # type: ignore[no-any-return]
 
 
-def next_ids(
-    logits: Array, chances: Chances, config: SampleConfig, counting: Streams | None
-) -> Ids:
-    """(B, vocab_size) logits of the GPT and (B,) uniforms -> (B,) ids, which `counting` gets."""
-    if counting is None:
-        return draw(probabilities(logits, config), chances)
-    ids = draw(probabilities(counting.scores(logits), config), chances)
-    counting.append(ids)
-    return ids
-
-
 def uniforms(seed: int, sample: int) -> Iterator[float]:
     """The random numbers of one sample: the same whether it is drawn alone or among others.
 
@@ -185,29 +157,19 @@ def sample_ids(
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
     window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
-    drawing = decoder if isinstance(decoder, DrawingDecoder) else None
-    left, moved = config.length, True
-    while left:
+    moved = True
+    for _ in range(config.length):
         if move := window_start(begin + held, block_size) - begin:
             window[:, : held - move] = window[:, move:held].copy()
             begin, held, moved = begin + move, held - move, True
-        count = 1
-        if drawing and not moved and (most := drawing.most_ahead):
-            room = block_size - held + 1  # until the window moves
-            count = min(room, left, most)
-            chances = np.array([[next(stream) for stream in streams] for _ in range(count)])
-            drawn = drawing.ahead(window[:, held - 1], chances, config, counting)
-            window[:, held : held + count] = drawn.T
-            if counting is not None:
-                counting.append(drawn)
-        else:
-            logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
-            chances = np.array([next(stream) for stream in streams])
-            window[:, held] = next_ids(logits, chances, config, counting)
-        moved, left = False, left - count
-        for _ in range(count):
-            held += 1
-            yield window[:, held - 1].copy()
+        logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
+        scores = logits if counting is None else counting.scores(logits)
+        chances = np.array([next(stream) for stream in streams])
+        window[:, held] = draw(probabilities(scores, config), chances)
+        if counting is not None:
+            counting.append(window[:, held])
+        held, moved = held + 1, False
+        yield window[:, held - 1].copy()
 
 
 def before_all(vocabulary: Vocabulary) -> str:

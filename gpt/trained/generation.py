@@ -19,12 +19,12 @@ from gpt.errors import ConfigError
 from gpt.reading.decode import require_memory
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sample import HeldTexts, Sample
-from gpt.reading.sampler import Decoder, DrawingDecoder, Samples
+from gpt.reading.sampler import Decoder, Samples
 from gpt.storage.model_file import StoredModel
 from gpt.trained.targets import Targets
 
 #: Makes the decoder of a device for a model.
-OpenDevice: TypeAlias = Callable[[StoredModel], DrawingDecoder]
+OpenDevice: TypeAlias = Callable[[StoredModel], Decoder]
 
 
 class Generation(Targets):

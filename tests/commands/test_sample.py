@@ -295,21 +295,21 @@ def test_device_failure_while_sampling_keeps_the_text(
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
     monkeypatch.setattr("gpt.loading._try_torch", lambda device: None)
-    real, calls = TorchDecoder.ahead, []
+    real, calls = TorchDecoder.step, []
 
     def on_cpu(self: TorchDecoder, model: Any, device: str) -> None:
         start(self, model.to("cpu"), "cpu")
 
     def failing(self: TorchDecoder, *given: Any) -> Any:
         calls.append(given)
-        if len(calls) == 4:
+        if len(calls) == 40:  # the probe takes fewer
             raise RuntimeError("CUDA error: device-side assert triggered")
         return real(self, *given)
 
     start = TorchDecoder.__init__
     monkeypatch.setattr(TorchDecoder, "__init__", on_cpu)
-    monkeypatch.setattr(TorchDecoder, "ahead", failing)
+    monkeypatch.setattr(TorchDecoder, "step", failing)
     monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
     answer = gptx(*asked, "--device", "cuda")
-    assert (answer.code, answer.out, len(calls)) == (0, expected, 4)
+    assert (answer.code, answer.out, len(calls)) == (0, expected, 40)
     assert len(caplog.messages) == 1

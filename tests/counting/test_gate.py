@@ -155,17 +155,4 @@ def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
             found = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
             wanted = alone[place : place + 1] if streams.alone else both
             assert found == pytest.approx(np.repeat(wanted, n, axis=0), abs=1e-12)
-            streams.append(np.repeat(text[place], n)[None])
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_streams_follow_many_characters_at_once_and_copies_alone(expert: Expert, n: int) -> None:
-    mixture, text = Mixture(expert, fit_gate([])), IDS[-400:]
-    whole = expert.trie.histories(text)
-    streams = OneStream(mixture, text[:9]) if n == 1 else Streams(mixture, text[:9], n)
-    first = streams.first(1)
-    for place, more in ((9, 1), (10, 3), (13, 40)):
-        streams.append(np.repeat(text[place : place + more, None], n, axis=1))
-        expected = np.repeat(whole[:, place + more : place + more + 1], n, axis=1)
-        assert np.array_equal(streams.histories, expected)
-    assert np.array_equal(first.histories, whole[:, 9:10])
+            streams.append(np.repeat(text[place], n))

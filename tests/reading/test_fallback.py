@@ -12,14 +12,12 @@ from conftest import TEXT
 
 from gpt.config import SampleConfig
 from gpt.counting.gate import FEATURES
-from gpt.counting.mixture import Streams
 from gpt.counting.tables import count
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.fallback import DRAWN, FallbackDecoder
+from gpt.reading.fallback import FallbackDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.parallel import ParallelDecoder
-from gpt.reading.sampler import next_ids
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
@@ -60,11 +58,10 @@ class Device:
     def __init__(
         self,
         trained: TrainedGPT,
-        most_ahead: int = 0,
         fails_at: int | None = None,
         error: Exception = FAILURES[0],
     ) -> None:
-        self.config, self.most_ahead = trained.config, most_ahead
+        self.config = trained.config
         self.asked: list[str] = []
         self._decoder = CachedDecoder(trained.reader)
         self._fails_at, self._error = fails_at, error
@@ -82,16 +79,6 @@ class Device:
         self._ask("step")
         return self._decoder.step(ids)
 
-    def ahead(
-        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
-    ) -> Ids:
-        self._ask("ahead")
-        rows, counting = [], counting and counting.first(len(ids))
-        for chances in uniforms:
-            ids = next_ids(self._decoder.step(ids), chances, config, counting)
-            rows.append(ids)
-        return np.array(rows)
-
 
 def pieces(model: TrainedGPT, n: int = 1, **options: Any) -> list[list[str]]:
     """The characters that each step adds."""
@@ -103,18 +90,17 @@ def on(trained: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("most_ahead", [0, 5])
 def test_device_failure_at_any_character_keeps_the_text(
-    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, n: int, most_ahead: int
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, n: int
 ) -> None:
     expected = pieces(trained, n)
-    healthy = Device(trained, most_ahead)
+    healthy = Device(trained)
     assert pieces(on(trained, lambda: healthy), n) == expected
     assert caplog.messages == []
-    assert healthy.asked.count("ahead") > 8 if most_ahead else healthy.asked.count("step") > 40
+    assert healthy.asked.count("step") > 40
     for number in range(len(healthy.asked)):
         error = FAILURES[number % len(FAILURES)]
-        device = Device(trained, most_ahead, number, error)
+        device = Device(trained, number, error)
         caplog.clear()
         assert pieces(on(trained, lambda device=device: device), n) == expected
         assert len(device.asked) == number  # the device is not used again
@@ -158,12 +144,6 @@ class Wrong(Device):
     def step(self, ids: Ids) -> Array:
         return self._changed("step", super().step(ids))
 
-    def ahead(
-        self, ids: Ids, uniforms: Array, config: SampleConfig, counting: Streams | None
-    ) -> Ids:
-        drawn = super().ahead(ids, uniforms, config, counting)
-        return drawn[::-1].copy() if self.where == "ahead" else drawn
-
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("by", [3e-4, 5.0, float("nan"), float("inf")])
@@ -171,30 +151,23 @@ class Wrong(Device):
 def test_device_that_fails_the_probe_is_not_used(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture, where: str, by: float, n: int
 ) -> None:
-    device = Wrong(trained, most_ahead=5)
+    device = Wrong(trained)
     device.where, device.by = where, by
     assert pieces(on(trained, lambda: device), n) == pieces(trained, n)
-    assert "ahead" not in device.asked
+    assert device.asked.count(f"start {n}") == 1  # of the probe
     assert len(caplog.messages) == 1
     assert "the GPU's logits differ from the checkpoint's by" in caplog.text
 
 
-def test_device_that_draws_other_characters_is_not_used(
+def test_a_device_with_rounding_errors_is_used(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
-    device = Wrong(trained, most_ahead=5)
-    device.where = "ahead"
-    assert pieces(on(trained, lambda: device)) == pieces(trained)
-    assert device.asked.count("ahead") == 1
-    assert "the GPU draws other characters than numpy" in caplog.text
-
-
-def test_a_device_with_rounding_errors_is_used(trained: TrainedGPT) -> None:
     for where in ("start", "step"):
-        device = Wrong(trained, most_ahead=5)
+        device = Wrong(trained)
         device.where, device.by = where, 2e-6
         pieces(on(trained, lambda device=device: device))
-        assert "ahead" in device.asked
+        assert device.asked.count("start 1") > 1
+    assert caplog.messages == []
 
 
 def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
@@ -209,15 +182,3 @@ def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
         device.asked.clear()
         decoder.start(np.zeros((streams, 4), np.int64))
         assert device.asked == [f"start {streams}", *proof] * proven + [f"start {streams}"]
-
-
-def test_numpy_checks_only_the_first_characters_of_a_healthy_device(
-    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = []
-    real = ParallelDecoder.step
-    monkeypatch.setattr(ParallelDecoder, "step", lambda *asked: steps.append(1) or real(*asked))
-    model = on(trained, lambda: Device(trained, most_ahead=12))
-    for _ in range(2):
-        model.generate("the", length=40)
-    assert len(steps) == DRAWN

@@ -257,7 +257,7 @@ def _once(texts: Texts) -> Step:
     cache.keys, cache.values = cache.keys.double(), cache.values.double()
     rows = []
     for t in range(T):
-        cache.at = torch.tensor([t])
+        cache.at = slice(t, t + 1)
         rows.append(model.lm_head(model.stream(texts.ids[:, t : t + 1], cache, memory=memory)))
     steps = torch.cat(rows, dim=1)
     S = len(texts.words)
