@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 from gpt.arguments import checks_arguments
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
-from gpt.reading.sampler import Decoder
+from gpt.reading.fallback import Device
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
@@ -27,7 +27,7 @@ class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
     name: the run's name. For a model file without its run, name is its path and checkpoint is None.
-    device: where `model` generates text.
+    device: where `model` computes.
     """
 
     name: str
@@ -151,7 +151,8 @@ def load(
     """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
 
     step: "best", "last" or a number, where a run is opened. device: "cpu" uses numpy; "cuda" and
-    "mps" generate text with torch if it reproduces the probe; "auto" uses CUDA if there is any.
+    "mps" compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there
+    is any. Replaced activations and models with an encoder are computed on the CPU.
     Raises CheckpointError, ConfigError.
     """
     return replace(read(path, step), device=device).model
@@ -160,13 +161,13 @@ def load(
 def open_model(
     stored: StoredModel, device: str = "cpu", checkpoint: Checkpoint | None = None
 ) -> TrainedGPT:
-    """The model of a verified file; it generates text on the device, or with numpy if that fails.
+    """The model of a verified file; it computes on the device, or with numpy if that fails.
     checkpoint: the model file's checkpoint; None for a file outside a run.
 
     Raises CheckpointError, and ConfigError for an unusable device; "auto" becomes "cpu" instead.
     """
-    device = usable(device, _try_torch)
-    open_device = None if device == "cpu" else partial(_torch_decoder, device=device)
+    device = usable(device, try_torch)
+    open_device = None if device == "cpu" else partial(_on_device, device=device)
     return TrainedGPT(stored, open_device, checkpoint)
 
 
@@ -212,14 +213,15 @@ def _is_model(place: str) -> bool:
     return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
 
 
-def _try_torch(device: str) -> None:
+def try_torch(device: str) -> None:
+    """Computes on a device with torch. Raises anything."""
     import torch
 
     torch.ones(1, device=device).add(1).item()
 
 
-def _torch_decoder(stored: StoredModel, device: str) -> Decoder:
-    from gpt.model.decoder import TorchDecoder
+def _on_device(stored: StoredModel, device: str) -> Device:
+    from gpt.model.device import DeviceGPT
     from gpt.training.checkpoint import load_gpt
 
-    return TorchDecoder(load_gpt(stored, device), device)
+    return DeviceGPT(load_gpt(stored, device), device)

@@ -78,6 +78,7 @@ class Attn(shared.DrawingCommand):
     target: Annotated[
         str | None, "Of a model with an encoder: its target.", "the model writes it"
     ] = None
+    device: shared.OnDevice = "auto"
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:
@@ -212,6 +213,12 @@ class Attn(shared.DrawingCommand):
 
     @cached_property
     def sides(self) -> list[Saved]:
+        """One checkpoint, or several to compare, each on its device."""
+        chosen = self._chosen()
+        windows = sum(each.stored.config.block_size for each in chosen)
+        return [self.on_device(each, windows) for each in chosen]
+
+    def _chosen(self) -> list[Saved]:
         """One checkpoint, or several to compare: steps of a run, or a step of another one."""
         from gpt.storage.steps import run_of, step_numbers
 

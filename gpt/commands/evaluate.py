@@ -85,6 +85,7 @@ class Eval(shared.DrawingCommand):
     baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
+    device: shared.OnDevice = "auto"
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
@@ -122,6 +123,16 @@ class Eval(shared.DrawingCommand):
             raise typer.Exit(failed[0])
 
     @cached_property
+    def opened(self) -> Saved:
+        """The checkpoint, on its device."""
+        return self._on_device(self.open(self.run, self.step))
+
+    def _on_device(self, saved: Saved) -> Saved:
+        """A checkpoint on the device for these files, or for the most that is scored of a split."""
+        sizes = [os.path.getsize(file) for file in self.files or () if os.path.isfile(file)]
+        return self.on_device(saved, sum(sizes) if sizes else MOST_SCORED)
+
+    @cached_property
     def of_pairs(self) -> bool:
         """Whether the texts have pairs: for a model with an encoder, or with --pairs."""
         return self.pairs or self.opened.stored.config.encoder_layers > 0
@@ -132,9 +143,9 @@ class Eval(shared.DrawingCommand):
         if self.against is None:
             return None
         if os.path.isfile(self.against):  # a path may contain colons
-            return self.open(self.against, "best")
+            return self._on_device(self.open(self.against, "best"))
         name, _, step = self.against.partition(":")
-        return self.open(name, step or "best")
+        return self._on_device(self.open(name, step or "best"))
 
     def _require_comparable(self, other: Saved) -> None:
         """Raises ConfigError if the other model cannot read the texts."""

@@ -54,6 +54,7 @@ class Heads(shared.DrawingCommand):
         bool,
         typer.Option("--all", help="All measures."),
     ] = False
+    device: shared.OnDevice = "auto"
     digits: shared.Digits = 2
     output: Annotated[
         Path | None,
@@ -77,6 +78,8 @@ class Heads(shared.DrawingCommand):
             ),
         )
         model, how = self.opened.model, None if self.ablate == "no" else self.ablate
+        if how and self.opened.device != "cpu":
+            console.say("note: --ablate computes replaced heads with numpy")
         ids, source = self._text()
         if several:
             with working() as done:
@@ -104,8 +107,9 @@ class Heads(shared.DrawingCommand):
 
     @cached_property
     def opened(self) -> Saved:
-        """The checkpoint of --step; the last one if --step has several steps."""
-        return self.open(self.run, "last" if self.several_steps else self.step)
+        """The checkpoint of --step, the last one if --step has several steps, on its device."""
+        opened = self.open(self.run, "last" if self.several_steps else self.step)
+        return self.on_device(opened, self.windows * opened.stored.config.block_size)
 
     @cached_property
     def steps(self) -> list[int]:

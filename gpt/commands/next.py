@@ -21,6 +21,7 @@ class Next(shared.DrawingCommand):
     ] = None
     file: shared.TextFile = None
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
+    device: shared.OnDevice = "auto"
     digits: Annotated[int, typer.Option(help="Digits after the point.", min=1, max=9)] = 3
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
@@ -28,7 +29,8 @@ class Next(shared.DrawingCommand):
         from gpt.view.terminal.next_character import bars, following_record
 
         settings = SampleConfig(**self.shaping)
-        model = self.opened.model
+        opened = self.on_device(self.opened, self.opened.stored.config.block_size)
+        model = opened.model
         characters = model.vocabulary.characters
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(model, given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,6 @@ SCHEMA = 1
 AT_ONCE = 1024  # sources that are read before their targets are written
 DIVIDER = "\n---\n"  # between two samples
 REPEATED = 0.5  # seconds between two looks at a pipe to which nothing is written yet
-TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 
 
 class Sample(shared.ModelCommand):
@@ -98,10 +96,9 @@ class Sample(shared.ModelCommand):
 
     @cached_property
     def opened(self) -> Saved:
-        """The checkpoint. "auto" takes a GPU only for work longer than importing torch."""
-        opened, device = self.open(self.run, self.step), self.device
-        work = opened.stored.config.parameters() * self.settings.length * self.settings.n
-        return replace(opened, device="cpu" if device == "auto" and work < TORCH_PAYS else device)
+        """The checkpoint, on its device."""
+        opened = self.open(self.run, self.step)
+        return self.on_device(opened, self.settings.length * self.settings.n)
 
     def _write(self, prompt: str, stops: Sequence[str]) -> None:
         """Writes the samples; after Ctrl-C, without the corpus, or once the texts that are held do
@@ -191,7 +188,6 @@ def _sample_targets(command: Sample) -> None:
     shared.refuse(
         (command.novelty, "--novelty: not for a model with an encoder"),
         (bool(command.stop), "--stop: a target ends by itself; leave the option out"),
-        (command.device not in ("auto", "cpu"), "--device: targets are computed on the CPU"),
     )
     model = command.opened.model
     settings = model.target_settings(command.beam, **command.drawing)

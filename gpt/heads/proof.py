@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +34,15 @@ from gpt.heads.rounding import (
     stream_reach,
     worst,
 )
+from gpt.reading.fallback import Device, Expected, FallbackReader, Fallible
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.stages import CROSS, Memory, Stages
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
+#: Puts a model on a device.
+OpenDevice: TypeAlias = Callable[[StoredModel], Device]
 PROBE = "logits = torch's at saving"
 #: Relative nudge of the weights that bounds the error of a whole forward, in UNITS: 64 units in the
 #: last place of a float32. Random and trained models need up to a tenth of it (benchmarks/LOG.md).
@@ -61,8 +65,10 @@ def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
     return prove(Reader(config, tensors), probe)
 
 
-def proven(stored: StoredModel) -> tuple[Reader, Check]:
-    """The reader of a model file, and its proof. Raises CheckpointError if the probe fails."""
+def proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[Reader, Check]:
+    """The reader of a model file, and its proof; on a device, which must compute the same logits of
+    the probe, unless the model has an encoder. Raises CheckpointError if the probe fails.
+    """
     reader = Reader(stored.config, stored.tensors)
     proof = prove(reader, stored.probe)
     if not proof.passed:
@@ -70,7 +76,12 @@ def proven(stored: StoredModel) -> tuple[Reader, Check]:
             f"damaged: {stored.source} computes other logits than torch did at saving "
             f"(difference {proof.error:.1e}; rounding allows {proof.bound:.1e})"
         )
-    return reader, proof
+    if open_device is None or reader.encoder:
+        return reader, proof
+    ids = stored.probe.ids[:1]
+    logits = reader.logits(reader.forward(ids))
+    expected = Expected(ids[0], logits[0], partial(promised, reader, ids, logits))
+    return FallbackReader(reader, Fallible(partial(open_device, stored), expected)), proof
 
 
 def prove(reader: Reader, probe: Probe) -> Check:

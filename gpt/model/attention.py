@@ -23,6 +23,8 @@ from gpt.model.layers import Dropout
 
 #: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: Receives stages by their names (gpt/reading/stages.py); those of a head without its axis.
+Keep = Callable[..., None]
 #: Keys and values of new positions -> of all positions so far.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -49,17 +51,23 @@ class Head(nn.Module):
         rotate: Rotate,
         memory: Tensor | None = None,
         allowed: Tensor | None = None,
+        keep: Keep | None = None,
     ) -> Tensor:
         T, seen = x.shape[1], x if memory is None else memory
         queries, keys, values = self.query(x), self.key(seen), self.value(seen)  # (B, T or S, D)
         if memory is None:
             queries, keys = rotate(queries, keys)
             allowed = self.tril[:T, :T] if allowed is None else allowed
-        scores = queries @ keys.transpose(-2, -1) * self.head_size**-0.5  # (B, T, S)
+        products = queries @ keys.transpose(-2, -1)  # (B, T, S)
+        scores = scaled = products * self.head_size**-0.5
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, S)
-        return weights @ values  # type: ignore[no-any-return]  # (B, T, D)
+        context = weights @ values  # (B, T, D)
+        if keep is not None:
+            keep(q=queries, k=keys, v=values, scores=products, scaled=scaled, masked=scores)
+            keep(weights=weights, context=context)
+        return context  # type: ignore[no-any-return]
 
 
 class MultiHeadAttention(nn.Module):
@@ -79,11 +87,15 @@ class MultiHeadAttention(nn.Module):
         rotate: Rotate,
         memory: Tensor | None = None,
         allowed: Tensor | None = None,
+        keep: Keep | None = None,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
-        contexts = [head(x, rotate, memory, allowed) for head in self.heads]
-        x = torch.cat(contexts, dim=-1)  # (B, T, C)
-        return self.dropout(self.proj(x))  # type: ignore[no-any-return]
+        contexts = [head(x, rotate, memory, allowed, keep) for head in self.heads]
+        concat = torch.cat(contexts, dim=-1)  # (B, T, C)
+        proj = self.proj(concat)
+        if keep is not None:
+            keep(concat=concat, proj=proj)
+        return self.dropout(proj)  # type: ignore[no-any-return]
 
 
 class FusedAttention(nn.Module):

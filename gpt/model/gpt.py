@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.model.attention import ATTENTION, Rotate
+from gpt.model.attention import ATTENTION, Keep, Rotate
 from gpt.model.layers import NORMS, Dropout, FeedForward
 from gpt.model.positions import POSITIONS
 
@@ -42,16 +42,26 @@ class Block(nn.Module):
         rotate: Rotate,
         memory: Tensor | None = None,
         seen: Tensor | None = None,
+        keep: Keep | None = None,
         **more: Any,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C). memory: (B, S, C), the encoder's output; seen: (B, S), False for
-        padding. more: further arguments of self-attention.
+        padding. keep: receives the stages up to self-attention, which must be readable, and the
+        output. more: further arguments of self-attention.
         """
+        if keep is not None:
+            keep(stream=x)
+            more["keep"] = keep
         x = self._add(x, self.norm1, lambda x: self.attention(x, rotate, **more))
+        if keep is not None:
+            keep(residual=x)
         if self.cross is not None:
             cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
             x = self._add(x, self.cross_norm, cross)
-        return self._add(x, self.norm2, self.feed_forward)
+        x = self._add(x, self.norm2, self.feed_forward)
+        if keep is not None:
+            keep(output=x)
+        return x
 
     def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.post_norm:

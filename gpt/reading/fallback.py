@@ -1,89 +1,184 @@
-"""A decoder on a device that is tested before it is used, and replaced by numpy if it fails.
+"""A device that is tested before it is used, and replaced by numpy if it fails.
 
-The device is opened when the first text starts. It must reproduce the checkpoint's probe before it
-is used, once for every number of streams. If it raises anything or fails this test, one line of
-output says so: numpy reads the text so far and continues. The sampler draws with numpy from the
-logits of both, so the text depends only on the seed, not on which device computed which part.
+The device is opened when it is first used, and must reproduce numpy's logits of the checkpoint's
+probe: as a decoder once for every number of streams, as a reader once for its whole forward and
+once layer by layer. If it raises anything or fails this test, one line of output says so, and numpy
+computes from then on. The sampler draws with numpy from the logits of both, so the text depends
+only on the seed, not on which device computed which part.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.devices import report_failure
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import Decoder
+from gpt.reading.stages import Hook, Memory, unchanged
 from gpt.vocabulary import Ids
+
+Result = TypeVar("Result")
+
+
+class Device(Decoder, Protocol):
+    """A decoder that is also a forward, of a model without an encoder (model.device.DeviceGPT)."""
+
+    def forward(self, ids: Ids) -> Array:
+        """(B, T) ids -> (B, T, C), as Reader.forward."""
+
+    def block(self, x: Array, layer: int) -> dict[str, Array]:
+        """(B, T, C) -> one layer's stages, as Reader.block."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a device must compute: for (P,) ids, the (P, vocab_size) logits that numpy computes,
+    checked by the checkpoint's probe. allowed: the difference that it may have from these.
+    """
+
+    ids: Ids
+    logits: Array
+    allowed: Callable[[float], float]
+
+    def require(self, logits: Array, end: int | slice = slice(None)) -> None:
+        """Raises ArithmeticError unless these are the logits at `end`, of one text or of many."""
+        error = float(np.abs(logits - self.logits[end]).max())
+        if not error <= self.allowed(error):
+            raise ArithmeticError(f"the GPU's logits differ from the checkpoint's by {error:.1e}")
+
+
+class Fallible:
+    """A device that computes until it fails; one thread after the other uses it."""
+
+    def __init__(self, open_device: Callable[[], Device], expected: Expected) -> None:
+        self.expected = expected
+        self._open: Callable[[], Device] | None = open_device  # None: the device failed
+        self._device: Device | None = None
+        self._free = threading.Lock()
+
+    def compute(self, work: Callable[[Device], Result], instead: Callable[[], Result]) -> Result:
+        """The device's result; that of `instead` once the device has failed."""
+        with self._free:
+            if self._open is not None:
+                try:
+                    self._device = self._device or self._open()
+                    return work(self._device)
+                except Exception as error:  # a driver, a kernel or torch may raise anything
+                    self._open = self._device = None
+                    report_failure("the GPU", error, "numpy computes the same instead")
+        return instead()
+
+
+class FallbackReader(Reader):
+    """A reader whose forward and layers a device computes until it fails, then numpy.
+
+    numpy also computes what a hook sees.
+    """
+
+    def __init__(self, numpys: Reader, device: Fallible) -> None:
+        vars(self).update(vars(numpys))
+        self.device, self._numpys = device, numpys
+        self._proven = set[str]()
+
+    def in_float64(self) -> Reader:
+        return self._numpys.in_float64()
+
+    def forward(
+        self,
+        ids: Ids,
+        memory: Memory | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> Array:
+        def work(device: Device) -> Array:
+            self._prove("forward", device.forward)
+            return device.forward(ids)
+
+        return self.device.compute(work, lambda: self._numpys.forward(ids, memory, allowed))
+
+    def block(
+        self,
+        x: Array,
+        layer: int,
+        hook: Hook = unchanged,
+        memory: Memory | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+    ) -> dict[str, Array]:
+        def instead() -> dict[str, Array]:
+            return self._numpys.block(x, layer, hook, memory, allowed)
+
+        def work(device: Device) -> dict[str, Array]:
+            def forward(ids: Ids) -> Array:
+                x = self.embed(ids)
+                for number in range(self.config.n_layer):
+                    x = device.block(x, number)["output"]
+                return self.final_norm(x)
+
+            self._prove("block", forward)
+            return device.block(x, layer)
+
+        return self.device.compute(work, instead) if hook is unchanged else instead()
+
+    def _prove(self, name: str, forward: Callable[[Ids], Array]) -> None:
+        """Raises ArithmeticError unless this forward of the device gives numpy's logits."""
+        if name not in self._proven:
+            expected = self.device.expected
+            expected.require(self.logits(forward(expected.ids[None])))
+            self._proven.add(name)
 
 
 class FallbackDecoder:
-    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B.
+    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B."""
 
-    ids, logits: (P,) ids and the (P, vocab_size) logits that numpy computes for them, checked by
-    the checkpoint's probe. allowed: the difference that a device may have from these logits.
-    """
-
-    def __init__(
-        self,
-        open_device: Callable[[], Decoder],
-        numpys: Decoder,
-        ids: Ids,
-        logits: Array,
-        allowed: Callable[[float], float],
-    ) -> None:
+    def __init__(self, device: Fallible, numpys: Decoder) -> None:
         self.config = numpys.config
-        self._open: Callable[[], Decoder] | None = open_device  # None: the device failed
-        self._device: Decoder | None = None
-        self._numpys = numpys
-        self._ids, self._logits, self._allowed = ids, logits, allowed
+        self._device, self._numpys = device, numpys
         self._proven_streams = 0
         self._text: list[Ids] = []  # (B, n) pieces that the decoder was given
+        self._caught_up = False  # whether numpy has read the text
 
     def start(self, ids: Ids) -> Array:
         """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._text = []
 
-        def work(device: Decoder) -> Array:
+        def work(device: Device) -> Array:
             if self._proven_streams != len(ids):
                 self._prove(device, len(ids))
             return device.start(ids)
 
-        logits = self._on_device(work, lambda: self._numpys.start(ids))
+        logits = self._compute(work, lambda: self._numpys.start(ids))
         self._text.append(ids.copy())
         return logits
 
     def step(self, ids: Ids) -> Array:
         """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
-        logits = self._on_device(lambda device: device.step(ids), lambda: self._numpys.step(ids))
+        logits = self._compute(lambda device: device.step(ids), lambda: self._numpys.step(ids))
         self._text.append(ids[:, None].copy())
         return logits
 
-    def _on_device(self, work: Callable[[Decoder], Array], instead: Callable[[], Array]) -> Array:
-        """The device's result; if it fails, numpy reads the text so far and `instead` is used."""
-        if self._open is None:
-            return instead()
-        try:
-            if self._device is None:
-                self._device = self._open()
-            return work(self._device)
-        except Exception as error:  # a driver, a kernel or torch may raise anything
-            self._open = self._device = None
-            report_failure("the GPU", error, "numpy writes the same text instead")
-        if self._text:
-            self._numpys.start(np.hstack(self._text))
-        return instead()
+    def _compute(self, work: Callable[[Device], Array], step: Callable[[], Array]) -> Array:
+        """The device's logits; once it has failed, numpy's, which first reads the text so far."""
 
-    def _prove(self, device: Decoder, streams: int) -> None:
+        def instead() -> Array:
+            if self._text and not self._caught_up:
+                self._numpys.start(np.hstack(self._text))
+            self._caught_up = True
+            return step()
+
+        return self._device.compute(work, instead)
+
+    def _prove(self, device: Device, streams: int) -> None:
         """Raises ArithmeticError unless `start` and `step` give every stream numpy's logits."""
-        length, half = len(self._ids), max(1, len(self._ids) // 2)
-        ids = np.tile(self._ids, (streams, 1))  # (B, P)
+        expected = self._device.expected
+        ids = np.tile(expected.ids, (streams, 1))  # (B, P)
+        length, half = ids.shape[1], max(1, ids.shape[1] // 2)
         for end in range(half, length + 1):
             logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
-            error = float(np.abs(logits - self._logits[end - 1]).max())
-            if not error <= self._allowed(error):
-                raise ArithmeticError(
-                    f"the GPU's logits differ from the checkpoint's by {error:.1e}"
-                )
+            expected.require(logits, end - 1)
         self._proven_streams = streams

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import Literal, TypeAlias, Unpack, overload
+from functools import cached_property
+from typing import Literal, Unpack, overload
 
 from gpt.config import SampleConfig
 from gpt.config.fields import require
@@ -17,20 +17,16 @@ from gpt.config.keywords import SampleOptions, takes
 from gpt.counting.mixture import Mixture, mixture_of
 from gpt.errors import ConfigError
 from gpt.reading.decode import require_memory
+from gpt.reading.fallback import FallbackDecoder, FallbackReader
 from gpt.reading.parallel import ParallelDecoder
 from gpt.reading.sample import HeldTexts, Sample
 from gpt.reading.sampler import Decoder, Samples
-from gpt.storage.model_file import StoredModel
 from gpt.trained.targets import Targets
-
-#: Makes the decoder of a device for a model.
-OpenDevice: TypeAlias = Callable[[StoredModel], Decoder]
 
 
 class Generation(Targets):
     """Generates text with the model that TrainedGPT has opened."""
 
-    _open_device: OpenDevice | None
     _decoder_free: threading.Lock
 
     @cached_property
@@ -41,16 +37,9 @@ class Generation(Targets):
     @cached_property
     def decoder(self) -> Decoder:
         """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
-        if self._open_device is None:
+        if not isinstance(self.reader, FallbackReader):
             return self._numpys
-        from gpt.heads.proof import promised
-        from gpt.reading.fallback import FallbackDecoder
-
-        ids = self.stored.probe.ids[:1]
-        logits = self.reader.logits(self.reader.forward(ids))
-        allowed = partial(promised, self.reader, ids, logits)
-        opened = partial(self._open_device, self.stored)
-        return FallbackDecoder(opened, self._numpys.twin(), ids[0], logits[0], allowed)
+        return FallbackDecoder(self.reader.device, self._numpys.twin())
 
     @cached_property
     def _numpys(self) -> ParallelDecoder:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpt.config.show import AttentionKind
 from gpt.errors import TextError
+from gpt.heads.proof import OpenDevice
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs.answers import LAST
 from gpt.storage.checkpoint import Checkpoint
@@ -30,6 +31,7 @@ class Measuring(Pairs):
 
     stored: StoredModel
     _checkpoint: Checkpoint | None
+    _open_device: OpenDevice | None
     reader: Reader
     vocabulary: Vocabulary
 
@@ -119,7 +121,7 @@ class Measuring(Pairs):
 
         def surveys() -> Iterator[Survey]:
             for n, number in enumerate(numbers):
-                reader, _ = proven(run.model(number))
+                reader, _ = proven(run.model(number), self._open_device)
 
                 def so_far(share: float, n: int = n) -> None:
                     done((n + share) / len(numbers))

@@ -14,13 +14,13 @@ from gpt.config.keywords import ShapingOptions, takes
 from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.heads.proof import proven
+from gpt.heads.proof import OpenDevice, proven
 from gpt.reading.pairs.answers import FIRST
 from gpt.reading.sampler import before_all
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
-from gpt.trained.generation import Generation, OpenDevice
+from gpt.trained.generation import Generation
 from gpt.trained.interventions import Interventions
 from gpt.trained.measuring import Measuring
 from gpt.trained.origin import Origin
@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
 class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
 
-    open_device makes the decoder of a device; called when the first text is generated. checkpoint:
-    the model's checkpoint; None for a model file without its run.
+    open_device puts a model on a device; called when it is first used. checkpoint: the model's
+    checkpoint; None for a model file without its run.
     proof: the largest difference from torch's logits at saving, and its bound.
     """
 
@@ -53,7 +53,7 @@ class TrainedGPT(Generation, Interventions, Measuring, Origin, Shown):
     ) -> None:
         self.stored = stored
         self.config, self.vocabulary = stored.config, stored.vocabulary
-        self.reader, self.proof = proven(stored)
+        self.reader, self.proof = proven(stored, open_device)
         self._open_device, self._checkpoint = open_device, checkpoint
         self._decoder_free = threading.Lock()
 

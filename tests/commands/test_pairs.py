@@ -106,7 +106,7 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
         (["1b", "--top-p", ".5"], "--top-p: it has no effect at temperature 0", 2),
         (["1b", "--beam", "2", "-n", "3"], "-n: 3 targets need a beam of 3 or more", 2),
         (["1b", "--beam", "2", "--temperature", "1"], "leave --temperature out", 2),
-        (["1b", "--device", "cuda"], "--device: targets are computed on the CPU", 2),
+        (["1b", "--device", "cuda"], "--device: a model with an encoder is computed on the CPU", 2),
         ([], "no source: give one, or - to read one from each line", 2),
         (["1b", "--prompt", "1b"], "TEXT and --prompt: give the text once", 2),
         (["1b\t1c"], "line 1 has a TAB; give the source alone, without its target", 3),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from program import TINY, Gptx
 
-from gpt.model.decoder import TorchDecoder
+from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
@@ -239,7 +239,7 @@ def test_sample_is_printed_without_corpus_before_novelty_fails(gptx: Gptx, home:
 
 
 #: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.sample as c; c.TORCH_PAYS = 0; "
+GPU = "import gpt.devices, gpt.commands.common.shared as c; c.TORCH_PAYS = 0; "
 GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 
@@ -294,21 +294,21 @@ def test_device_failure_while_sampling_keeps_the_text(
     asked = ("sample", "the cat", "--length", "90", "--novelty")
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    monkeypatch.setattr("gpt.loading._try_torch", lambda device: None)
-    real, calls = TorchDecoder.step, []
+    monkeypatch.setattr("gpt.loading.try_torch", lambda device: None)
+    real, calls = DeviceGPT.step, []
 
-    def on_cpu(self: TorchDecoder, model: Any, device: str) -> None:
+    def on_cpu(self: DeviceGPT, model: Any, device: str) -> None:
         start(self, model.to("cpu"), "cpu")
 
-    def failing(self: TorchDecoder, *given: Any) -> Any:
+    def failing(self: DeviceGPT, *given: Any) -> Any:
         calls.append(given)
         if len(calls) == 40:  # the probe takes fewer
             raise RuntimeError("CUDA error: device-side assert triggered")
         return real(self, *given)
 
-    start = TorchDecoder.__init__
-    monkeypatch.setattr(TorchDecoder, "__init__", on_cpu)
-    monkeypatch.setattr(TorchDecoder, "step", failing)
+    start = DeviceGPT.__init__
+    monkeypatch.setattr(DeviceGPT, "__init__", on_cpu)
+    monkeypatch.setattr(DeviceGPT, "step", failing)
     monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
     answer = gptx(*asked, "--device", "cuda")
     assert (answer.code, answer.out, len(calls)) == (0, expected, 40)

@@ -1,4 +1,4 @@
-"""A device may fail anywhere: one line reports it, and numpy writes the same text."""
+"""A device may fail anywhere: one line reports it, and numpy computes the same."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from gpt.config import SampleConfig
 from gpt.counting.gate import FEATURES
 from gpt.counting.tables import count
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.fallback import FallbackDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.parallel import ParallelDecoder
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
@@ -63,7 +61,7 @@ class Device:
     ) -> None:
         self.config = trained.config
         self.asked: list[str] = []
-        self._decoder = CachedDecoder(trained.reader)
+        self._decoder, self._reader = CachedDecoder(trained.reader), trained.reader
         self._fails_at, self._error = fails_at, error
 
     def _ask(self, what: str) -> None:
@@ -78,6 +76,14 @@ class Device:
     def step(self, ids: Ids) -> Array:
         self._ask("step")
         return self._decoder.step(ids)
+
+    def forward(self, ids: Ids) -> Array:
+        self._ask("forward")
+        return self._reader.forward(ids)
+
+    def block(self, x: Array, layer: int) -> dict[str, Array]:
+        self._ask("block")
+        return self._reader.block(x, layer)
 
 
 def pieces(model: TrainedGPT, n: int = 1, **options: Any) -> list[list[str]]:
@@ -108,7 +114,7 @@ def test_device_failure_at_any_character_keeps_the_text(
         first = (str(error).splitlines() or ["no reason given"])[0]
         assert line == (
             f"note: the GPU failed ({type(error).__name__}: {first}); "
-            "numpy writes the same text instead"
+            "numpy computes the same instead"
         )
 
 
@@ -129,13 +135,13 @@ def test_device_that_fails_to_open_is_not_tried_again(
 
 
 class Wrong(Device):
-    """A device whose method `where` returns logits with an error `by` in one stream."""
+    """A device whose method `where` returns numbers with an error `by` in one stream."""
 
     where, by = "", 0.0
 
     def _changed(self, what: str, logits: Array) -> Array:
         if what == self.where:
-            logits[-1, 3] += self.by
+            logits[-1, ..., 3] += self.by
         return logits
 
     def start(self, ids: Ids) -> Array:
@@ -143,6 +149,14 @@ class Wrong(Device):
 
     def step(self, ids: Ids) -> Array:
         return self._changed("step", super().step(ids))
+
+    def forward(self, ids: Ids) -> Array:
+        return self._changed("forward", super().forward(ids))
+
+    def block(self, x: Array, layer: int) -> dict[str, Array]:
+        found = super().block(x, layer)
+        self._changed("block", found["output"])
+        return found
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -171,14 +185,81 @@ def test_a_device_with_rounding_errors_is_used(
 
 
 def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
-    stored, device = trained.stored, Device(trained)
-    ids, reader = stored.probe.ids[0], trained.reader
-    length = len(ids)
-    logits = reader.logits(reader.forward(ids[None]))[0]
-    numpys = ParallelDecoder(reader)
-    decoder = FallbackDecoder(lambda: device, numpys, ids, logits, lambda error: 1e-4)
+    device = Device(trained)
+    decoder = on(trained, lambda: device).decoder
+    length = len(trained.stored.probe.ids[0])
     proof = [*(length - length // 2) * ["step"]]
     for streams, proven in ((2, True), (2, False), (3, True), (2, True)):
         device.asked.clear()
         decoder.start(np.zeros((streams, 4), np.int64))
         assert device.asked == [f"start {streams}", *proof] * proven + [f"start {streams}"]
+
+
+TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
+RESULTS: dict[str, tuple[str, Callable[[TrainedGPT], Any]]] = {
+    "attention": ("block", lambda model: model.attention("the cat sat").layers[1].weights),
+    "checks": ("block", lambda model: [it.passed for it in model.attention("the cat").checks]),
+    "score": ("forward", lambda model: model.score(TEXT_OF_THREE_WINDOWS).nats),
+    "surprises": ("forward", lambda model: model.surprises(TEXT_OF_THREE_WINDOWS).nats),
+    "next": ("forward", lambda model: model.following("the cat").expected),
+    "heads": ("block", lambda model: model.heads(TEXT_OF_THREE_WINDOWS).measures[0].values),
+    "ablation": (
+        "block",
+        lambda model: model.heads(TEXT_OF_THREE_WINDOWS, ablation="zero").measures[-1].values,
+    ),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_device_that_fails_at_any_call_changes_no_result(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, result: str
+) -> None:
+    asks, compute = RESULTS[result]
+    expected, healthy = compute(trained), Device(trained)
+    assert np.array_equal(compute(on(trained, lambda: healthy)), expected)
+    assert (set(healthy.asked), caplog.messages) == ({asks}, [])
+    for number in {0, 1, len(healthy.asked) - 1}:
+        device = Device(trained, number, FAILURES[number % len(FAILURES)])
+        caplog.clear()
+        assert np.array_equal(compute(on(trained, lambda device=device: device)), expected)
+        assert len(device.asked) == number  # the device is not used again
+        (line,) = caplog.messages
+        assert line.startswith("note: the GPU failed (")
+        assert line.endswith("; numpy computes the same instead")
+
+
+@pytest.mark.parametrize("by", [3e-3, float("nan")])
+@pytest.mark.parametrize("result", RESULTS)
+def test_results_come_from_no_device_with_wrong_logits(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture, result: str, by: float
+) -> None:
+    asks, compute = RESULTS[result]
+    device = Wrong(trained)
+    device.where, device.by = asks, by
+    assert np.array_equal(compute(on(trained, lambda: device)), compute(trained))
+    (line,) = caplog.messages
+    assert "the GPU's logits differ from the checkpoint's by" in line
+    assert len(device.asked) == (1 if asks == "forward" else trained.config.n_layer)
+
+
+def test_a_model_fails_on_its_device_once_for_all_results(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = Device(trained, 0)
+    model = on(trained, lambda: device)
+    assert model.generate("the", length=9) == trained.generate("the", length=9)
+    for _, compute in RESULTS.values():
+        assert np.array_equal(compute(model), compute(trained))
+    assert len(caplog.messages) == 1
+
+
+def test_text_goes_on_after_the_device_has_failed_for_another_result(
+    trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = on(trained, lambda: Device(trained, 20))
+    samples = model.stream("the cat", SampleConfig(length=40))
+    first = [next(samples) for _ in range(5)]
+    for _ in range(20):
+        model.score("the cat")
+    assert len(caplog.messages) == 1
+    assert [*first, *samples] == list(trained.stream("the cat", SampleConfig(length=40)))

@@ -11,6 +11,7 @@ import sys
 import webbrowser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -20,7 +21,7 @@ import typer
 from gpt.commands.common import console
 from gpt.commands.common.options import Command
 from gpt.config.fields import spelled
-from gpt.devices import Device
+from gpt.devices import Device, usable
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
 
@@ -36,6 +37,7 @@ Form = TypeVar("Form", bound=str)
 
 Data = Annotated[Path, typer.Option(envvar="GPTX_DATA", help="Folder of the corpora.")]
 OnDevice = Annotated[Device, "Where to compute."]
+TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
@@ -118,11 +120,40 @@ class CheckpointCommand(Command):
 
 
 class ModelCommand(CheckpointCommand):
-    """A command that shows a saved checkpoint a text."""
+    """A command that shows a saved checkpoint a text. Commands that annotate `device` have it as an
+    option.
+    """
 
+    device: Device = "auto"
     unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
         "error"
     )
+
+    def on_device(self, saved: Saved, characters: int) -> Saved:
+        """The checkpoint on the device of --device, to read or write so many characters.
+
+        Raises ConfigError for a device that does not exist or cannot compute the model.
+        """
+        config = saved.stored.config
+        device: str = self.device
+        if config.encoder_layers:
+            named = device not in ("auto", "cpu")
+            refuse((named, "--device: a model with an encoder is computed on the CPU"))
+            device = "cpu"
+        elif device == "auto":
+            pays = config.parameters() * characters >= TORCH_PAYS
+            device = self._automatic if pays else "cpu"
+        return replace(saved, device=device)
+
+    @cached_property
+    def _automatic(self) -> str:
+        """The device that "auto" takes; a note says if it is not the CPU."""
+        from gpt.loading import try_torch
+
+        device = usable("auto", try_torch)
+        if device != "cpu":
+            console.say(f"note: computing on {device}; --device cpu computes with numpy")
+        return device
 
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
         """The text; with --unknown skip, without the characters that the model does not know.

@@ -11,20 +11,21 @@ import torch
 from conftest import TEXT
 
 from gpt.config import ModelConfig
-from gpt.config.model import Activation, Norm, Position
+from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.counting.gate import FEATURES
 from gpt.counting.tables import count
 from gpt.model import GPT
-from gpt.model.decoder import TorchDecoder
+from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 
 
 @pytest.fixture
-def decoder(tiny: Checkpoint) -> TorchDecoder:
-    return TorchDecoder(load_gpt(tiny.model(), "cpu"), "cpu")
+def decoder(tiny: Checkpoint) -> DeviceGPT:
+    return DeviceGPT(load_gpt(tiny.model(), "cpu"), "cpu")
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     return TrainedGPT(tiny.model())
 
 
-def test_logits_equal_numpys_at_every_step(decoder: TorchDecoder, trained: TrainedGPT) -> None:
+def test_logits_equal_numpys_at_every_step(decoder: DeviceGPT, trained: TrainedGPT) -> None:
     ids = np.random.default_rng(4).integers(len(trained.vocabulary), size=(3, 16))
     numpys = CachedDecoder(trained.reader)
     for start in (1, 15, 5):  # `start` begins a new text
@@ -49,7 +50,7 @@ def test_logits_equal_numpys_at_every_step(decoder: TorchDecoder, trained: Train
     "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "typical_p": 0.5}], ids=str
 )
 def test_text_equals_numpys_also_beyond_the_context(
-    tiny: Checkpoint, decoder: TorchDecoder, trained: TrainedGPT, drawn: dict[str, float]
+    tiny: Checkpoint, decoder: DeviceGPT, trained: TrainedGPT, drawn: dict[str, float]
 ) -> None:
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
     model = TrainedGPT(tiny.model(), lambda stored: decoder)
@@ -59,7 +60,7 @@ def test_text_equals_numpys_also_beyond_the_context(
 @pytest.mark.parametrize("only", [None, "gpt", "counting"])
 def test_text_of_a_model_with_counting_equals_numpys(
     tiny: Checkpoint,
-    decoder: TorchDecoder,
+    decoder: DeviceGPT,
     caplog: pytest.LogCaptureFixture,
     only: str | None,
 ) -> None:
@@ -78,7 +79,7 @@ def test_text_of_a_model_with_counting_equals_numpys(
 def test_decoder_uses_no_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
     stored, ids = tiny.model(), np.arange(4)[None]
     dropping = replace(stored, config=replace(stored.config, dropout=0.9))
-    logits = TorchDecoder(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
+    logits = DeviceGPT(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
     np.testing.assert_allclose(logits, CachedDecoder(trained.reader).start(ids), rtol=0, atol=1e-4)
 
 
@@ -103,13 +104,73 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
         ids = np.random.default_rng(1).integers(9, size=(3, 8))
         with torch.no_grad():
             whole = model.eval()(torch.from_numpy(ids)).numpy()
-        decoder = TorchDecoder(model, "cpu")
+        decoder = DeviceGPT(model, "cpu")
         for begin in (5, 1):
             logits = decoder.start(ids[:, :begin])
             for at in range(begin, 8):
                 np.testing.assert_allclose(logits, whole[:, at - 1], rtol=0, atol=2e-4)
                 logits = decoder.step(ids[:, at])
             np.testing.assert_allclose(logits, whole[:, 7], rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("post_norm", [False, True])
+@pytest.mark.parametrize("attention", get_args(Attention))
+@pytest.mark.parametrize("position", get_args(Position))
+def test_stages_equal_numpys_of_any_kind_of_model(
+    position: str, attention: str, post_norm: bool
+) -> None:
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
+    options = {"position": position, "attention": attention, "post_norm": post_norm}
+    model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5, generator=random)
+    tensors = {name: each.numpy() for name, each in model.stored_parameters().items()}
+    reader, device = Reader(model.config, tensors), DeviceGPT(model, "cpu")
+    ids = np.random.default_rng(1).integers(9, size=(3, 6))
+    x = reader.embed(ids)
+    for layer in range(2):
+        expected = reader.block(x, layer)
+        found = device.block(x, layer)
+        assert found.keys() == expected.keys()
+        for name, stage in expected.items():
+            assert found[name].dtype == stage.dtype
+            np.testing.assert_allclose(found[name], stage, rtol=0, atol=2e-5, err_msg=name)
+        x = expected["output"]
+    np.testing.assert_allclose(device.forward(ids), reader.final_norm(x), rtol=0, atol=2e-5)
+
+
+def test_every_result_on_a_device_equals_numpys(
+    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+) -> None:
+    computed = []
+
+    class Counting(DeviceGPT):
+        def forward(self, ids: Any) -> Any:
+            computed.append("forward")
+            return super().forward(ids)
+
+        def block(self, x: Any, layer: int) -> Any:
+            computed.append("block")
+            return super().block(x, layer)
+
+    model = TrainedGPT(tiny.model(), lambda stored: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
+    found, expected = (each.attention("the cat sat") for each in (model, trained))
+    assert all(check.passed for check in found.checks)
+    assert [check.name for check in found.checks] == [check.name for check in expected.checks]
+    for mine, its in zip(found.layers, expected.layers, strict=True):
+        for name, stage in vars(its).items():
+            np.testing.assert_allclose(getattr(mine, name), stage, rtol=0, atol=1e-4)
+    assert set(computed) == {"block"}
+    computed.clear()
+    assert model.score(TEXT[:90]).nats == pytest.approx(trained.score(TEXT[:90]).nats, abs=1e-5)
+    assert model.following("the").expected == pytest.approx(
+        trained.following("the").expected, abs=1e-5
+    )
+    assert set(computed) == {"forward"}
+    surveys = [each.heads(TEXT[:90], ablation="mean") for each in (model, trained)]
+    for mine, its in zip(*(survey.measures for survey in surveys), strict=True):
+        np.testing.assert_allclose(mine.values, its.values, rtol=0, atol=1e-4)
+    assert (set(computed), caplog.messages) == ({"forward", "block"}, [])
 
 
 @pytest.mark.parametrize("change", ["rounded", "not finite"])
@@ -123,17 +184,17 @@ def test_a_device_with_wrong_logits_writes_nothing(
                 parameter.copy_(parameter.bfloat16())
         else:
             net.lm_head.weight[2] = float("inf")
-    model = TrainedGPT(tiny.model(), lambda stored: TorchDecoder(net, "cpu"))
+    model = TrainedGPT(tiny.model(), lambda stored: DeviceGPT(net, "cpu"))
     assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
     (line,) = caplog.messages
-    assert ("logits differ" if change == "rounded" else "logits are not finite") in line
+    assert ("logits differ" if change == "rounded" else "numbers are not finite") in line
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_writes_the_same_text(
     tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
-    decoder = TorchDecoder(load_gpt(tiny.model(), "cuda"), "cuda")
+    decoder = DeviceGPT(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
         expected = trained.generate("the cat", length=40, **options)
         model = TrainedGPT(tiny.model(), lambda stored: decoder)

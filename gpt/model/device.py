@@ -1,0 +1,101 @@
+"""The torch model on a device that numpy cannot use: logits with a cache, and every stage.
+
+It raises whatever torch raises; the caller then continues with numpy (gpt/reading/fallback.py).
+Arguments and results are numpy arrays, as in gpt/reading/; tests compare both. Tensor names: B
+batch, T time, C n_embd.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gpt.config.model import Attention
+from gpt.model.gpt import GPT, Cache
+
+Ids = npt.NDArray[np.integer[Any]]
+Array = npt.NDArray[np.float32]
+OF_LAYER = ("stream", "concat", "proj", "residual", "output")  # stages without an axis of heads
+
+
+class DeviceGPT:
+    """A GPT without an encoder, on a device. It decodes B streams at once; `start` fixes B."""
+
+    def __init__(self, model: GPT, device: str) -> None:
+        self.config, self._model, self._device = model.config, model, torch.device(device)
+        self._cache = Cache(self.config, 0, self._device)
+
+    def start(self, ids: Ids) -> Array:
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
+        if len(ids) != self._cache.keys.shape[1]:
+            self._cache = Cache(self.config, len(ids), self._device)
+        self._cache.at = slice(0)
+        return self._continue(ids)
+
+    def step(self, ids: Ids) -> Array:
+        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
+        return self._continue(ids[:, None])
+
+    @torch.inference_mode()
+    def forward(self, ids: Ids) -> Array:
+        """(B, T) ids -> (B, T, C): the stream after the last norm."""
+        return _finite(self._fused.stream(self._tokens(ids)))
+
+    @torch.inference_mode()
+    def block(self, x: Array, layer: int) -> dict[str, Array]:
+        """(B, T, C) -> one layer's stages by the names of gpt/reading/stages.py, (B, …)."""
+        stages = defaultdict[str, list[Tensor]](list)
+
+        def keep(**found: Tensor) -> None:
+            for name, stage in found.items():
+                stages[name].append(stage)
+
+        model, at = self._heads, slice(x.shape[1])
+        rotate, bias = partial(model.position.rotate, at=at), model.position.bias(at.stop, at)
+        model.blocks[layer](torch.tensor(x, device=self._device), rotate, bias, keep=keep)
+        _finite(stages["output"][0])
+        return {
+            name: (found[0] if name in OF_LAYER else torch.stack(found, dim=1)).cpu().numpy()
+            for name, found in stages.items()
+        }
+
+    @torch.inference_mode()
+    def _continue(self, ids: Ids) -> Array:
+        """(B, n) next ids -> (B, vocab_size) logits."""
+        end = self._cache.at.stop
+        self._cache.at = slice(end, end + ids.shape[1])
+        return _finite(self._fused(self._tokens(ids), self._cache)[:, 0])
+
+    def _tokens(self, ids: Ids) -> Tensor:
+        return torch.tensor(ids.astype(np.int64), device=self._device)
+
+    @cached_property
+    def _fused(self) -> GPT:
+        return self._with("fused")
+
+    @cached_property
+    def _heads(self) -> GPT:
+        return self._with("heads")
+
+    def _with(self, attention: Attention) -> GPT:
+        """The model with this form of attention."""
+        model = self._model
+        if model.config.attention != attention:
+            model = GPT(replace(model.config, attention=attention))
+            model.load_parameters(self._model.stored_parameters())
+        return model.to(self._device).eval()
+
+
+def _finite(result: Tensor) -> Array:
+    """The numbers, on the host. Raises FloatingPointError if one of them is not finite."""
+    array: Array = result.cpu().numpy()
+    if not np.isfinite(array).all():
+        raise FloatingPointError("its numbers are not finite")
+    return array

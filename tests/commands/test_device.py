@@ -1,0 +1,136 @@
+"""--device of `gptx attn`, `heads`, `eval` and `next`; torch on a CPU replaces the device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from program import Gptx
+
+from gpt.commands.common import shared
+from gpt.model.device import DeviceGPT
+
+#: Command -> the device's method that computes its numbers.
+COMMANDS = {
+    "attn the_cat": "block",
+    "heads --windows 2": "block",
+    "eval": "forward",
+    "eval corpus.txt": "forward",
+    "next the_cat": "forward",
+}
+NUMBER = re.compile(r"[\d.]+(e-\d+)?")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is computed with torch, on a machine with a driver; its names come in as it is."""
+    found: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        real = getattr(DeviceGPT, name)
+
+        def compute(self: DeviceGPT, *given: Any) -> Any:
+            found.append(name)
+            return real(self, *given)
+
+        return compute
+
+    start = DeviceGPT.__init__
+    monkeypatch.setattr(DeviceGPT, "__init__", lambda self, model, _: start(self, model, "cpu"))
+    for name in ("forward", "block"):
+        monkeypatch.setattr(DeviceGPT, name, counted(name))
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr("gpt.loading.try_torch", lambda device: None)
+    monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
+    return found
+
+
+def options(command: str) -> list[str]:
+    return [each.replace("_", " ") for each in command.split()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_named_device_computes_the_same(gptx: Gptx, calls: list[str], command: str) -> None:
+    expected = gptx(*options(command), "--device", "cpu")
+    assert calls == []
+    found = gptx(*options(command), "--device", "cuda")
+    assert (found.code, found.err) == (0, expected.err)
+    assert set(calls) == {COMMANDS[command]}
+    assert NUMBER.sub("", found.out) == NUMBER.sub("", expected.out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_auto_takes_the_device_for_long_work_and_says_so(
+    gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    expected = gptx(*options(command))
+    assert calls == []  # the work does not repay the import of torch
+    monkeypatch.setattr(shared, "TORCH_PAYS", 0)
+    found = gptx(*options(command))
+    note = "note: computing on cuda; --device cpu computes with numpy\n"
+    assert found.err.count(note) == 1
+    assert found.err.replace(note, "") == expected.err
+    assert set(calls) == {COMMANDS[command]}
+
+
+def test_auto_asks_no_driver_for_short_work(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise AssertionError("asked the driver")
+
+    monkeypatch.setattr("gpt.devices.cuda_devices", fail)
+    for command in COMMANDS:
+        assert gptx(*options(command)).code == 0
+
+
+def test_several_steps_are_computed_on_the_device(gptx: Gptx, calls: list[str]) -> None:
+    for command in ("attn the_cat", "heads --windows 2"):
+        counts = []
+        for step in ("4", "4:8"):
+            calls.clear()
+            answer = gptx(*options(command), "--step", step, "--device", "cuda")
+            assert answer.code == 0, answer.err
+            counts.append(len(calls))
+        assert 0 < 2 * counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_device_that_fails_prints_one_line(
+    gptx: Gptx,
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+) -> None:
+    expected = gptx(*options(command))
+
+    def fail(*given: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(DeviceGPT, COMMANDS[command], fail)
+    found = gptx(*options(command), "--device", "cuda")
+    assert (found.code, found.out, found.err) == (0, expected.out, expected.err)
+    (line,) = caplog.messages
+    assert line == (
+        "note: the GPU failed (RuntimeError: CUDA error: device-side assert triggered); "
+        "numpy computes the same instead"
+    )
+
+
+def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[str]) -> None:
+    command = options("heads --windows 2 --ablate zero")
+    expected, found = gptx(*command), gptx(*command, "--device", "cuda")
+    note = "note: --ablate computes replaced heads with numpy\n"
+    assert (found.code, found.err) == (0, note + expected.err)
+    assert set(calls) == {"block"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_device_that_torch_cannot_use_is_refused(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("gpt.devices.has_mps", lambda: False)
+    answer = gptx(*options(command), "--device", "mps")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.endswith("--device: no Apple GPU found; use --device cpu\n")
