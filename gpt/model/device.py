@@ -57,9 +57,8 @@ class DeviceGPT:
             for name, stage in found.items():
                 stages[name].append(stage)
 
-        model, at = self._heads, slice(x.shape[1])
-        rotate, bias = partial(model.position.rotate, at=at), model.position.bias(at.stop, at)
-        model.blocks[layer](torch.tensor(x, device=self._device), rotate, bias, keep=keep)
+        rotate = partial(self._heads.position.rotate, at=slice(x.shape[1]))
+        self._heads.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
         _finite(stages["output"][0])
         return {
             name: (found[0] if name in OF_LAYER else torch.stack(found, dim=1)).cpu().numpy()
