@@ -95,6 +95,18 @@ def test_several_steps_are_computed_on_the_device(gptx: Gptx, calls: list[str]) 
         assert 0 < 2 * counts[0] == counts[1]
 
 
+def test_both_models_of_a_comparison_are_computed_on_the_device(
+    gptx: Gptx, calls: list[str]
+) -> None:
+    counts = []
+    for against in ([], ["--against", "corpus-1:4"]):
+        calls.clear()
+        answer = gptx("eval", "--step", "8", *against, "--device", "cuda")
+        assert answer.code == 0, answer.err
+        counts.append(len(calls))
+    assert 0 < 2 * counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_device_that_fails_prints_one_line(
     gptx: Gptx,
