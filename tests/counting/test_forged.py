@@ -51,6 +51,7 @@ COMMANDS = [
 def honest() -> bytes:
     """A model file with random weights, and with the tables of TEXT."""
     shape: dict[str, Any] = {"block_size": 16, "n_layer": 1, "n_head": 1, "n_embd": 4}
+    shape |= {"norm": "layer"}  # as export takes it
     model = GPT(ModelConfig(vocab_size=SIZE, **shape, counting=ORDERS))
     initialise(model, seed=1)
     expert = Expert(count(VOCABULARY.encode(TEXT), SIZE, ORDERS), SIZE)

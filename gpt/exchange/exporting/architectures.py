@@ -1,54 +1,149 @@
-"""Architectures of the library transformers that compute what a GPT of gptx computes.
+"""The two architectures of the library transformers that compute what a GPT of gptx computes.
 
-Each takes some options of a model; layout.py turns the model's tensors into those that it expects.
+The numbers of an export are the model's own: rows in another order, and zeros for biases that the
+model does not have. No number is computed, so an export can be compared with its model bit for bit
+(huggingface.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
-from gpt.exchange.exporting.layout import ALWAYS, DOWN, LINEAR, PROJ, QKV, UP, Architecture
-from gpt.reading.layers import EPSILON
+from gpt.reading.layers import EPSILON, Array
+
+Tensors = Mapping[str, Array]
 
 ROTARY_BASE = 10_000.0
-#: Activation -> its name in transformers. A gated activation has the name of its gate's function.
+#: Activation -> its name in transformers.
 ACTIVATIONS = {
     "gelu": "gelu_pytorch_tanh",
     "gelu_erf": "gelu",
     "relu": "relu",
     "relu2": "relu2",
-    "swiglu": "silu",
 }
-PLAIN = ("gelu", "gelu_erf", "relu", "relu2")
+#: Option -> the values that can be exported.
+EXPORTED: dict[str, tuple[Any, ...]] = {
+    "position": ("learned", "rotary"),
+    "norm": ("layer",),
+    "activation": tuple(ACTIVATIONS),
+    "post_norm": (False,),
+    "scaled_embedding": (False,),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of the export: rows of a tensor of the model, or zeros.
+
+    name: in the export. source: the model's tensor, "" for zeros. rows: those of the source, in the
+    export's order; None: all. transposed: whether the export has the columns as rows. shape: of
+    zeros.
+    """
+
+    name: str
+    source: str
+    rows: npt.NDArray[np.intp] | None = None
+    transposed: bool = False
+    shape: tuple[int, ...] = ()
+
+    def of(self, tensors: Tensors, dtype: np.dtype[Any]) -> Array:
+        """The exported tensor."""
+        if not self.source:
+            return np.zeros(self.shape, dtype)
+        rows = tensors[self.source] if self.rows is None else tensors[self.source][self.rows]
+        return np.ascontiguousarray(rows.T if self.transposed else rows)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture. kind: the `model_type` of config.json; name: the class.
+
+    settings: its values of config.json. outside: module outside the blocks -> its name in the
+    export. block: the beginning of a block's names; inside: module of a block -> its name.
+    transposed: whether linear layers store (in, out).
+    """
+
+    kind: str
+    name: str
+    settings: Callable[[ModelConfig], dict[str, Any]]
+    outside: Mapping[str, str]
+    block: str
+    inside: Mapping[str, str]
+    transposed: bool
+
+    def config(self, config: ModelConfig, tensors: Tensors) -> dict[str, Any]:
+        """The content of config.json. tensors: of the model."""
+        return {
+            "architectures": [self.name],
+            "model_type": self.kind,
+            "vocab_size": config.vocab_size,
+            **self.settings(config),
+            "tie_word_embeddings": config.tied,
+            "dtype": str(tensors["token_embedding.weight"].dtype),
+            # No character begins, ends or pads a text; the architecture's defaults are other ids.
+            **{f"{role}_token_id": None for role in ("bos", "eos", "pad")},
+        }
+
+    def parts(self, config: ModelConfig, tensors: Tensors) -> Iterator[Part]:
+        """All tensors of the export. tensors: of the model."""
+        for module in ("token_embedding", "position", "lm_head"):
+            if f"{module}.weight" in tensors:
+                yield Part(f"{self.outside[module]}.weight", f"{module}.weight")
+        modules = {"norm": self.outside["norm"]} | {
+            f"blocks.{layer}.{ours}": self.block.format(layer) + theirs
+            for layer in range(config.n_layer)
+            for ours, theirs in self.inside.items()
+        }
+        for ours, theirs in modules.items():
+            weight, bias = f"{ours}.weight", f"{ours}.bias"
+            turned = config.position == "rotary" and ours.endswith(".qkv")
+            rows = _rotary_rows(config) if turned else None
+            yield Part(f"{theirs}.weight", weight, rows, self.transposed)
+            source, shape = bias if bias in tensors else "", tensors[weight].shape[:1]
+            yield Part(f"{theirs}.bias", source, rows, shape=shape)
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
     """The architecture that computes what this model computes.
 
-    Raises ConfigError that names the options in which the nearest one differs.
+    Raises ConfigError that says what can be exported, and which options of the model cannot.
     """
-    nearest = min(ARCHITECTURES, key=lambda each: len(each.differs(config)))
-    if differs := nearest.differs(config):
-        values = {name: getattr(config, name) for name in differs}
-        named = [
-            f"`{n}`" if value in (True, False) else f"`{n}={value}`" for n, value in values.items()
-        ]
+    values = {name: getattr(config, name) for name in EXPORTED}
+    if differs := {name: it for name, it in values.items() if it not in EXPORTED[name]}:
+        named = [f"`{name}`" if it is True else f"`{name}={it}`" for name, it in differs.items()]
         raise ConfigError(
-            "transformers has no architecture for this model: the nearest, "
-            f"{nearest.name}, differs in {', '.join(named)}"
+            "export: transformers opens models with learned or rotary positions, layer norm before "
+            f"each sublayer, and {', '.join(ACTIVATIONS)}; this one has {', '.join(named)}"
         )
-    return nearest
+    return GPT2 if config.position == "learned" else GPT_NEOX
 
 
-def _added(config: ModelConfig) -> dict[str, Any]:
-    """config.json of GPT and GPT-2."""
+def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
+    """(3C,) the rows of qkv in the order of GPT-NeoX: query, key and value alternate between heads.
+
+    gptx turns coordinates 2d and 2d + 1 of a head together, transformers d and d + D/2.
+    """
+    heads, size = config.n_head, config.head_size
+    rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
+    rows[:2] = rows[:2][..., [*range(0, size, 2), *range(1, size, 2)]]
+    return rows.swapaxes(0, 1).reshape(-1)
+
+
+def _gpt2(config: ModelConfig) -> dict[str, Any]:
     return {
         "n_positions": config.block_size,
         "n_embd": config.n_embd,
         "n_layer": config.n_layer,
         "n_head": config.n_head,
+        "n_inner": config.hidden,
+        "activation_function": ACTIVATIONS[config.activation],
         "layer_norm_epsilon": EPSILON,
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
@@ -56,160 +151,68 @@ def _added(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _rotary(config: ModelConfig, epsilon: str) -> dict[str, Any]:
-    """config.json of all architectures with rotary positions. epsilon: its name."""
+def _gpt_neox(config: ModelConfig) -> dict[str, Any]:
     return {
         "hidden_size": config.n_embd,
         "intermediate_size": config.hidden,
         "num_hidden_layers": config.n_layer,
         "num_attention_heads": config.n_head,
-        "num_key_value_heads": config.n_head,
-        "head_dim": config.head_size,
         "max_position_embeddings": config.block_size,
         "hidden_act": ACTIVATIONS[config.activation],
-        epsilon: EPSILON,
+        "layer_norm_eps": EPSILON,
         "attention_dropout": config.attention_dropout,
-        # Releases before 5 read the first two, later ones the last.
-        "rope_theta": ROTARY_BASE,
-        "rope_scaling": None,
-        "rope_parameters": {"rope_type": "default", "rope_theta": ROTARY_BASE},
-    }
-
-
-def _whole_head(config: ModelConfig) -> dict[str, Any]:
-    """config.json of architectures that can turn a part of each head: all of it is turned."""
-    values = _rotary(config, "layer_norm_eps")
-    values["rope_parameters"]["partial_rotary_factor"] = 1.0
-    return values | {
         "hidden_dropout": config.dropout,
+        "attention_bias": True,
         "use_parallel_residual": False,
-        "partial_rotary_factor": 1.0,
+        # Releases before 5 read the first two, later ones the last.
+        "rotary_pct": 1.0,
+        "rotary_emb_base": ROTARY_BASE,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": ROTARY_BASE,
+            "partial_rotary_factor": 1.0,
+        },
     }
 
 
-def _root_mean_square(config: ModelConfig) -> dict[str, Any]:
-    return _rotary(config, "rms_norm_eps")
-
-
-_GPT_BLOCK = {
-    "norm1": ("ln_1",),
-    QKV: ("attn.c_attn",),
-    PROJ: ("attn.c_proj",),
-    "norm2": ("ln_2",),
-    UP: ("mlp.c_fc",),
-    DOWN: ("mlp.c_proj",),
-}
-_LLAMA_STEM = {
-    "token_embedding": "model.embed_tokens",
-    "norm": "model.norm",
-    "lm_head": "lm_head",
-}
-_LLAMA_BLOCK = {
-    "norm1": ("input_layernorm",),
-    QKV: ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    PROJ: ("self_attn.o_proj",),
-    "norm2": ("post_attention_layernorm",),
-    UP: ("mlp.gate_proj", "mlp.up_proj"),
-    DOWN: ("mlp.down_proj",),
-}
-
-
-def _options(
-    position: tuple[str, ...], norm: str, activation: tuple[str, ...], **more: tuple[Any, ...]
-) -> dict[str, tuple[Any, ...]]:
-    plain = {"post_norm": (False,)}
-    return {"position": position, "norm": (norm,), "activation": activation, **plain, **more}
-
-
-#: All architectures; a model has the first one that takes its options.
-ARCHITECTURES = (
-    Architecture(
-        "gpt2",
-        "GPT2LMHeadModel",
-        _options(("learned", "sinusoidal"), "layer", PLAIN),
-        lambda config: (
-            _added(config)
-            | {"n_inner": config.hidden, "activation_function": ACTIVATIONS[config.activation]}
-        ),
-        {
-            "token_embedding": "transformer.wte",
-            "position": "transformer.wpe",
-            "norm": "transformer.ln_f",
-            "lm_head": "lm_head",
-        },
-        "transformer.h.{}.",
-        _GPT_BLOCK,
-        {ALWAYS: LINEAR},
-        transposed=True,
-    ),
-    Architecture(  # its "gelu" is the tanh form, and its feed-forward layers are 4 n_embd wide
-        "openai-gpt",
-        "OpenAIGPTLMHeadModel",
-        _options(("learned", "sinusoidal"), "layer", ("gelu", "relu"), post_norm=(True,)),
-        lambda config: _added(config) | {"afn": config.activation},
-        {
-            "token_embedding": "transformer.tokens_embed",
-            "position": "transformer.positions_embed",
-            "lm_head": "lm_head",
-        },
-        "transformer.h.{}.",
-        _GPT_BLOCK,
-        {ALWAYS: LINEAR},
-        transposed=True,
-    ),
-    Architecture(
-        "gpt_neox",
-        "GPTNeoXForCausalLM",
-        _options(("rotary",), "layer", PLAIN),
-        lambda config: (
-            _whole_head(config)
-            | {"rotary_pct": 1.0, "rotary_emb_base": ROTARY_BASE, "attention_bias": True}
-        ),
-        {
-            "token_embedding": "gpt_neox.embed_in",
-            "norm": "gpt_neox.final_layer_norm",
-            "lm_head": "embed_out",
-        },
-        "gpt_neox.layers.{}.",
-        {
-            "norm1": ("input_layernorm",),
-            QKV: ("attention.query_key_value",),
-            PROJ: ("attention.dense",),
-            "norm2": ("post_attention_layernorm",),
-            UP: ("mlp.dense_h_to_4h",),
-            DOWN: ("mlp.dense_4h_to_h",),
-        },
-        {ALWAYS: LINEAR},
-        by_head=True,
-    ),
-    Architecture(
-        "stablelm",
-        "StableLmForCausalLM",
-        _options(("rotary",), "layer", ("swiglu",), bias=(False,)),
-        _whole_head,
-        _LLAMA_STEM,
-        "model.layers.{}.",
-        _LLAMA_BLOCK,
-        {"use_qkv_bias": (QKV,)},
-    ),
-    Architecture(
-        "llama",
-        "LlamaForCausalLM",
-        _options(("rotary",), "rms", ("swiglu",)),
-        _root_mean_square,
-        _LLAMA_STEM,
-        "model.layers.{}.",
-        _LLAMA_BLOCK,
-        {"attention_bias": (QKV, PROJ), "mlp_bias": (UP, DOWN)},
-    ),
-    Architecture(
-        "arcee",
-        "ArceeForCausalLM",
-        _options(("rotary",), "rms", PLAIN),
-        _root_mean_square,
-        _LLAMA_STEM,
-        "model.layers.{}.",
-        {**_LLAMA_BLOCK, UP: ("mlp.up_proj",)},
-        {"attention_bias": (QKV, PROJ), "mlp_bias": (UP, DOWN)},
-    ),
+GPT2 = Architecture(
+    "gpt2",
+    "GPT2LMHeadModel",
+    _gpt2,
+    {
+        "token_embedding": "transformer.wte",
+        "position": "transformer.wpe",
+        "norm": "transformer.ln_f",
+        "lm_head": "lm_head",
+    },
+    "transformer.h.{}.",
+    {
+        "norm1": "ln_1",
+        "attention.qkv": "attn.c_attn",
+        "attention.proj": "attn.c_proj",
+        "norm2": "ln_2",
+        "feed_forward.up": "mlp.c_fc",
+        "feed_forward.down": "mlp.c_proj",
+    },
+    transposed=True,
+)
+GPT_NEOX = Architecture(
+    "gpt_neox",
+    "GPTNeoXForCausalLM",
+    _gpt_neox,
+    {
+        "token_embedding": "gpt_neox.embed_in",
+        "norm": "gpt_neox.final_layer_norm",
+        "lm_head": "embed_out",
+    },
+    "gpt_neox.layers.{}.",
+    {
+        "norm1": "input_layernorm",
+        "attention.qkv": "attention.query_key_value",
+        "attention.proj": "attention.dense",
+        "norm2": "post_attention_layernorm",
+        "feed_forward.up": "mlp.dense_h_to_4h",
+        "feed_forward.down": "mlp.dense_4h_to_h",
+    },
+    transposed=False,
 )

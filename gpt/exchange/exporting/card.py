@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
-from gpt.exchange.exporting.layout import Architecture
+from gpt.exchange.exporting.architectures import Architecture
 from gpt.exchange.exporting.losses import Losses
 from gpt.storage.config_file import to_toml
 from gpt.storage.manifest import Manifest

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import train_tiny
 from random_models import random_model
 
 import gpt
@@ -19,6 +20,12 @@ from gpt.exchange.exporting.losses import losses_of
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline
 from gpt.trained import TrainedGPT
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A tiny trained checkpoint of a model that can be exported."""
+    return train_tiny(tmp_path_factory.mktemp("tiny"), norm="layer")
 
 
 def trained(checkpoint: Checkpoint, **changed: Any) -> TrainedGPT:
@@ -39,7 +46,7 @@ def test_front_matter_is_what_the_hub_reads(tiny: Checkpoint) -> None:
     assert values == {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["gptx", "character-level", "arcee"],
+        "tags": ["gptx", "character-level", "gpt_neox"],
     }
     assert "\n# license: " in front
     assert body.startswith("\n# `tiny step 12`\n")
@@ -119,11 +126,13 @@ def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
     assert "learning_rate" not in text
     assert f"{model.config.parameters():,} parameters" in text
     assert "can be 16 characters long" in text
-    assert "can be 16 characters" not in card_of(random_model(tmp_path, position="rotary"))
+    assert "can be 16 characters" not in card_of(
+        random_model(tmp_path, norm="layer")
+    )
 
 
 def test_a_very_short_excerpt_gives_no_loss(tmp_path: Path) -> None:
-    model = random_model(tmp_path)
+    model = random_model(tmp_path, norm="layer")
     short = TrainedGPT(replace(model.stored, excerpt="a"))
     assert losses_of(short) is None
     assert "## Its loss" not in card_of(short)

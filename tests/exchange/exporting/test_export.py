@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from encoded import encoded_file
@@ -167,18 +166,11 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
     assert names(tmp_path) == ["folder"] * exists
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"norm": "layer", "post_norm": True}, "differs in `post_norm`"),
-        ({"norm": "rms", "position": "learned"}, "GPT2LMHeadModel, differs in `norm=rms`"),
-    ],
-)
 def test_a_model_without_an_architecture_is_refused_before_anything_is_written(
-    tmp_path: Path, options: dict[str, Any], problem: str
+    tmp_path: Path,
 ) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        export(random_model(tmp_path, **options), tmp_path / "folder")
+    with pytest.raises(ConfigError, match="this one has `norm=rms`"):
+        export(random_model(tmp_path, norm="rms"), tmp_path / "folder")
     assert names(tmp_path) == ["random.safetensors"]
 
 
