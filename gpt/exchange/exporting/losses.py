@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from gpt.errors import TextError
-from gpt.storage.manifest import Baseline
 from gpt.trained import TrainedGPT
 
 
@@ -14,15 +13,13 @@ from gpt.trained import TrainedGPT
 class Losses:
     """nats: per character, of the model as gptx opens it; gpt: of the GPT alone, which is what an
     export contains; None: the model does not count, so both are the same. characters: how many were
-    predicted, where: of which text. baseline: the loss of counting n-grams alone on the validation
-    split, if that is the text, and the loss is known.
+    predicted, where: of which text.
     """
 
     nats: float
     gpt: float | None
     characters: int
     where: str
-    baseline: Baseline | None
 
     @property
     def exported(self) -> float:
@@ -48,11 +45,9 @@ def losses_of(model: TrainedGPT) -> Losses | None:
     if manifest and manifest.best_step == manifest.step:
         nats, characters, _ = manifest.shown_loss
         if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
-            where = "the validation split"
-            return Losses(nats, manifest.gpt_loss, characters, where, manifest.baseline)
+            return Losses(nats, manifest.gpt_loss, characters, "the validation split")
     try:
         score = model.score(model.stored.excerpt)
     except TextError:
         return None
-    # the recorded loss of counting is that of the whole split
-    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name, None)
+    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name)
