@@ -36,8 +36,8 @@ _IN_BLOCK = {
     "mlp.c_proj": "feed_forward.down",
 }
 _BLOCK = re.compile(r"h\.(0|[1-9][0-9]{0,2})\.(.+)")
-#: Constants of some releases: the causal mask, and what it puts into scores.
-_MASKS = (".attn.bias", ".attn.masked_bias")
+#: The causal mask, a constant, with releases of torch that have no fast kernel for attention.
+_MASK = ".attn.bias"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _rename(state: object, limit: int) -> dict[str, Tensor]:
         raise ValueError("its weights are not a dict of tensors")
     found: dict[str, StoredTensor] = {}
     for name, tensor in state.items():
-        if name.endswith(_MASKS):
+        if name.endswith(_MASK):
             continue
         ours = _new_name(name.removeprefix("_orig_mod."))
         if ours is None:
@@ -197,7 +197,7 @@ def _rename(state: object, limit: int) -> dict[str, Tensor]:
         if ours in found:
             raise ValueError(f"it has {ours} twice, also as {shown(name)}")
         if not isinstance(tensor, StoredTensor):
-            raise ValueError(f"{shown(name)} is not a tensor of real numbers, stored as a whole")
+            raise ValueError(f"{shown(name)} is not a float32 tensor, stored as a whole")
         found[ours] = tensor
     if sum(tensor.nbytes for tensor in found.values()) > limit:
         raise ValueError("its tensors claim more numbers than the file has")
@@ -245,7 +245,6 @@ def _fit(
             raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, not {shape}")
         if name in ("token_embedding.weight", "lm_head.weight"):
             tensor = tensor[rows]
-        tensor = tensor.to(torch.float32).contiguous()
         if not tensor.isfinite().all():
             raise ValueError(f"{name} has numbers that are not finite")
         found[name] = tensor

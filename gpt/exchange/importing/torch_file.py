@@ -1,4 +1,5 @@
-"""Reads what torch.save has written, without torch.load: tensors, dicts, lists, texts and numbers.
+"""Reads what nanoGPT's train.py has saved, without torch.load: float32 tensors, dicts, lists, texts
+and numbers.
 
 Nothing of the file is called, and a tensor is read only when its name and size are known.
 """
@@ -21,24 +22,18 @@ from torch import Tensor
 from gpt.errors import ForeignModelError
 from gpt.exchange.importing.pickles import LONGEST, plain_value
 
-#: Among the first bytes of a file that torch has written before release 1.6.
-BEFORE_1_6 = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file, not yet read. start: in its record, in bytes; shape: of numbers > 0."""
+    """A float32 tensor in a file, not yet read: a whole record. shape: of numbers > 0."""
 
     path: Path
     record: zipfile.ZipInfo
-    dtype: torch.dtype
     shape: tuple[int, ...] = ()
-    start: int = 0
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+        return math.prod(self.shape) * torch.float32.itemsize
 
     def read(self) -> Tensor:
         """The numbers. Raises ValueError, OSError."""
@@ -46,14 +41,14 @@ class StoredTensor:
         with open(self.path, "rb") as file:
             file.seek(self.record.header_offset + 26)
             lengths = [int.from_bytes(file.read(2), "little") for _ in "ab"]  # of name and padding
-            file.seek(self.record.header_offset + 30 + sum(lengths) + self.start)
+            file.seek(self.record.header_offset + 30 + sum(lengths))
             if file.readinto(data) < len(data):
                 raise ValueError("it is damaged")
-        return torch.frombuffer(data, dtype=self.dtype).view(self.shape)
+        return torch.frombuffer(data, dtype=torch.float32).view(self.shape)
 
 
 def read_torch(path: Path, what: str) -> Any:
-    """The content of a file. A tensor of FLOATS that is stored as a whole is a StoredTensor, any
+    """The content of a file. A float32 tensor that is stored as a whole is a StoredTensor, any
     other one is None. what: it should be, for errors.
 
     Raises ForeignModelError for a file of another format, for a damaged one, and for one whose
@@ -62,12 +57,8 @@ def read_torch(path: Path, what: str) -> Any:
     try:
         if not os.path.isfile(path):  # a pipe would block
             raise ForeignModelError(f"cannot read {path}: it is missing, or not a file")
-        with _Bounded(path) as file:
-            if BEFORE_1_6 in file.read(32):
-                says = "torch has written it before release 1.6; load it with torch and save it"
-                raise refused(path, what, f"{says} again")
-            with zipfile.ZipFile(file) as archive:
-                data, stored = _contents(path, archive)
+        with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
+            data, stored = _contents(path, archive)
     except OSError as error:
         raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (zipfile.BadZipFile, ValueError, RuntimeError, EOFError, LookupError) as error:
@@ -114,7 +105,7 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> tuple[bytes, Callable[[An
         _, dtype, name, _, _ = about
         if type(name) is not str:
             raise TypeError
-        return StoredTensor(path, records[name], dtype) if dtype in FLOATS else None
+        return StoredTensor(path, records[name]) if dtype is torch.float32 else None
 
     return begin("data.pkl"), stored
 
@@ -123,14 +114,14 @@ def _tensor(storage: Any, start: Any, shape: Any, strides: Any, *_: Any) -> Stor
     """torch._utils._rebuild_tensor_v2, without reading the numbers."""
     if type(storage) is not StoredTensor or type(shape) is not tuple or len(shape) > 4:
         return None
-    if not all(type(number) is int and 0 <= number < 2**40 for number in (start, *shape)):
+    if not all(type(number) is int and 0 < number < 2**40 for number in shape):
         return None
     whole = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
     if any(n > 1 and own != it for n, own, it in zip(shape, strides, whole, strict=True)):
         return None
-    tensor = replace(storage, shape=shape, start=start * storage.dtype.itemsize)
-    inside = 0 < tensor.nbytes <= storage.record.file_size - tensor.start
-    return tensor if inside else None
+    tensor = replace(storage, shape=shape)
+    is_record = type(start) is int and start == 0 and tensor.nbytes == storage.record.file_size
+    return tensor if is_record else None
 
 
 def _known(name: str) -> Any:
@@ -144,9 +135,5 @@ def _nothing(*_: Any) -> None: ...
 _STAND_INS: dict[str, Any] = {
     "collections.OrderedDict": lambda: {},
     "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "torch.FloatStorage": torch.float32,
-    "torch.DoubleStorage": torch.float64,
-    "torch.HalfStorage": torch.float16,
-    "torch.BFloat16Storage": torch.bfloat16,
 }

@@ -70,34 +70,13 @@ def test_ids_in_another_order_than_code_points_keep_their_rows(tmp_path: Path) -
     np.testing.assert_allclose(found, expected[:, order], rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_numbers_of_other_types_become_float32(tmp_path: Path, dtype: torch.dtype) -> None:
-    state = {name: tensor.to(dtype) for name, tensor in state_of(len(CHARACTERS)).items()}
-    model = imported(saved(tmp_path, checkpoint_of(state, len(CHARACTERS))), tmp_path)
-    ids = torch.arange(8)[None]
-    found = model.reader.logits(model.reader.forward(ids.numpy()))
-    np.testing.assert_allclose(found, logits_of(state, ids).numpy(), rtol=0, atol=2e-5)
-    assert found.dtype == np.float32
-
-
-def test_parameters_with_gradients_are_read(tmp_path: Path) -> None:
-    state = {name: torch.nn.Parameter(it) for name, it in state_of(len(CHARACTERS)).items()}
-    content = checkpoint_of({**state}, len(CHARACTERS))
-    content["best_val_loss"] = torch.nn.Parameter(torch.tensor(2.0))
-    model = imported(saved(tmp_path, content), tmp_path)
-    assert model.manifest.imported.endswith("lowest validation loss there 2.0000")
-    assert model.generate("the", length=3).startswith("the")
-
-
-def test_state_of_a_module_and_parts_of_larger_tensors_are_read(tmp_path: Path) -> None:
+def test_state_of_a_module_is_read(tmp_path: Path) -> None:
     state = state_of(len(CHARACTERS))
     plain, _ = read_nanogpt(saved(tmp_path, checkpoint_of(state, len(CHARACTERS))))
     module = torch.nn.ParameterDict({name.replace(".", "/"): it for name, it in state.items()})
     found = module.state_dict()
     for name in [*found]:
         found[name.replace("/", ".")] = found.pop(name)
-    larger = torch.cat([torch.ones(3, 8), state["transformer.wpe.weight"], torch.ones(2, 8)])
-    found["transformer.wpe.weight"] = larger[3:-2]
     assert found._metadata  # type: ignore[attr-defined]
     model, _ = read_nanogpt(saved(tmp_path, checkpoint_of(found, len(CHARACTERS))))
     assert model.config == plain.config
