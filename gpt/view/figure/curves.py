@@ -15,7 +15,7 @@ from gpt.view.characters import cut
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, small_line
+from gpt.view.figure.sheet import GREY, small
 from gpt.view.figure.style import style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.terminal.comparison import UNSEEN, curves_on, validation_text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, PANEL, TOP, BOTTOM, LINE = 6.0, 2.6, 0.45, 0.45, 0.16  # inches
+WIDTH, TOP, PANEL, LINE = 6.0, 0.25, 3.2, 0.16  # inches: a panel, and a line of its legend
 MARKS = 12  # most marks on a line
 LONGEST = 60  # characters of a name in the legend
 
@@ -40,26 +40,16 @@ def draw(found: Comparison) -> Figure:
     with style():
         from matplotlib.figure import Figure
 
-        rows = [PANEL + BOTTOM + LINE * len(groups) for groups in found.sets]
-        height = TOP + sum(rows)
-        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
-        above = TOP
-        for groups, room in zip(found.sets, rows, strict=True):
-            bottom = 1 - (above + PANEL) / height
-            axes = figure.add_axes((0.1, bottom, 0.87, PANEL / height))
+        height = TOP + sum(PANEL + LINE * len(groups) for groups in found.sets)
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+        figure.suptitle("validation loss, nats per character", size=8.5)
+        panels = figure.subplots(len(found.sets), squeeze=False)[:, 0]
+        for axes, groups in zip(panels, found.sets, strict=True):
             _panel(axes, found, groups)
             text = f"validated on {validation_text(groups[0].entries[0].manifest)}"
-            text += (
-                f"; {on}"
-                if (on := curves_on(groups).replace("the table's", "the legend's"))
-                else ""
-            )
-            y = 1 - (above - 0.03) / height
-            small_line(figure, text, y, "bottom", round(WIDTH * DPI))
-            above += room
-        figure.suptitle(
-            "validation loss, nats per character", y=1 - 0.08 / height, va="top", size=8.5
-        )
+            on = curves_on(groups).replace("the table's", "the legend's")
+            text, font = small(f"{text}; {on}" if on else text, round(WIDTH * DPI))
+            axes.set_title(text, fontproperties=font, color=GREY, pad=3)
         return figure
 
 
@@ -109,12 +99,11 @@ def _legend(axes: Axes, groups: Sequence[Group]) -> None:
         texts.append(cut(name, LONGEST) + loss)
     fonts = files_for(frozenset(texts))
     shown = [text if text in fonts else ascii(text)[1:-1] for text in texts]
-    below = -(BOTTOM - 0.1) / PANEL
     legend = axes.legend(
         handles,
         shown,
         loc="upper left",
-        bbox_to_anchor=(0, below),
+        bbox_to_anchor=(0, -0.12),
         frameon=False,
         fontsize=6.5,
         handlelength=2.6,

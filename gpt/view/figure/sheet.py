@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
 
 MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
 GREY = "#707070"
@@ -105,17 +106,21 @@ class Sheet:
 def small_line(
     figure: Figure, text: str, y: float, side: Literal["top", "bottom"], width: int
 ) -> None:
-    """A small grey line in the middle at the height y, 0 … 1, cut to the width in pixels.
+    """A small grey line in the middle at the height y, 0 … 1, cut to the width in pixels."""
+    text, font = small(text, width)
+    figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
 
-    In a font that has all its characters; if there is none, in ASCII.
+
+def small(text: str, width: int) -> tuple[str, FontProperties]:
+    """A small line cut to the width in pixels, and a font that has all its characters; if there is
+    none, the line is in ASCII.
     """
     from matplotlib.font_manager import FontProperties
 
     text = one_line(text)
     fonts = files_for(frozenset({text}))
     font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
-    text = cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6))
-    figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
+    return cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6)), font
 
 
 def _label(axis: Axis, side: Side, outer: bool) -> None:
