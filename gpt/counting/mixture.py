@@ -17,7 +17,7 @@ from gpt.config import SampleConfig
 from gpt.config.fields import require
 from gpt.counting.cached import CachedExpert
 from gpt.counting.expert import Array, Counted, Expert
-from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax
+from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax, parts
 from gpt.counting.tables import Numbers, unpacked
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
@@ -56,8 +56,11 @@ class Mixture:
 
     def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
         """As `predict`, and the (T,) ids that followed -> the summed loss of both, in nats."""
-        both = log_softmax(self.scores(logits, histories))
-        return -float(both[np.arange(len(ids)), ids].sum())
+        both = np.empty(len(ids))
+        for part in parts(*logits.shape):
+            found = log_softmax(self.scores(logits[part], histories[:, part]))
+            both[part] = found[np.arange(len(found)), ids[part]]
+        return -float(both.sum())
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """As `predict` -> (T, V) the logits of both together."""

@@ -7,6 +7,8 @@ no probabilities.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -147,9 +149,9 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
     *sums, last = np.add.reduceat(counts, ends[:-1], dtype=np.int64).tolist()
     if sums != np.diff(ends[1:]).tolist() or last > MOST_CHARACTERS:
         raise ValueError("no text has n-grams with these counts")
-    ascending = symbols[1:] > symbols[:-1]
-    firsts = starts[:nodes]
-    ascending[firsts[(firsts > 0) & (firsts < grams)] - 1] = True
+    ascending = np.ones(grams, np.bool_)
+    np.greater(symbols[1:], symbols[:-1], out=ascending[:-1])
+    ascending[starts[:nodes] - 1] = True  # the last n-gram before each history's; −1: the last one
     if not ascending.all() or int(symbols.max()) >= vocab_size:
         raise ValueError("the n-grams are not in order")
     return Trie(symbols, counts, starts, ends)
@@ -195,6 +197,7 @@ def count_levels(
     previous: Level | None = None
     grams = 0
     for start in range(orders):  # the first characters of the text have no full history
+        release()
         level, after, first = _sort(ends, text, start, vocab_size, histories)
         grams += len(level.symbols)
         if previous is not None:
@@ -232,7 +235,12 @@ def _sort(
     new = np.empty(len(packed), np.bool_)
     new[:1] = True
     np.not_equal(packed[1:], packed[:-1], out=new[1:])
-    packed = packed[new]
+    kept = 0
+    for first in range(0, len(packed), AT_ONCE):  # packed = packed[new], in place
+        part = packed[first : first + AT_ONCE][new[first : first + AT_ONCE]]
+        packed[kept : kept + len(part)] = part
+        kept += len(part)
+    packed = packed[:kept]
     symbols = np.empty(len(packed), text.dtype)
     np.remainder(packed, size, out=symbols, casting="unsafe")
     packed //= size
@@ -246,6 +254,15 @@ def _sort(
     return Level(symbols, often, often, children), after, places[new]
 
 
+def release() -> None:
+    """Returns memory of freed arrays to the system: glibc keeps it for later ones, in all threads
+    together more than counting needs.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim:
+        trim(0)
+
+
 def _tally(numbers: Numbers, size: int) -> Numbers:
     """(size,) how often 0 … size − 1 occur, in the smallest type."""
     found = np.zeros(size, np.int32)
@@ -256,7 +273,7 @@ def _tally(numbers: Numbers, size: int) -> Numbers:
 
 def _smallest(numbers: Numbers) -> Numbers:
     """The same numbers (none negative) in the smallest unsigned type that holds them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
 
 
 def _find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:

@@ -20,6 +20,7 @@ from gpt.counting.expert import Expert
 from gpt.counting.gate import COUNTING_ALONE, FEATURES, Block, Gate, features, fit_gate, parts
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Mixture
+from gpt.counting.tables import release
 from gpt.model import GPT
 from gpt.vocabulary import Ids
 
@@ -63,11 +64,13 @@ class Counting:
 
         All ranks must call this, as a sharded model needs them.
         """
+        release()
         if self.held is None:
             return None
         if self._latest is None or self._latest[0] != step:
             gate = self._fitted(model, device, self.held) if step else COUNTING_ALONE
             self._latest = step, Mixture(self._whole.result(), gate)
+            release()
         return self._latest[1]
 
     def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:

@@ -20,6 +20,7 @@ from gpt.corpus.corpus import Corpus
 from gpt.corpus.halves import counted_in, excerpt_of, halves
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
+from gpt.counting.tables import release
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
@@ -310,6 +311,7 @@ class Trainer:
     def _save(self) -> Iterator[Saved]:
         self._lap()
         checkpoint = self._commit()  # whose bytes are freed before the checkpoint is read again
+        release()
         self._saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
