@@ -315,6 +315,7 @@ class Trainer:
         self._saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
+        release()  # what a sample took, too
         took = self._lap()
         if self.manifest.budget is not None:
             self._note(budget=replace(self.manifest.budget, saving=took))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.baseline import count_baseline
+from gpt.counting.expert import Expert
+from gpt.counting.gate import COUNTING_ALONE, log_softmax
 from gpt.counting.held_out import HeldOut
+from gpt.counting.mixture import Mixture
+from gpt.counting.tables import count, release
 
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
 
@@ -44,3 +52,34 @@ def test_experts_of_random_text_take_less_than_160_bytes_a_character_and_keep_60
     finally:
         tracemalloc.stop()
     assert (kept < 60, most < 160) == (True, True), (kept, most)
+
+
+def test_the_loss_of_many_characters_takes_less_than_one_array_of_their_probabilities() -> None:
+    size, characters = 2000, 1024
+    ids = np.random.default_rng(1).integers(0, size, 2**14)
+    mixture = Mixture(Expert(count(ids, size, 3), size), COUNTING_ALONE)
+    logits = np.random.default_rng(2).normal(size=(characters, size)).astype(np.float32)
+    histories = mixture.expert.trie.histories_at(ids, np.array([1]), characters)
+    came = ids[1 : characters + 1]
+    whole = log_softmax(mixture.scores(logits, histories))[np.arange(characters), came]
+    tracemalloc.start()
+    try:
+        assert mixture.loss(logits, histories, came) == -whole.sum()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < characters * size * 8, most
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc"
+)
+def test_release_returns_the_memory_of_freed_arrays() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    arrays = [np.ones(8000) for _ in range(500)]  # 64 kB each
+    del arrays[:-1]  # the last one lies after the others, so that glibc keeps their memory
+    before = resident()
+    release()
+    assert before - resident() > 400 * 8000 * 8 // mmap.PAGESIZE
