@@ -85,7 +85,7 @@ def test_largest_change_is_named_with_its_sign() -> None:
     row, column = np.unravel_index(np.abs(difference).argmax(), (8, 8))
     lines = " ".join(drawn(looks(first, second), Page()))
     found = re.search(
-        r"mean change (\.\d+) · largest ([+−])(\.\d+) at query (\d) '.', key (\d)", lines
+        r"mean change (\.\d+) · largest ([+−])(\d?\.\d+) at query (\d) '.', key (\d)", lines
     )
     assert found
     mean = np.abs(difference[np.tri(8, dtype=bool)]).mean()
