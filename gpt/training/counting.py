@@ -75,6 +75,7 @@ class Counting:
 
     def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:
         apart = self._apart.result()
+        release()
         blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
         return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
