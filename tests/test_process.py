@@ -42,9 +42,9 @@ def environment(**changes: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one tiny run."""
+    """A folder with one tiny run, of a shape that export knows."""
     folder = tmp_path_factory.mktemp("process")
-    train_tiny(folder)
+    train_tiny(folder, norm="layer")
     return folder
 
 
