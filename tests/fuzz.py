@@ -695,6 +695,8 @@ def run_child(asked: Input, home: Path) -> tuple[int, str, int]:
         try:
             os.chdir(home)
             os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # `nohup … &` ignores both
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.dup2(os.open(home.parent / "stdin", os.O_RDONLY), 0)
             for number, name in ((1, "stdout"), (2, "stderr")):
                 os.dup2(os.open(home.parent / name, os.O_WRONLY | os.O_CREAT, 0o600), number)
