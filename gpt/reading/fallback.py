@@ -79,7 +79,7 @@ class Fallible:
 class FallbackReader(Reader):
     """A reader whose forward and layers a device computes until it fails, then numpy.
 
-    numpy also computes what a hook sees.
+    numpy also computes what a hook sees, and attention with a memory or another mask.
     """
 
     def __init__(self, numpys: Reader, device: Fallible) -> None:
@@ -100,7 +100,11 @@ class FallbackReader(Reader):
             self._prove("forward", device.forward)
             return device.forward(ids)
 
-        return self.device.compute(work, lambda: self._numpys.forward(ids, memory, allowed))
+        def instead() -> Array:
+            return self._numpys.forward(ids, memory, allowed)
+
+        plain = memory is None and allowed is None
+        return self.device.compute(work, instead) if plain else instead()
 
     def block(
         self,
@@ -123,7 +127,8 @@ class FallbackReader(Reader):
             self._prove("block", forward)
             return device.block(x, layer)
 
-        return self.device.compute(work, instead) if hook is unchanged else instead()
+        plain = hook is unchanged and memory is None and allowed is None
+        return self.device.compute(work, instead) if plain else instead()
 
     def _prove(self, name: str, forward: Callable[[Ids], Array]) -> None:
         """Raises ArithmeticError unless this forward of the device gives numpy's logits."""

@@ -208,7 +208,7 @@ def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
 @pytest.mark.parametrize(
     ("against", "code", "says"),
     [
-        ("nobody", 4, "no run 'nobody'"),
+        ("no-such-run", 4, "no run 'no-such-run'"),
         ("lr-1e-2-*", 2, "invalid run name 'lr-1e-2-*'"),
         ("lr-1e-2-1:77", 4, "has no step 77"),
     ],

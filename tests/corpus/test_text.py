@@ -68,13 +68,13 @@ def test_texts_are_separated_hashed_and_counted(
         patch.setattr(module, "CHUNK", chunk)
         found = pieces_of(sources, separator, [])
         parts = [text_of(piece) for piece in found]
-        told: list[float] = []
-        text = measured(found, len(contents), training, told.append)
+        progress: list[float] = []
+        text = measured(found, len(contents), training, progress.append)
     assert "".join(parts) == whole
     assert [len(part.encode()) for part in parts] == [piece.stop - piece.start for piece in found]
     assert text.digest == blake3(whole.encode()).hexdigest()
-    assert told == sorted(told)
-    assert told[-1:] == [1] * bool(whole)
+    assert progress == sorted(progress)
+    assert progress[-1:] == [1] * bool(whole)
     places = [piece.number for piece in found]
     assert places == sorted(places)
     assert (text.starts[0], text.starts[-1]) == (0, len(whole))

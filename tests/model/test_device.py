@@ -83,13 +83,21 @@ def test_decoder_uses_no_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
     np.testing.assert_allclose(logits, CachedDecoder(trained.reader).start(ids), rtol=0, atol=1e-4)
 
 
+def random_gpt(std: float, **options: Any) -> GPT:
+    """A small GPT whose parameters are all drawn with this standard deviation."""
+    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
+    model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=std, generator=random)
+    return model
+
+
 @pytest.mark.parametrize("norm", get_args(Norm))
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("position", get_args(Position))
 def test_the_cache_changes_no_logits_of_any_kind_of_model(
     position: str, activation: str, norm: str
 ) -> None:
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
     for attention in ("fused", "heads"):
         options = {
             "position": position,
@@ -98,9 +106,7 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
             "attention": attention,
             "qkv_bias": norm == "layer",
         }
-        model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, generator=random)
+        model = random_gpt(1.0, **options)
         ids = np.random.default_rng(1).integers(9, size=(3, 8))
         with torch.no_grad():
             whole = model.eval()(torch.from_numpy(ids)).numpy()
@@ -119,11 +125,8 @@ def test_the_cache_changes_no_logits_of_any_kind_of_model(
 def test_stages_equal_numpys_of_any_kind_of_model(
     position: str, attention: str, post_norm: bool
 ) -> None:
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
     options = {"position": position, "attention": attention, "post_norm": post_norm}
-    model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5, generator=random)
+    model = random_gpt(0.5, **options)
     tensors = {name: each.numpy() for name, each in model.stored_parameters().items()}
     reader, device = Reader(model.config, tensors), DeviceGPT(model, "cpu")
     ids = np.random.default_rng(1).integers(9, size=(3, 6))

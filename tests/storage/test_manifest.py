@@ -173,7 +173,7 @@ def test_baseline_names_its_best_order(tiny: Checkpoint) -> None:
 def test_another_schema_is_refused_with_advice(schema: int) -> None:
     advice = "train the model again, or open it with the release that wrote it$"
     with pytest.raises(CheckpointError, match=rf"^manifest\.json has the schema .*: {advice}"):
-        read(json.dumps({"schema": schema, "what": "nobody knows"}))
+        read(json.dumps({"schema": schema, "weights": "unknown"}))
 
 
 @pytest.mark.parametrize(
