@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz planted bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -78,6 +78,10 @@ soak: $(INSTALLED)
 # Hostile command lines, configs, manifests, model files, logs, folders and texts, at random.
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/fuzz.py
+
+# Faults planted one by one in a copy; a test has to find each.
+planted: $(INSTALLED)
+	$(BIN)/python tests/planted.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step.py
