@@ -26,7 +26,7 @@ from measure import GPTX, timed, train
 
 import gpt
 from gpt.corpus.dates import dates
-from gpt.reading.pairs.answers import encoded
+from gpt.reading.pairs import encoded
 
 YEARS = re.compile(r"\d{4}"), re.compile(r"\d\d(?=\.?$)")  # four digits, else the last two
 AT_ONCE = 500

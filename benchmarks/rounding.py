@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.proof import WHOLE, promised, prove, recomputed
-from gpt.heads.rounding import UNITS
+from gpt.heads.proof import UNITS, WHOLE, promised, prove, recomputed
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import Tensors

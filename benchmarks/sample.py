@@ -112,8 +112,8 @@ def _gptx(config: Any, batch: int) -> Any:
     import numpy as np
 
     from gpt.config import SampleConfig
+    from gpt.reading.decode import ParallelDecoder
     from gpt.reading.gpt import Reader
-    from gpt.reading.parallel import ParallelDecoder
     from gpt.reading.sampler import sample_ids
 
     random = np.random.default_rng(1)

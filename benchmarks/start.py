@@ -40,8 +40,7 @@ UNTIL = "--until-first-step"  # before a command's words: see train_until_first_
 
 def train_until_first_step(words: list[str]) -> None:
     """`gptx train`, which ends without any cleaning up right after its first step."""
-    from gpt.commands import main, train
-    from gpt.commands.common import progress
+    from gpt.commands import main, progress, train
 
     def run_training(trainer: Trainer, as_json: bool) -> None:
         from gpt.training.events import Stepped

@@ -12,9 +12,16 @@ from typing import SupportsIndex, overload
 from gpt.arguments import checks_arguments
 from gpt.errors import CheckpointError
 from gpt.loading import load
-from gpt.storage.comparison import Comparison, compared
+from gpt.storage.comparison import (
+    Comparison,
+    Curve,
+    RunTable,
+    TrainingCurve,
+    compared,
+    curve_of,
+    training_curve_of,
+)
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import Curve, RunTable, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs, is_pattern, natural, readable
 from gpt.trained import TrainedGPT

@@ -6,12 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from gpt.arguments import checks_arguments
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
-from gpt.reading.fallback import Device
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
@@ -20,6 +19,9 @@ from gpt.storage.runs import find_run
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
 from gpt.words import printable
+
+if TYPE_CHECKING:
+    from gpt.reading.fallback import Device
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from gpt.arguments import checks_methods
 from gpt.errors import TextError
 
 Ids = npt.NDArray[np.integer[Any]]
+#: The characters before a target and after it: those between and after the sides of a pair.
+FIRST, LAST = "\t", "\n"
 
 
 def code_points(text: str) -> npt.NDArray[np.uint32]:

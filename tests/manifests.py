@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
+from gpt.config.schedule import Budget
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
 
 NASTY = "\x1b[31m[red]\u202eáru[/].txt"

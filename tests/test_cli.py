@@ -16,8 +16,7 @@ import typer
 from program import TINY, TINY_PAIRS, Gptx, at_home
 
 from gpt import notebook
-from gpt.commands import application
-from gpt.commands.common.program import ClickContext
+from gpt.commands import ClickContext, application
 
 ROOT = Path(__file__).parents[1]
 

@@ -299,7 +299,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
 def test_generated_texts_that_do_not_fit_in_memory_are_refused(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.reading.sample.available_memory", lambda: 8 * 2 * 100)
+    monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
     assert len(trained.generate("the", n=2, length=100)) == 2
     with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
         trained.generate("the", n=2, length=10**12)

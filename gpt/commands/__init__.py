@@ -1,6 +1,6 @@
-"""The program `gptx`: its list of commands, one file each.
+"""The program `gptx`: its list of commands, one file each; its streams, exit codes and signals.
 
-The commands alone print, and only through gpt/commands/common/console.py. Importing this package
+The commands alone print, and only through gpt/commands/console.py. Importing this package
 imports neither numpy nor torch: each command imports its modules when it runs.
 """
 
@@ -10,19 +10,26 @@ import os
 import sys
 
 try:
+    import re
+    import shutil
+    import signal
+    import traceback
     from collections.abc import Iterable
-    from functools import partial
     from importlib import import_module
-    from typing import Annotated
+    from typing import Annotated, Any
 
     from gpt.signals import raise_first_interrupt
 
     raise_first_interrupt()  # the modules below take long to load
 
     import typer
+    from typer.core import TyperCommand
 
-    from gpt.commands.common import console, program
-    from gpt.commands.common.options import callback
+    from gpt.commands import console
+    from gpt.commands.options import callback
+    from gpt.config.fields import spelled
+    from gpt.devices import one_thread_a_product
+    from gpt.errors import GptxError
     from gpt.version import __version__
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
@@ -43,6 +50,14 @@ COMMANDS = {
     "import": ("import_model", "Import"),
     "explain": ("explain", "Explain"),
 }
+NARROWEST = 20  # cells of the narrowest line that gptx wraps to
+NARROW = 80  # in fewer cells, Typer's tables of options cut names of options
+NARROW_OF = {"train": 100}  # commands with longer names
+
+# Typer contains its own click since 0.26 and used the installed one before; with both, these are
+# the base class of all usage errors, and the class of contexts.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+ClickContext: Any = typer.Context.__mro__[1]
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -58,7 +73,7 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         command = getattr(import_module(f"gpt.commands.{module}"), title)
         # without a short_help, Typer would cut the sentence in a narrow terminal
         short = command.__doc__.split("\n")[0]
-        app.command(name, cls=program.GroupedOptions, short_help=short)(callback(command))
+        app.command(name, cls=GroupedOptions, short_help=short)(callback(command))
     return app
 
 
@@ -70,15 +85,147 @@ def gptx(
     if version:
         console.write(f"gptx {__version__}\n")
         raise typer.Exit
-    if program.is_follower() and context.invoked_subcommand != "train":
+    if is_follower() and context.invoked_subcommand != "train":
         raise typer.Exit  # with several ranks, only the first one prints
 
 
 def main() -> None:
-    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`.
+    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and leaves with
+    its exit code; an error is one line on stderr. GPTX_DEBUG=1 shows the traceback before it.
 
     Typer is given this command alone, as reading the options of all takes as long as numpy's
     import.
     """
-    named = [name for name in sys.argv[1:2] if name in COMMANDS]
-    program.run(partial(application, named or COMMANDS))
+    raise_first_interrupt()
+    try:
+        code = _code_of([name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    raise SystemExit(code)
+
+
+def _code_of(names: Iterable[str]) -> int:
+    """The exit code of the program with these commands, once it has run."""
+    app = application(names)
+    one_thread_a_product()
+    _reopen_closed_streams()
+    _allow_for_narrow_terminals(app)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = _Stdout(sys.stdout)
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        with console.writing():
+            sys.stdout.flush()
+    except console.ReaderLeft:
+        code = 128 + 13  # SIGPIPE's number; Windows has no such signal
+    except Exception as error:
+        if os.environ.get("GPTX_DEBUG"):
+            traceback.print_exc()
+        code, message = explained(error)
+        if message and not (is_follower() and isinstance(error, ClickException)):
+            console.say_error(message)
+    return int(code)
+
+
+class _Stdout:
+    """A stdout for libraries that write to it directly, as Typer does for --help.
+
+    A full disk or a closed pipe raises the same errors as console.writing does; without this, Typer
+    would choose other exit codes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if text == "":  # Typer tests streams with it and ignores the error of a full disk
+            return 0
+        with console.writing():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with console.writing():
+            self._stream.flush()
+
+
+def _allow_for_narrow_terminals(app: typer.Typer) -> None:
+    """Ignores sizes in the environment that no terminal has, which libraries would read, makes the
+    width at least NARROWEST, and writes --help without tables where they would cut names.
+    """
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
+            os.environ.pop(name, None)
+    width = shutil.get_terminal_size().columns
+    if width < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
+    if width < NARROW_OF.get("".join(sys.argv[1:2]), NARROW):
+        app.rich_markup_mode = None
+        ClickContext.formatter_class = _NarrowHelp
+
+
+class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
+    """Help with each option's text below its name, in lines of the terminal's width."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__(width=shutil.get_terminal_size().columns)
+
+    def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
+        super().write_dl(rows, 0, 4)
+
+
+class GroupedOptions(TyperCommand):
+    """A command whose help has the groups of options also without tables."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            kind = "Arguments" if each.param_type_name == "argument" else "Options"
+            if record := each.get_help_record(ctx):
+                groups.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def is_follower() -> bool:
+    """Whether this is one of several ranks (torchrun's environment), and not the first."""
+    return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
+
+
+def _reopen_closed_streams() -> None:
+    """Opens devnull in place of each standard stream that the shell has closed (`>&-`).
+
+    Writing to stdout then fails with an OSError, writing to stderr has no effect, and stdin is
+    empty.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            opened = os.open(os.devnull, flags)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the line for an error."""
+    if isinstance(error, GptxError):
+        return error.exit_code, spelled(error)
+    if isinstance(error, typer.Abort):
+        return 128 + signal.SIGINT, ""
+    if isinstance(error, ClickException):
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        message = message.replace(": Value error, ", ": ")
+        context = getattr(error, "ctx", None)
+        command = f" {context.info_name}" if context and context.parent else ""
+        takes_text = context and any(each.name == "text" for each in context.command.params)
+        if message.startswith("Got unexpected extra") and takes_text:
+            message = message.rstrip(".") + "; put a text of several words in quotes"
+        return 2, f"{message} (see gptx{command} --help)"
+    if isinstance(error, MemoryError):
+        return 8, "out of memory; try a smaller text, or -n 1"
+    return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"

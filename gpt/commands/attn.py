@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.shared import refuse
-from gpt.config.show import AttentionKind, Scale, Stage, View
+from gpt.commands import console, shared
+from gpt.commands.shared import refuse
+from gpt.config import AttentionKind, Scale, Stage, View
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Attn(shared.DrawingCommand):
 
     def _chosen(self) -> list[Saved]:
         """One checkpoint, or several to compare: steps of a run, or a step of another one."""
-        from gpt.storage.steps import run_of, step_numbers
+        from gpt.storage.runs import run_of, step_numbers
 
         steps = self.several_steps
         if steps is None and self.diff is None:
@@ -285,13 +285,12 @@ class Attn(shared.DrawingCommand):
 
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""
-        from rich.text import Text
-
-        from gpt.view.terminal.attention import compare, render
-        from gpt.view.terminal.next_character import lens_lines
-
         page = self.page(precision=self.digits, scale=self.scale, top=self.top)
         if self.view == "lens":
+            from rich.text import Text
+
+            from gpt.view.terminal.next_character import lens_lines
+
             lines = []
             for each, selection in zip(self.sides, selections, strict=True):
                 lens, characters = (
@@ -301,6 +300,8 @@ class Attn(shared.DrawingCommand):
                 lines += [Text(selection.name)] if len(selections) > 1 else []
                 lines += lens_lines(selection, lens, characters, page)
             return lines
+        from gpt.view.terminal.attention import compare, render
+
         drawing = "auto" if self.view == "rollout" else self.view
         if len(selections) > 1:
             return compare(selections, drawing, page)

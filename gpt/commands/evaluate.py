@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands.common import console, shared
+from gpt.commands import console, shared
 from gpt.errors import ConfigError, TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
-    from gpt.reading.pairs.score import PairScores
+    from gpt.reading.pairs import PairScores
     from gpt.storage.manifest import Baseline
     from gpt.trained import TrainedGPT
     from gpt.vocabulary import Ids

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands.common import console, shared
+from gpt.commands import console, shared
 from gpt.errors import ConfigError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS
 
@@ -128,7 +128,7 @@ class Explain(shared.DrawingCommand):
         """
         from gpt.explain.own_model import must_be_there, must_fit
         from gpt.loading import find
-        from gpt.trained.pairs import require_decoder_only
+        from gpt.trained.generation import require_decoder_only
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored

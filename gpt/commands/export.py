@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpt.commands.common import console, shared
+from gpt.commands import console, shared
 
 
 class Export(shared.CheckpointCommand):

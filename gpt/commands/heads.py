@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.shared import refuse
-from gpt.config.show import AttentionKind
+from gpt.commands import console, shared
+from gpt.commands.shared import refuse
+from gpt.config import AttentionKind
 
 if TYPE_CHECKING:
     from gpt.heads.development import Development
@@ -65,7 +65,7 @@ class Heads(shared.DrawingCommand):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.common.progress import working
+        from gpt.commands.progress import working
 
         form, several = self.form(FORMS), len(self.steps) > 1
         figure = form in ("svg", "png", "pdf")
@@ -114,7 +114,7 @@ class Heads(shared.DrawingCommand):
     @cached_property
     def steps(self) -> list[int]:
         """The numbers of the steps to measure."""
-        from gpt.storage.steps import run_of, step_numbers
+        from gpt.storage.runs import run_of, step_numbers
 
         if not self.several_steps:
             return [self.opened.stored.step]

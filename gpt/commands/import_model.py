@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.options import Command
-from gpt.commands.common.shared import refuse
+from gpt.commands import console, shared
+from gpt.commands.options import Command
+from gpt.commands.shared import refuse
 from gpt.errors import TextError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.shared import refuse
+from gpt.commands import console, shared
+from gpt.commands.shared import refuse
 from gpt.words import printable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Live(shared.ModelCommand):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.common.progress import working
+        from gpt.commands.progress import working
         from gpt.view.page.live import beginning, build_live, surveys_of
 
         refuse(
@@ -98,7 +98,7 @@ class Live(shared.ModelCommand):
     @cached_property
     def models(self) -> list[TrainedGPT]:
         """The models of --step, oldest first."""
-        from gpt.storage.steps import run_of, step_numbers
+        from gpt.storage.runs import run_of, step_numbers
 
         model = self.opened.model
         if not self.several_steps:

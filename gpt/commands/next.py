@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpt.commands.common import shared
-from gpt.commands.common.options import options_of
+from gpt.commands import shared
+from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpt.commands.common import console, shared
+from gpt.commands import console, shared
 from gpt.config.fields import with_flags
 from gpt.errors import CheckpointError
 
@@ -82,7 +82,7 @@ class Runs(shared.Writing):
 
     def _list(self, rows: list[tuple[Run, Manifest]]) -> None:
         """A line for each run."""
-        from gpt.storage.overview import curve_of
+        from gpt.storage.comparison import curve_of
         from gpt.view.files.runs import run_record
         from gpt.view.terminal import runs as view
 
@@ -95,7 +95,7 @@ class Runs(shared.Writing):
 
     def _show(self, run: Run) -> None:
         """One run: its facts, options, losses and samples."""
-        from gpt.storage.overview import curve_of
+        from gpt.storage.comparison import curve_of
         from gpt.view.files.runs import run_record
         from gpt.view.terminal import runs as view
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.options import options_of
+from gpt.commands import console, shared
+from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory
 
@@ -104,7 +104,7 @@ class Sample(shared.ModelCommand):
         """Writes the samples; after Ctrl-C, without the corpus, or once the texts that are held do
         not fit in memory, what there is of them.
         """
-        from gpt.reading.sample import HeldTexts
+        from gpt.reading.sampler import HeldTexts
 
         count = self.settings.n
         samples = self.opened.model.stream(prompt, self.settings, stops)
@@ -195,8 +195,7 @@ def _sample_targets(command: Sample) -> None:
     texts = {name: value for name, value in given.items() if value is not None}
     if command.interactive:
         shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
-        from gpt.commands.interactive import talk
-        from gpt.commands.pairs import AskTargets
+        from gpt.commands.interactive import AskTargets, talk
 
         asking = AskTargets(model, settings, unknown=command.unknown, beam=command.beam)
         talk(asking, command.opened.title)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpt.commands.common import console, shared
-from gpt.commands.common.options import Command, options_of
-from gpt.commands.common.progress import plan_record, run_training, show_card, working
+from gpt.commands import console, shared
+from gpt.commands.options import Command, options_of
+from gpt.commands.progress import plan_record, run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE, Tracker

@@ -15,8 +15,7 @@ from gpt.checks import Check
 from gpt.config.model import GATED
 from gpt.explain.lesson import Step, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.proof import recompute
-from gpt.heads.rounding import held, reaches
+from gpt.heads.proof import held, reaches, recompute
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 

@@ -18,7 +18,7 @@ from gpt.errors import TextError
 from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.explain.own_layer import LayerSteps, by_character, gains
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.rounding import held, logits_reach, stream_reach, summands
+from gpt.heads.proof import held, logits_reach, stream_reach, summands
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import softmax
 from gpt.vocabulary import Vocabulary

@@ -15,17 +15,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config.show import AttentionKind
+from gpt.config import AttentionKind
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
 from gpt.heads.patching import Patches
-from gpt.reading.gpt import Reader
+from gpt.reading.decode import on_cores
+from gpt.reading.gpt import CROSS, Hook, Memory, Reader, unchanged
 from gpt.reading.layers import Array
-from gpt.reading.pairs.answers import padded
-from gpt.reading.parallel import on_cores
+from gpt.reading.pairs import padded
 from gpt.reading.score import surprises, windows_at_once
-from gpt.reading.stages import CROSS, Hook, Memory, unchanged
 from gpt.vocabulary import Ids
 
 Ablation = Literal["mean", "zero", "resample"]

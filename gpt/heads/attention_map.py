@@ -12,14 +12,12 @@ import numpy.typing as npt
 
 from gpt import showing
 from gpt.checks import Check, TableResult, numbered
-from gpt.config import ModelConfig
-from gpt.config.show import AttentionKind, Stage
+from gpt.config import AttentionKind, ModelConfig, Stage
 from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.proof import recomputed
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 from gpt.words import layers_and_heads
 

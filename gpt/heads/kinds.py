@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config.show import Stage
+from gpt.config import Stage
 from gpt.heads.measures import Measure
 from gpt.reading.layers import Array
 

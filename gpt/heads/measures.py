@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from gpt.checks import TableResult
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.stages import Stages
 from gpt.vocabulary import Ids
 from gpt.words import layers_and_heads
 

@@ -18,10 +18,9 @@ from gpt.config.sample import SHAPING
 from gpt.counting.mixture import Mixture, continued
 from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
-from gpt.reading.stages import Memory
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config.show import AttentionKind
+from gpt.config import AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate_pairs

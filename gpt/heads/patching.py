@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from gpt.checks import numbered
 from gpt.config import ModelConfig
+from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
-from gpt.reading.stages import Hook, unchanged
 
 #: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
 #: the stage's array and returns one of the same shape.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import TableResult
-from gpt.config.show import AttentionKind
+from gpt.config import AttentionKind
 from gpt.devices import cores, require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, ablate

@@ -50,7 +50,7 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of gpt/reading/stages.py, (B, …)."""
+        """(B, T, C) -> one layer's stages by the names of gpt/reading/gpt.py, (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**found: Tensor) -> None:

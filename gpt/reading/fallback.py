@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.devices import report_failure
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Hook, Memory, Reader, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import Decoder
-from gpt.reading.stages import Hook, Memory, unchanged
 from gpt.vocabulary import Ids
 
 Result = TypeVar("Result")

@@ -18,9 +18,9 @@ from gpt.checks import TableResult
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
+from gpt.reading.decode import on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.parallel import on_cores
 from gpt.vocabulary import Ids, Vocabulary
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
-from gpt.config.schedule import characters_read, step_characters
+from gpt.config.schedule import Budget, characters_read, step_characters
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage.json_values import (

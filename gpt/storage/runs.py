@@ -1,4 +1,4 @@
-"""The folder of runs: finds or makes a run by its name."""
+"""The folder of runs: finds or makes a run by its name, and names the steps of one run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
+from typing import Literal, SupportsIndex
 
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
+from gpt.storage.checkpoint import step_folder
 from gpt.storage.manifest import Manifest
+from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
 
 MOST_FOLDERS = 1000  # of the current folder, in which runs are looked for
@@ -176,3 +179,43 @@ def discard_if_empty(run: Run) -> None:
     if not run.steps():
         with suppress(OSError, GptxError):
             shutil.rmtree(run.path)
+
+
+#: Steps of a run: "all" that it keeps, or some: numbers, "best", "last".
+Steps = Literal["all"] | Iterable[str | SupportsIndex]
+
+
+def run_of(stored: StoredModel) -> Run:
+    """The run that contains a model file. Raises CheckpointError for a file outside a run."""
+    folder = stored.source.absolute().parent
+    if folder.name != step_folder(stored.step):
+        raise CheckpointError(
+            f"{stored.source} is a model file without its run, so it has no other steps; open its "
+            "run"
+        )
+    return Run(folder.parent)
+
+
+def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
+    """The numbers of two or more steps of a run, ascending, each once. field: for errors.
+
+    Raises CheckpointError for a step that the run does not keep, ConfigError for another word and
+    if there is only one step.
+    """
+    if (isinstance(steps, str) and steps != "all") or not isinstance(steps, Iterable):
+        raise ConfigError(field, f"{steps!r} is neither 'all' nor a list of steps")
+    every = run.steps()
+    numbers = every if isinstance(steps, str) else [run.at(each).manifest.step for each in steps]
+    if len(set(numbers)) == 1 < len(numbers):
+        kept = ", ".join(map(str, every))
+        raise ConfigError(
+            field,
+            f"all of these are step {numbers[0]}; {run.name} keeps {kept}",
+        )
+    if len(set(numbers)) < 2:
+        kept = ", ".join(map(str, every)) or "none"
+        raise ConfigError(
+            field,
+            f"give two or more steps; {run.name} keeps {kept} (train with `keep_all` to keep all)",
+        )
+    return sorted(set(numbers))

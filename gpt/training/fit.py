@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig, schedule
-from gpt.config.budget import PAUSES, Budget
 from gpt.config.fields import only_fields
-from gpt.config.schedule import characters_read, evaluations_left
+from gpt.config.schedule import PAUSES, Budget, characters_read, evaluations_left
 from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 from gpt.words import counted

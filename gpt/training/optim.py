@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import TrainConfig
-from gpt.config.frozen import parse_freeze
 from gpt.config.schedule import learning_rate
+from gpt.config.train import parse_freeze
 from gpt.model import GPT
 from gpt.training.distributed import here
 
@@ -22,7 +22,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def freeze(model: nn.Module, parts: str) -> None:
-    """Parameters of these parts (gpt/config/frozen.py) get no gradient from now on."""
+    """Parameters of these parts (gpt/config/train.py) get no gradient from now on."""
     frozen = parse_freeze(parts)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not frozen.holds(name))

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
 from gpt.config.fields import field_help, only_fields, require
-from gpt.config.frozen import trained_parameters
 from gpt.config.presets import FITTED_PRESETS, MINUTES, MOST_MINUTES, changed, preset
+from gpt.config.schedule import Budget
+from gpt.config.train import trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
 from gpt.corpus.pair_batches import PairLines

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from gpt.config import Stage
 from gpt.config.fields import require
-from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES, NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array

@@ -15,10 +15,10 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
+from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprises
-from gpt.reading.stages import Hook, unchanged
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import to_csv
 from gpt.view.selection import select

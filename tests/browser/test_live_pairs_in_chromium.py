@@ -14,11 +14,11 @@ from encoded import encoded_file
 from pages import payload_of
 
 import gpt
-from gpt.config.show import AttentionKind
+from gpt.config import AttentionKind
 from gpt.heads.ablation import mean_pair_contexts
 from gpt.heads.pair_measures import spread_pairs
+from gpt.reading.gpt import CROSS, Memory
 from gpt.reading.layers import Array
-from gpt.reading.stages import CROSS, Memory
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import to_csv
 from gpt.view.selection import select

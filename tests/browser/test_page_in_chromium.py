@@ -18,7 +18,7 @@ from browsing import address
 from pages import HOSTILE, random_subject
 
 from gpt.checks import Check
-from gpt.config.show import Stage
+from gpt.config import Stage
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
 from gpt.view.characters import label

@@ -13,7 +13,7 @@ from program import Gptx
 from typer.main import get_command
 
 from gpt import commands
-from gpt.commands.common.options import use_config_file
+from gpt.commands.options import use_config_file
 from gpt.errors import ConfigError
 
 PROGRAM = get_command(commands.application())

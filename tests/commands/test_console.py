@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gpt.commands.common import console
+from gpt.commands import console
 from gpt.errors import TextError
 
 
@@ -116,7 +116,7 @@ def test_error_names_a_path_with_a_nul_character() -> None:
 def test_output_to_dev_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
-    code = "import sys; from pathlib import Path; from gpt.commands.common import console; "
+    code = "import sys; from pathlib import Path; from gpt.commands import console; "
     code += "console.deliver(b'after\\n', Path(sys.argv[1]))"
     with open(log, "ab") as stdout:
         subprocess.run([sys.executable, "-c", code, name], cwd=tmp_path, stdout=stdout, check=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from program import Gptx
 
-from gpt.commands.common import shared
+from gpt.commands import shared
 from gpt.model.device import DeviceGPT
 
 #: Command -> the device's method that computes its numbers.

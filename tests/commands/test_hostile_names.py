@@ -204,7 +204,7 @@ def test_only_the_console_writes_to_the_standard_streams() -> None:
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called == "print" or re.fullmatch(r"sys\.std(out|err)\.(buffer\.)?write", called):
                 found.add(path.relative_to(root).as_posix())
-    assert found == {"commands/common/console.py"}
+    assert found == {"commands/console.py"}
 
 
 def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

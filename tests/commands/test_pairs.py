@@ -11,9 +11,8 @@ from encoded import PAIRS, encoded_file
 from program import Answer, Gptx, answer_of, at_home
 
 import gpt
-from gpt.commands import evaluate, sample
-from gpt.commands.common import console
-from gpt.commands.pairs import AskTargets
+from gpt.commands import console, evaluate, sample
+from gpt.commands.interactive import AskTargets
 from gpt.errors import ConfigError, TextError
 from gpt.trained import TrainedGPT
 

@@ -173,7 +173,7 @@ def test_next_sample_is_written_once_the_one_before_it_has_stopped(gptx: Gptx) -
 def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("gpt.reading.sample.available_memory", lambda: 8 * 2 * 100)
+    monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
     answer = gptx("sample", "the", "-n", "2", "--length", str(10**12), "--device", "cpu", *form)
     advice = "2 texts of 100 bytes wait until they are complete; use a smaller --length or -n"
     assert (answer.code, answer.err) == (8, f"gptx: error: out of memory: {advice}\n")
@@ -239,7 +239,7 @@ def test_sample_is_printed_without_corpus_before_novelty_fails(gptx: Gptx, home:
 
 
 #: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.common.shared as c; c.TORCH_PAYS = 0; "
+GPU = "import gpt.devices, gpt.commands.shared as c; c.TORCH_PAYS = 0; "
 GPU += "gpt.devices.cuda_devices = lambda: 1; "
 
 

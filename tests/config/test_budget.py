@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.config.budget import LOOK, Budget
-from gpt.config.schedule import is_due, learning_rate, progress, replanned
+from gpt.config.schedule import LOOK, Budget, is_due, learning_rate, progress, replanned
 
 SECONDS = 120.0
 CONFIG = TrainConfig(steps=1080, step_plan="0:1080")

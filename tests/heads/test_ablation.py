@@ -9,7 +9,7 @@ from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.heads import ablation
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.measures import Measure
-from gpt.reading import parallel
+from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.score import surprises
@@ -83,7 +83,7 @@ def test_windows_read_at_once_and_cores_change_nothing(
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
     monkeypatch.undo()
-    for module in (ablation, parallel):
+    for module in (ablation, decode):
         monkeypatch.setattr(module, "cores", lambda: 3)
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)

@@ -18,9 +18,8 @@ from gpt.heads import activations as module
 from gpt.heads.activations import Activations, Plan, batches
 from gpt.heads.patching import shapes
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import ACTIVATIONS
-from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 

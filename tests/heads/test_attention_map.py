@@ -13,9 +13,8 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids

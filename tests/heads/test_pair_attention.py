@@ -12,13 +12,12 @@ import pytest
 from encoded import encoded_file
 
 from gpt import load
+from gpt.config import AttentionKind
 from gpt.config.model import Norm, Position
-from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError, TextError
 from gpt.heads.attention_map import inspect
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 

@@ -24,10 +24,9 @@ from gpt.heads.pair_measures import (
     of_encoder,
     spread_pairs,
 )
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
-from gpt.reading.stages import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids, Vocabulary

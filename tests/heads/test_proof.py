@@ -14,8 +14,7 @@ import torch
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.heads import proof as module
-from gpt.heads.proof import WHOLE, promised, prove, prove_tensors
-from gpt.heads.rounding import UNITS
+from gpt.heads.proof import UNITS, WHOLE, promised, prove, prove_tensors
 from gpt.model import GPT
 from gpt.reading import gpt as reader_module
 from gpt.reading.gpt import Reader

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gpt.heads.rounding import UNITS, held, worst
+from gpt.heads.proof import UNITS, held, worst
 
 ONE = np.ones((2, 3), np.float32)
 UNIT = UNITS[ONE.dtype]

@@ -24,8 +24,7 @@ from gpt.model.layers import ACTIVATIONS, NORMS
 from gpt.model.positions import POSITIONS
 from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
-from gpt.reading.gpt import Reader
-from gpt.reading.stages import Memory
+from gpt.reading.gpt import Memory, Reader
 
 KINDS = list(product(POSITIONS, NORMS, ACTIVATIONS))
 # bias, tied, qkv_bias: all pairs of values of any two.

@@ -9,10 +9,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.reading import parallel
-from gpt.reading.decode import CachedDecoder
+from gpt.reading import decode
+from gpt.reading.decode import SHARE, CachedDecoder, ParallelDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.parallel import SHARE, ParallelDecoder
 from gpt.reading.sampler import sample_ids
 
 
@@ -83,11 +82,11 @@ def test_cores_take_one_item_after_the_other(cores: int, monkeypatch: pytest.Mon
         blas = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
         return item * item if max(blas) == 1 else -1
 
-    monkeypatch.setattr(parallel, "cores", lambda: cores)
+    monkeypatch.setattr(decode, "cores", lambda: cores)
     with threadpool_limits(2, user_api="blas"):
-        assert parallel.on_cores(work, range(20)) == [item * item for item in range(20)]
-        assert parallel.on_cores(work, []) == []
+        assert decode.on_cores(work, range(20)) == [item * item for item in range(20)]
+        assert decode.on_cores(work, []) == []
         with pytest.raises(ValueError, match="-1"):
-            parallel.on_cores(work, [1, 2, -1, 3])
+            decode.on_cores(work, [1, 2, -1, 3])
         after = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
     assert max(after) == 2

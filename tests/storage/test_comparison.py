@@ -12,7 +12,7 @@ import pytest
 from manifests import manifest
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
+from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError, ConfigError
 from gpt.storage.comparison import Comparison, compared, label_of
 from gpt.storage.manifest import CorpusId, Manifest

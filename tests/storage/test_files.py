@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpt.errors import CheckpointError, StorageError
-from gpt.storage import files, folders
+from gpt.storage import files
 
 CONTENTS = [("a", b"first"), ("b", b"second"), ("c", b"last")]
 
@@ -90,7 +90,7 @@ def test_folder_and_its_files_are_flushed_before_renaming(
 ) -> None:
     events = journal(monkeypatch)
     target = tmp_path / "step-1"
-    folders.commit(target, CONTENTS)
+    files.commit_folder(target, CONTENTS)
     inodes = [os.stat(target / name).st_ino for name, _ in CONTENTS]
     folder, parent = os.stat(target).st_ino, os.stat(tmp_path).st_ino
     flushes = [("flush", inode) for inode in [*inodes, folder]]
@@ -104,11 +104,11 @@ def test_folder_and_its_files_are_flushed_before_renaming(
 def test_failed_folder_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, call: int
 ) -> None:
-    folders.commit(tmp_path / "step-0", CONTENTS)
+    files.commit_folder(tmp_path / "step-0", CONTENTS)
     before = tree(tmp_path)
     failing_at(monkeypatch, operation, call)
     with pytest.raises(OSError, match="No space"):
-        folders.commit(tmp_path / "step-1", CONTENTS)
+        files.commit_folder(tmp_path / "step-1", CONTENTS)
     assert tree(tmp_path) == before
 
 
@@ -116,14 +116,14 @@ def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     for leftover in (".tmp-step-1", ".trash-step-1"):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "a").write_bytes(b"half")
-    folders.commit(tmp_path / "step-1", CONTENTS)
-    folders.remove(tmp_path / "step-1")
+    files.commit_folder(tmp_path / "step-1", CONTENTS)
+    files.remove_folder(tmp_path / "step-1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_new_folder_replaces_one_with_the_same_name(tmp_path: Path) -> None:
-    folders.commit(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
-    folders.commit(tmp_path / "step-1", CONTENTS)
+    files.commit_folder(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
+    files.commit_folder(tmp_path / "step-1", CONTENTS)
     assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
@@ -175,8 +175,8 @@ def test_special_files_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["step", ".tmp-step", ".trash-step"])
 def test_pipe_in_place_of_a_folder_is_replaced(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    folders.commit(tmp_path / "step", [("a", b"1")])
-    folders.commit(tmp_path / "step", [("a", b"2")])
+    files.commit_folder(tmp_path / "step", [("a", b"1")])
+    files.commit_folder(tmp_path / "step", [("a", b"2")])
     assert [path.name for path in tmp_path.iterdir()] == ["step"]
     assert (tmp_path / "step" / "a").read_bytes() == b"2"
 

@@ -12,7 +12,7 @@ from conftest import corpus_of, manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.config.budget import Budget
+from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import read_json_object, sealed

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from manifests import manifest
 
-from gpt.storage.overview import Curve, RunTable
+from gpt.storage.comparison import Curve, RunTable
 from gpt.storage.run import Run
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
-from gpt.storage import files, folders
+from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
@@ -505,7 +505,7 @@ def test_step_removed_while_verified_is_not_damaged(
     def removed(path: Path, limit: int) -> bytes:
         """Removes the step after its manifest was read and before its model is."""
         if path == first / MODEL:
-            folders.remove(first)
+            files.remove_folder(first)
         return read(path, limit)
 
     monkeypatch.setattr(files, "read", removed)

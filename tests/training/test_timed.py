@@ -13,8 +13,7 @@ from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks, rank
 from tqdm import tqdm
 
-from gpt.config.budget import Budget
-from gpt.config.schedule import progress
+from gpt.config.schedule import Budget, progress
 from gpt.notebook import LAYOUT, followed
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run

@@ -26,12 +26,11 @@ from gpt.heads.attention_map import inspect
 from gpt.heads.development import development
 from gpt.heads.next_character import Experts
 from gpt.reading.paired import paired
-from gpt.reading.sample import Sample
+from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.comparison import Comparison, Entry, Group
+from gpt.storage.comparison import Comparison, Curve, Entry, Group, RunTable, TrainingCurve
 from gpt.storage.manifest import CorpusId
-from gpt.storage.overview import Curve, RunTable, TrainingCurve
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.view.notebook import HTML, attention

@@ -13,7 +13,7 @@ import pytest
 from encoded import encoded_file
 
 from gpt import load
-from gpt.config.show import AttentionKind, Drawing, Stage
+from gpt.config import AttentionKind, Drawing, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.trained import TrainedGPT

@@ -14,11 +14,11 @@ from typing import Any
 from gpt.arguments import checks_arguments
 from gpt.errors import ConfigError
 from gpt.exchange.exporting.losses import Losses, losses_of
-from gpt.storage import files, folders
+from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
-from gpt.trained.pairs import require_decoder_only
+from gpt.trained.generation import require_decoder_only
 from gpt.words import printable
 
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
@@ -88,7 +88,7 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     losses = losses_of(model)
     contents = files_of(model, architecture, losses)
     with files.storage_errors(f"write {path}"):
-        folders.fill(path, contents)
+        files.fill_folder(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
     counted = losses if model.config.counting else None
     return Exported(path, architecture.name, sizes, counted)

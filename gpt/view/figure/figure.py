@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.config.show import Scale, Stage
+from gpt.config import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array

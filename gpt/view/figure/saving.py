@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
 
-from gpt.config.show import Scale, Stage
+from gpt.config import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.development import Development

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from gpt.storage.comparison import Comparison
+from gpt.storage.comparison import Comparison, Curve
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import Curve
 from gpt.view.records import csv_text, rounded
 from gpt.view.terminal.training_lines import result
 

@@ -16,10 +16,9 @@ from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
-from gpt.reading.sample import Sample
+from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
-from gpt.storage.comparison import Comparison
-from gpt.storage.overview import Curve, RunTable, TrainingCurve
+from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.characters import cut
 from gpt.view.figure.saving import save_development as save_development

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpt.storage.overview import Curve
+from gpt.storage.comparison import Curve
 from gpt.view.notebook.card import decimal, safe
 
 Array = npt.NDArray[np.float64]

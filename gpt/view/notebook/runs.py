@@ -9,8 +9,7 @@ import numpy as np
 
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.comparison import Comparison, mean_and_deviation
-from gpt.storage.overview import Curve, RunTable, TrainingCurve
+from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve, mean_and_deviation
 from gpt.trained import TrainedGPT
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, facts, label, note, table
 from gpt.view.notebook.chart import chart

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from gpt.config import Stage
 from gpt.config.fields import require
-from gpt.config.show import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.kinds import opening
 from gpt.storage import files
-from gpt.storage.steps import Steps, run_of, step_numbers
+from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.trained import TrainedGPT
 from gpt.view.files import exports
 from gpt.view.page.page import build_page, subject_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt.config.show import Stage
+from gpt.config import Stage
 from gpt.explain.lesson import Table
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.development import Development
@@ -17,10 +17,9 @@ from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
 from gpt.heads.survey import Survey
 from gpt.reading.paired import Paired
-from gpt.reading.pairs.score import PairScores
+from gpt.reading.pairs import PairScores
 from gpt.reading.score import Score, Surprises
-from gpt.storage.comparison import Comparison
-from gpt.storage.overview import Curve, RunTable, TrainingCurve
+from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
 from gpt.view.terminal.pairs import each_pair

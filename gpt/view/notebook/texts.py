@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from gpt.reading.paired import Paired
-from gpt.reading.sample import Sample
+from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.view.notebook.card import Cell, card, decimal, facts, label, note, safe, table
 from gpt.view.terminal.surprise import AFTER, BEFORE, FULL

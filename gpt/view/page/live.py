@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpt.config import SampleConfig
+from gpt.config import AttentionKind, SampleConfig
 from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
-from gpt.config.show import AttentionKind
 from gpt.errors import ConfigError
 from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey
-from gpt.reading.pairs.answers import FIRST
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.characters import escape, label, legend
@@ -30,7 +28,7 @@ from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.proof import proof_record
 from gpt.view.page.shipping import means_record, model_record
 from gpt.view.records import measures_record
-from gpt.vocabulary import Ids
+from gpt.vocabulary import FIRST, Ids
 
 Precision = Literal["auto", "float32", "float16"]
 LIMIT = 8_000_000  # bytes of a file, if the user names no other number

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
-from gpt.reading.stages import Stages
 
 #: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
 #: and k, context and concat from weights and v, residual = stream + proj, to the last bit, unless

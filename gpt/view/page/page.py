@@ -25,7 +25,7 @@ from gpt.view.records import check_record, measures_record
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
-    from gpt.trained.trained_gpt import TrainedGPT
+    from gpt.trained import TrainedGPT
 
 SCHEMA = 1
 #: The scripts that every page has.

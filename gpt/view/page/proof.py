@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config.show import AttentionKind
+from gpt.config import AttentionKind
 from gpt.heads.attention_map import stages_of
 from gpt.heads.proof import promised
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
-from gpt.reading.stages import Stages
 from gpt.storage.model_file import StoredModel, pick
 from gpt.view.page.packing import Bits, in_base64
 from gpt.view.page.shipping import fitting, rounded

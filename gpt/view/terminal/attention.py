@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 import numpy as np
 from rich.text import Text
 
-from gpt.config.show import Drawing
+from gpt.config import Drawing
 from gpt.view.characters import legend, quoted
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpt.checks import Check
-from gpt.config.show import Scale
+from gpt.config import Scale
 from gpt.reading.layers import Array
 from gpt.view.characters import cut, escape, one_line, pad
 

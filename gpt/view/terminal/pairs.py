@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from gpt.reading.pairs.answers import FIRST, LAST
-from gpt.reading.pairs.score import PairScores
+from gpt.reading.pairs import PairScores
 from gpt.reading.score import Surprises
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, Page, number, styled
 from gpt.view.terminal.scores import score_record
 from gpt.view.terminal.surprise import coloured
+from gpt.vocabulary import FIRST, LAST
 from gpt.words import counted
 
 

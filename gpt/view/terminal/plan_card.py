@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
 from gpt.config.fields import flag_of
-from gpt.config.frozen import trained_parameters
+from gpt.config.schedule import Budget
+from gpt.config.train import trained_parameters
 from gpt.storage.manifest import Baseline, CorpusId, Parent
 from gpt.view.characters import quoted
 from gpt.words import counted, duration, layers_and_heads, millions, ordinal, some

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gpt.config import ModelConfig, SampleConfig
+from gpt.reading import pairs
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import answers
-from gpt.reading.pairs.answers import Written, beam, encoded, greedy, sampled
+from gpt.reading.pairs import Written, beam, encoded, greedy, sampled
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.vocabulary import Ids
 
@@ -95,7 +95,7 @@ def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
     at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "windows_at_once", lambda config: at_once)
+    monkeypatch.setattr(pairs, "windows_at_once", lambda config: at_once)
     config = SampleConfig(n=3, **options)
     found = sampled(reader, sources, FIRST, LAST, config)
     assert len({tuple(target.ids.tolist()) for each in found for target in each}) > 1
@@ -120,7 +120,7 @@ def test_greedy_is_beam_search_of_width_one(reader: Reader, sources: list[Ids]) 
 def test_a_wide_beam_finds_the_likeliest_targets_of_all(
     sources: list[Ids], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "windows_at_once", lambda config: at_once)
+    monkeypatch.setattr(pairs, "windows_at_once", lambda config: at_once)
     reader = reader_with(block_size=5, vocab_size=5)
     sources = [source[:5] % 5 for source in sources]
     others = [each for each in range(5) if each not in (FIRST, LAST)]
@@ -159,7 +159,7 @@ def test_each_source_is_encoded_once(sources: list[Ids], monkeypatch: pytest.Mon
         return encode(self, source, *more)
 
     monkeypatch.setattr(Reader, "encode", counted)
-    monkeypatch.setattr(answers, "windows_at_once", lambda config: 2)
+    monkeypatch.setattr(pairs, "windows_at_once", lambda config: 2)
     sampled(reader, sources, FIRST, LAST, SampleConfig(n=5))
     assert sum(rows) == len(sources)
     rows.clear()

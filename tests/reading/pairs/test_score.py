@@ -15,9 +15,9 @@ from hypothesis import strategies as some
 
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
+from gpt.reading import pairs
 from gpt.reading.gpt import Reader
-from gpt.reading.pairs import score
-from gpt.reading.pairs.score import PairScores, edit_distances, surprises_of_targets
+from gpt.reading.pairs import PairScores, edit_distances, surprises_of_targets
 
 FIRST, LAST = 1, 2
 SHAPE: dict[str, Any] = dict(vocab_size=9, block_size=24, n_layer=2, n_head=2, n_embd=8)
@@ -47,7 +47,7 @@ def model_of(**options: Any) -> GPT:
 def test_surprises_are_torchs_loss_of_each_pair_alone(
     options: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score, "windows_at_once", lambda config: at_once)
+    monkeypatch.setattr(pairs, "windows_at_once", lambda config: at_once)
     model, expected = model_of(**options), []
     for source, target in PAIRS:
         read: Any = {"source": torch.tensor(source[None])} if model.encoder else {}

@@ -12,8 +12,7 @@ pytest.importorskip("matplotlib")
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.storage.comparison import Comparison, Entry, Group
-from gpt.storage.overview import Curve
+from gpt.storage.comparison import Comparison, Curve, Entry, Group
 from gpt.view.figure.curves import draw, to_figure
 from gpt.view.files.exports import Figure as Form
 

@@ -25,10 +25,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from gpt.config.show import Stage
+from gpt.config import Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.stages import Stages
+from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
 from gpt.view.figure.figure import draw, to_figure
 from gpt.view.figure.layout import DPI

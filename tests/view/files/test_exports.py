@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gpt.checks import Check
-from gpt.config.show import Stage
+from gpt.config import Stage
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.stages import Stages
+from gpt.reading.gpt import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import record, to_csv, to_json, to_npz

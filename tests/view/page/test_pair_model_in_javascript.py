@@ -14,18 +14,17 @@ from encoded import encoded_file
 from javascript import JavaScript, JavaScriptError
 
 import gpt
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import AttentionKind, ModelConfig, SampleConfig
 from gpt.config.model import Norm, Position
-from gpt.config.show import AttentionKind
 from gpt.heads.attention_map import stages_of
 from gpt.heads.proof import promised
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs.answers import FIRST, LAST, sampled
-from gpt.reading.pairs.score import surprises_of_targets
+from gpt.reading.pairs import sampled, surprises_of_targets
 from gpt.view.page.packing import of_allowed
 from gpt.view.page.proof import proof_record
 from gpt.view.page.shipping import config_record, rounded
+from gpt.vocabulary import FIRST, LAST
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at once

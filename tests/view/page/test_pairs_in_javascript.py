@@ -13,8 +13,8 @@ from javascript import JavaScript
 from pages import payload_of
 
 from gpt import load
+from gpt.config import AttentionKind, Stage
 from gpt.config.model import Position
-from gpt.config.show import AttentionKind, Stage
 from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
 from gpt.heads.kinds import Start
 from gpt.view.page.page import build_page, subject_of

@@ -13,11 +13,9 @@ import pytest
 from rich.console import Console
 
 from gpt.checks import Check
-from gpt.config import ModelConfig
-from gpt.config.show import Drawing
+from gpt.config import Drawing, ModelConfig
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.reading.gpt import Reader
-from gpt.reading.stages import Stages
+from gpt.reading.gpt import Reader, Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.view.selection import select

@@ -9,8 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from gpt.config import ModelConfig
-from gpt.config.show import Drawing
+from gpt.config import Drawing, ModelConfig
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader

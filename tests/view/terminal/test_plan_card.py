@@ -10,7 +10,7 @@ import pytest
 from manifests import manifest, shown
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.budget import Budget
+from gpt.config.schedule import Budget
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card

@@ -11,9 +11,8 @@ from manifests import NASTY, in_part, manifest
 from rich.cells import cell_len
 
 from gpt.config import TrainConfig
-from gpt.storage.comparison import Comparison, Entry, Group
+from gpt.storage.comparison import Comparison, Curve, Entry, Group
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.storage.overview import Curve
 from gpt.view.terminal.comparison import comparison_lines, curve_lines
 from gpt.view.terminal.lines import Page
 

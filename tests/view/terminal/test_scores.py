@@ -11,7 +11,7 @@ import pytest
 from manifests import in_part, manifest
 
 from gpt.config import TrainConfig
-from gpt.config.budget import Budget
+from gpt.config.schedule import Budget
 from gpt.reading.paired import paired
 from gpt.storage.manifest import Baseline
 from gpt.view.terminal.scores import (

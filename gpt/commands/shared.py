@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from gpt.commands.common import console
-from gpt.commands.common.options import Command
+from gpt.commands import console
+from gpt.commands.options import Command
 from gpt.config.fields import spelled
 from gpt.devices import Device, usable
 from gpt.errors import ConfigError, NumericsError, TextError

@@ -14,10 +14,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from gpt.commands.common import console
+from gpt.commands import console
 from gpt.config.fields import check_size, field_help, field_types, flag_of
 from gpt.errors import ConfigError, TextError
-from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml
 from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
@@ -39,6 +38,8 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """
     if path is None or context.resilient_parsing:
         return path
+    from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml
+
     kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
     names = {
         plain(spelling): parameter.name

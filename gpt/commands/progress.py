@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from gpt.commands.common import console
+from gpt.commands import console
 from gpt.config.schedule import characters_read
 from gpt.signals import graceful
 

@@ -1,1 +1,0 @@
-"""Targets that a trained encoder–decoder writes for sources, and their scores. No torch."""
