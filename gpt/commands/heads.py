@@ -13,8 +13,7 @@ from gpt.commands.shared import refuse
 from gpt.config import AttentionKind
 
 if TYPE_CHECKING:
-    from gpt.heads.development import Development
-    from gpt.heads.survey import Survey
+    from gpt.heads.survey import Development, Survey
     from gpt.loading import Saved
     from gpt.vocabulary import Ids
 
@@ -134,8 +133,8 @@ class Heads(shared.DrawingCommand):
 
     def _write_survey(self, found: Survey, ids: Ids, form: Form) -> None:
         """Writes the measures of one step."""
-        from gpt.heads.development import development
-        from gpt.view.files.development import development_csv
+        from gpt.heads.survey import development
+        from gpt.view.records import development_csv
         from gpt.view.terminal import heads as view
 
         order = view.ranked(found, self.sort)[: self.top]
@@ -171,8 +170,8 @@ class Heads(shared.DrawingCommand):
 
     def _write_development(self, found: Development, form: Form) -> None:
         """Writes the measures of several steps."""
-        from gpt.view.files.development import development_csv, development_record
-        from gpt.view.terminal.development import by_change, development_lines
+        from gpt.view.records import development_csv, development_record
+        from gpt.view.terminal.heads import by_change, development_lines
 
         if form == "text":
             page = self.page(precision=self.digits)

@@ -48,7 +48,7 @@ class Import(Command):
         from gpt.exchange.importing.run import save
         from gpt.storage.runs import check_run_name
         from gpt.view.terminal.lines import card
-        from gpt.view.terminal.plan_card import model_facts
+        from gpt.view.terminal.training import model_facts
 
         if self.run is not None:
             check_run_name(self.run)

@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 
 def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
-    from gpt.view.terminal import lines, plan_card
+    from gpt.view.terminal import lines
+    from gpt.view.terminal import training as view
 
     manifest, identity = plan.manifest, plan.corpus.identity
     model, training, budget = manifest.model, manifest.train, manifest.budget
     step_characters = plan.step_characters
     rows = {
-        "corpus": plan_card.corpus_facts(
-            identity.sources, identity.characters, model, manifest.parent
-        ),
-        "from": plan_card.parent_facts(manifest.parent),
-        "characters": plan_card.character_facts(plan.rare, plan.only_in_val),
-        "folded": plan_card.folded_facts(identity, training.replacement),
-        "split": plan_card.split_facts(
+        "corpus": view.corpus_facts(identity.sources, identity.characters, model, manifest.parent),
+        "from": view.parent_facts(manifest.parent),
+        "characters": view.character_facts(plan.rare, plan.only_in_val),
+        "folded": view.folded_facts(identity, training.replacement),
+        "split": view.split_facts(
             plan.train_characters,
             plan.val_characters,
             training,
@@ -48,15 +47,13 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             characters_read(manifest.val_characters, model.block_size, training.eval_chars),
             plan.pairs,
         ),
-        "model": plan_card.model_facts(model),
-        "recipe": plan_card.recipe_facts(recipe),
-        "training": plan_card.training_facts(
-            training, step_characters, plan.train_characters, budget
-        ),
-        "frozen": plan_card.frozen_facts(model, training.freeze),
+        "model": view.model_facts(model),
+        "recipe": view.recipe_facts(recipe),
+        "training": view.training_facts(training, step_characters, plan.train_characters, budget),
+        "frozen": view.frozen_facts(model, training.freeze),
         "fitted": "; ".join(plan.why),
-        "device": plan_card.device_facts(plan.device, plan.environment),
-        "time": plan_card.time_facts(
+        "device": view.device_facts(plan.device, plan.environment),
+        "time": view.time_facts(
             plan.speed.seconds_per_step,
             step_characters,
             plan.seconds_left,
@@ -65,10 +62,10 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
             budget.seconds if budget and training.steps == budget.most_steps else 0.0,
         )
         + plan.longer,
-        "to beat": plan_card.baseline_facts(
+        "to beat": view.baseline_facts(
             plan.uniform, plan.baseline, plan.counts_all, plan.pairs is not None
         ),
-        "nats/char": plan_card.NATS,
+        "nats/char": view.NATS,
     }
     for note in plan.corpus.notes:
         console.say(f"note: {note}")
@@ -77,11 +74,11 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan as JSON: every option, and the counts and measurements it is based on."""
-    from gpt.view.terminal import scores, training_lines
+    from gpt.view.terminal import scores, training
 
     return {
         "dry_run": True,
-        "parent": training_lines.parent_record(plan.manifest.parent),
+        "parent": training.parent_record(plan.manifest.parent),
         **plan.settings(),
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,
@@ -105,12 +102,12 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
             if isinstance(event, Stopped):
                 reason = event.reason
     if trainer.ranks.first:
-        from gpt.view.terminal import lines, training_lines
+        from gpt.view.terminal import lines, training
 
         run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
-        console.show_aside(lines.card(training_lines.farewell(run, manifest, reason, shard)))
+        console.show_aside(lines.card(training.farewell(run, manifest, reason, shard)))
         if as_json:
-            console.write_json(training_lines.result(run.name, manifest, reason))
+            console.write_json(training.result(run.name, manifest, reason))
     if reason in signal.Signals.__members__:
         trainer.ranks.leave()
         if not trainer.ranks.launch.comes_again:  # else torchrun would restart all ranks
@@ -121,25 +118,25 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
     from gpt.notebook import LAYOUT, followed
     from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
-    from gpt.view.terminal import training_lines
+    from gpt.view.terminal import training
 
     first_save = True
     done = trainer.manifest.step / trainer.config.steps
     with _bar(LAYOUT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
         for event in followed(trainer, bar):
             if isinstance(event, Evaluated):
-                _say(bar, training_lines.evaluation_line(**vars(event)))
+                _say(bar, training.evaluation_line(**vars(event)))
             elif isinstance(event, Chosen):
-                _say(bar, training_lines.chosen_line(**vars(event)))
+                _say(bar, training.chosen_line(**vars(event)))
             elif isinstance(event, EvaluatedWhole):
-                _say(bar, training_lines.whole_line(**vars(event)))
+                _say(bar, training.whole_line(**vars(event)))
             elif isinstance(event, Saved):
                 if first_save and trainer.counting.note:
                     _say(bar, f"note: {trainer.counting.note}")
                 first_save = False
             elif isinstance(event, Sampled):
                 width = console.width(sys.stderr) or console.WIDE
-                _say(bar, training_lines.sample_line(event.text, width))
+                _say(bar, training.sample_line(event.text, width))
             yield event
 
 

@@ -1,8 +1,8 @@
 """Pairs of texts: lines `source TAB target` of an encoded corpus, found in its ids.
 
 TAB and NEWLINE are characters of the one vocabulary of both sides: a decoder reads `TAB target` and
-predicts `target NEWLINE`. So there are no special tokens. pair_split.py chooses the lines that
-validate, and pair_batches.py makes the batches.
+predicts `target NEWLINE`. So there are no special tokens. pair_batches.py chooses the lines that
+validate, and makes the batches.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Tensor names: T time, C n_embd, H heads, D head_size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -14,14 +16,241 @@ import numpy as np
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.config.fields import require
+from gpt.config.model import GATED
 from gpt.errors import TextError
 from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
-from gpt.explain.own_layer import LayerSteps, by_character, gains
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.proof import held, logits_reach, stream_reach, summands
+from gpt.heads.proof import held, logits_reach, reaches, recompute, stream_reach, summands
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import softmax
+from gpt.reading.layers import Array, softmax
 from gpt.vocabulary import Vocabulary
+
+NORM_FORMULA = {
+    "rms": "x / √(mean(x²) + 0.00001)",
+    "layer": "(x − mean(x)) / √(variance(x) + 0.00001) × weight",
+}
+ACTIVATION_FORMULA = {
+    "relu": "max(hidden, 0)",
+    "relu2": "max(hidden, 0)²",
+    "gelu": "gelu(hidden)",
+    "gelu_erf": "hidden × Φ(hidden), Φ the normal distribution function",
+    "swiglu": "gate × σ(gate) × other, where hidden = [gate | other]",
+}
+
+
+def by_character(
+    text: str, name: str, values: Array, source: str = "", columns: tuple[str, ...] = ()
+) -> Table:
+    """A table with a row for each character of the text."""
+    return Table(name, values, tuple(text), columns, numbered=True, source=source)
+
+
+def gains(reader: Reader, norm: str) -> str:
+    """The names of a norm's stored tensors: gain and bias, if it has them."""
+    return " and ".join(
+        name for name in (f"{norm}.weight", f"{norm}.bias") if name in reader.tensors
+    )
+
+
+class LayerSteps:
+    """The steps from the stream that enters a layer to the stream that leaves it."""
+
+    def __init__(self, exact: Reader, attention: AttentionMap, layer: int, head: int) -> None:
+        self.exact, self.config, self.head = exact, exact.config, head
+        self.text, self.last = attention.text, len(attention.text) - 1
+        self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
+        found, stream = vars(self.stages), self.stages.stream.astype(np.float64)
+        #: Stage -> its float64 value.
+        self.again: dict[str, Array] = {}
+        recompute(exact, layer, stream, found, self.again.__setitem__)
+        #: Stage -> the largest difference of all heads from its float64 value.
+        self.checks = {
+            name: Check(name, *held(found[name], self.again[name], reach))
+            for name, reach in reaches(exact, layer, self.stages).items()
+        }
+        self.normed = exact.before(stream, f"{self.block}norm1")
+
+    def steps(self) -> Iterator[Step]:
+        if not self.config.post_norm:
+            yield self._normalise()
+        yield from self._queries()
+        yield from self._weights()
+        yield from self._join()
+        yield self._feed_forward()
+
+    def _rows(self, name: str, values: Array, source: str = "") -> Table:
+        return by_character(self.text, name, values, source)
+
+    def _stage(self, name: str, title: str, prose: str, formula: str, notice: str = "") -> Step:
+        """The step of one stage: the head's part of the stage, and its check."""
+        values: Array = getattr(self.stages, name)
+        values = values[self.head] if values.ndim == 3 else values
+        columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
+        table = by_character(self.text, name, values, columns=columns)
+        return Step(title, prose, formula, (table,), notice, (self.checks[name],))
+
+    def _normalise(self) -> Step:
+        return Step(
+            "Normalise",
+            "Rows of the stream grow from layer to layer. Before a layer uses them, each row is "
+            "scaled to the same size.",
+            NORM_FORMULA[self.config.norm],
+            (self._rows("normed", self.normed, gains(self.exact, f"{self.block}norm1")),),
+        )
+
+    def _queries(self) -> Iterator[Step]:
+        config, size, width = self.config, self.config.head_size, self.config.n_embd
+        packed = self.exact.apply(self.normed, f"{self.block}attention.qkv")  # (T, 3C)
+        made = packed.reshape(-1, 3, config.n_head, size)[:, :, self.head].swapaxes(0, 1)
+        checks = tuple(self.checks[name] for name in "qkv")
+        qkv, first = f"{self.block}attention.qkv.weight", self.head * size
+        starts = range(first, 3 * width, width)  # the head's first row for q, k and v
+        read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
+        bias = f"{self.block}attention.qkv.bias" if config.qkv_bias else ""
+        plus = f", plus its number in {bias}" if bias else ""
+        rotates = config.position == "rotary"
+        yield Step(
+            f"Queries, keys and values of head {self.head}",
+            f"One tensor contains all heads’ matrices: {width} rows for queries, {width} for keys, "
+            f"{width} for values; {size} of each belong to this head. Each number is a row of the "
+            f"{kind}stream times a row of that tensor{plus}.",
+            "    ".join(f"{n} = {read} · W_{n}ᵀ" + f" + b_{n}" * config.qkv_bias for n in "qkv"),
+            tuple(
+                self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
+                for name, values, start in zip("qkv", made, starts, strict=True)
+            ),
+            f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}]"
+            + f" + {bias}[{first}]" * config.qkv_bias
+            + f" = {made[0][self.last, 0]:.4f}",
+            () if rotates else checks,
+        )
+        if rotates:
+            yield Step(
+                "Queries and keys for the scores",
+                "Each pair of columns is rotated by an angle that grows with the position. A score "
+                "then depends on the distance of two characters (Su et al. 2021).",
+                "(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))",
+                (
+                    self._rows("q for the scores", self.stages.q[self.head]),
+                    self._rows("k for the scores", self.stages.k[self.head]),
+                ),
+                checks=checks,
+            )
+
+    def _weights(self) -> Iterator[Step]:
+        head, last, root = self.head, self.last, f"√{self.config.head_size}"
+        found = self.stages.weights
+        key = int(found[head, last].argmax())
+        where = f"[{last}, {key}]"
+        score, scaled, weight = (
+            f"{self.again[name][head, last, key]:.4f}" for name in ("scores", "scaled", "weights")
+        )
+        yield self._stage(
+            "scores",
+            "Scores",
+            "Every query is multiplied by every key. Rows are queries, columns are keys.",
+            "scores = q · kᵀ",
+            f"scores{where} = q[{last}] · k[{key}] = {score}",
+        )
+        yield self._stage(
+            "scaled",
+            "Scale",
+            f"A score is a sum of {self.config.head_size} products and spreads {root} times as "
+            "wide as one product.",
+            f"scaled = scores / {root}",
+            f"scaled{where} = {score} / {self.config.head_size**0.5:.4f} = {scaled}",
+        )
+        yield self._stage(
+            "masked",
+            "Mask",
+            "No character may attend to later ones, as the model learns to predict them.",
+            "masked[i, j] = −∞ for j > i",
+        )
+        softmax = self._stage(
+            "weights",
+            "Softmax",
+            "In each row, exponentials are divided by their sum: how much each character takes "
+            "from itself and from each earlier one. gptx attn shows this matrix.",
+            "weights = softmax(masked)",
+            f"The last character takes most from position {key}: weights{where} = {weight}",
+        )
+        off = float(np.abs(found.sum(axis=-1, dtype=np.float64) - 1).max())
+        yield replace(softmax, checks=(*softmax.checks, Check("rows sum to 1", off, 1e-6)))
+
+    def _join(self) -> Iterator[Step]:
+        config, stages, head = self.config, self.stages, self.head
+        size, name = config.head_size, f"{self.block}attention.proj"
+        first, last = head * size, (head + 1) * size - 1
+        yield self._stage(
+            "context",
+            "Context",
+            "A mean of the values with these weights.",
+            "context = weights · v",
+        )
+        yield Step(
+            "Concat",
+            f"The contexts of all {config.n_head} heads side by side, {config.n_head} × {size} = "
+            f"{config.n_embd} columns. This head’s are {first}–{last}.",
+            "concat = [head 0 | head 1 | …]",
+            (self._rows(f"concat, columns {first}–{last}", stages.concat[:, first : last + 1]),),
+            checks=(self.checks["concat"],),
+        )
+        bias = f" and {name}.bias" if f"{name}.bias" in self.exact.tensors else ""
+        columns = self.exact.tensors[f"{name}.weight"][:, first : last + 1]  # (C, D)
+        own = self.again["context"][head] @ columns.T  # (T, C)
+        yield Step(
+            "Projection",
+            "A matrix mixes the heads’ contexts. Each head has its own columns in it, so its "
+            "contribution can be shown separately.",
+            "proj = concat · Wᵀ",
+            (
+                self._rows("proj", stages.proj, f"{name}.weight{bias}"),
+                self._rows(f"of it by head {head}", own, f"{name}.weight, columns {first}–{last}"),
+            ),
+            checks=(self.checks["proj"],),
+        )
+        prose = "The result of attention is added to the stream; it replaces nothing."
+        formula = "residual = stream + proj"
+        if config.post_norm:
+            prose += f" Each row of the sum is scaled to the same size{self._by('norm1')}."
+            formula = f"x = stream + proj    residual = {NORM_FORMULA[config.norm]}"
+        yield self._stage("residual", "Residual", prose, formula)
+
+    def _by(self, norm: str) -> str:
+        """Names the tensors of one of the block's norms, if it has any."""
+        names = gains(self.exact, f"{self.block}{norm}")
+        return f", with {names}" if names else ""
+
+    def _feed_forward(self) -> Step:
+        config, names = self.config, f"{self.block}feed_forward"
+        residual = self.exact.before(self.stages.residual.astype(np.float64), f"{self.block}norm2")
+        up = self.exact.apply(residual, f"{names}.up")
+        bent = "an activation function is applied"
+        if config.activation in GATED:
+            bent = (
+                f"the activation function of the first {config.hidden} is multiplied by the others"
+            )
+        again, after = " are normalised again and", ""
+        read, output = "norm2(residual)", "residual + active · W_downᵀ"
+        if config.post_norm:
+            again, after = "", f" Each row of the sum is normalised{self._by('norm2')}."
+            read, output = "residual", "norm2(residual + active · W_downᵀ)"
+        return Step(
+            "Feed-forward",
+            f"Now each character is computed by itself: its {config.n_embd} numbers{again} "
+            f"become {config.widened}, {bent} ({config.activation}), and the result "
+            f"becomes {config.n_embd} numbers again, which are added to the stream.{after}",
+            f"hidden = {read} · W_upᵀ    "
+            f"active = {ACTIVATION_FORMULA[config.activation]}    "
+            f"output = {output}",
+            (
+                self._rows("hidden", up, f"{names}.up.weight"),
+                self._rows("active", self.again["hidden"]),
+                self._rows("output", self.stages.output, f"{names}.down.weight"),
+            ),
+            checks=(self.checks["output"],),
+        )
+
 
 LIKELIEST = 8  # next characters that are shown
 

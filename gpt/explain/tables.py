@@ -1,8 +1,12 @@
-"""Functions of the lessons: tables from tensors, and checks that two tensors are equal."""
+"""Functions of the lessons: tables from tensors, checks that two tensors are equal, and random
+numbers, which are the same on all machines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,3 +48,32 @@ def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
     """Checks that two tensors are equal within `bound`, relative to the largest number above 1."""
     one, other = one.detach(), other.detach()
     return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))
+
+
+# MCG31m1 of Intel's MKL: x -> a·x mod m (L'Ecuyer 1999).
+MULTIPLIER, MODULUS = 1_132_489_760, 2**31 - 1
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds torch's generator inside, and restores its state afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
+    """The factors of nn.Dropout after the seed: 0 with probability p, else 1 / (1 − p).
+
+    With the same seed, torch draws one mask if it uses Intel's MKL, and another if it does not
+    (pytorch issue 121595). This function computes MKL's mask: its generator is seeded with the
+    first 32 bits of torch's.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    state = (int(drawn) >> 32 & 0xFFFFFFFF) % MODULUS or 1
+    kept = []
+    for _ in range(math.prod(shape)):
+        kept.append(state / MODULUS < 1 - p)
+        state = state * MULTIPLIER % MODULUS
+    return torch.tensor(kept, dtype=torch.float64).view(shape) / (1 - p)

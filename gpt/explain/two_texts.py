@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.explain.lesson import Material
-from gpt.explain.rng import seeded
-from gpt.explain.tables import second_text
+from gpt.explain.tables import second_text, seeded
 from gpt.model import GPT
 
 SEED, WIDTH, LAYERS = 123, 8, 2

@@ -23,9 +23,8 @@ from gpt.vocabulary import LAST, Ids
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.heads.ablation import Ablation
     from gpt.heads.activations import Activations, Plan, Texts
-    from gpt.heads.development import Development
     from gpt.heads.patching import Patch
-    from gpt.heads.survey import Survey
+    from gpt.heads.survey import Development, Survey
     from gpt.model import GPT
     from gpt.reading.layers import Array
     from gpt.storage.runs import Steps
@@ -113,8 +112,8 @@ class Measuring(Generation):
         if steps is None:
             return measured(self.reader, done)
 
-        from gpt.heads.development import development
         from gpt.heads.proof import proven
+        from gpt.heads.survey import development
         from gpt.storage.runs import run_of, step_numbers
 
         run = run_of(self.stored)

@@ -20,7 +20,7 @@ from gpt.corpus.corpus import read_corpus
 from gpt.corpus.dates import CENTURY, DATES, FIRST, FORMATS, LAST, LOCALES, RECIPE, dates
 from gpt.corpus.dates import _fields as fields_of
 from gpt.corpus.dates import _written as written
-from gpt.corpus.pair_split import split_lines
+from gpt.corpus.pair_batches import split_lines
 from gpt.corpus.pairs import pairs_of
 
 SHA256 = "ab394aaa64644a4b767ecc196acb7a2e1682b48777b2ada4a6a8986701b2271e"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from paired import LINES, read, texts_of
 
 from gpt.config import TrainConfig
-from gpt.corpus import pair_split
+from gpt.corpus import pair_batches
 from gpt.corpus.corpus import find_corpus
-from gpt.corpus.pair_split import split_lines
+from gpt.corpus.pair_batches import split_lines
 from gpt.corpus.pairs import pairs_of
 from gpt.errors import TextError
 
@@ -40,7 +40,7 @@ def test_split_has_every_line_once_and_each_source_on_one_side(
     corpus = read(folder, text, split=split, val_fraction=share)
     pairs = pairs_of(corpus)
     try:
-        with mock.patch.object(pair_split, "HASHED_AT_ONCE", 7):
+        with mock.patch.object(pair_batches, "HASHED_AT_ONCE", 7):
             train, val = split_lines(pairs, corpus, config)
     except TextError as error:
         changes = [a != c and b != d for (a, b), (c, d) in pairwise(lines)]

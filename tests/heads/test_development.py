@@ -10,9 +10,8 @@ from conftest import train_tiny
 from hand_built import INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.errors import CheckpointError, ConfigError
-from gpt.heads.development import Development, development
 from gpt.heads.kinds import kinds
-from gpt.heads.survey import Survey, survey
+from gpt.heads.survey import Development, Survey, development, survey
 from gpt.loading import load
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT

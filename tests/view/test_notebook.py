@@ -23,8 +23,8 @@ import gpt
 from gpt.errors import ConfigError
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.heads.attention_map import inspect
-from gpt.heads.development import development
 from gpt.heads.next_character import Experts
+from gpt.heads.survey import development
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from gpt.explain.ladder import CausalAttention, SelfAttention, causal, weights_of
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import inputs_of, same, table
+from gpt.explain.tables import inputs_of, same, seeded, table
 
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'

@@ -14,8 +14,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.explain.ladder import CausalAttention, CrossAttention, SelfAttention, causal
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import complaint, inputs_of, same, second_text, table
+from gpt.explain.tables import complaint, inputs_of, same, second_text, seeded, table
 from gpt.model.attention import ATTENTION
 
 SEED = 123

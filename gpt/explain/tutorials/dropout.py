@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import dropout_mask
-from gpt.explain.tables import same, table
+from gpt.explain.tables import dropout_mask, same, table
 from gpt.explain.tutorials.causal import causal_weights
 
 P, SEED = 0.5, 123  # the tutorials'

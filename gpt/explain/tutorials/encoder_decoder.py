@@ -13,8 +13,7 @@ from torch import nn
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import same, table
+from gpt.explain.tables import same, seeded, table
 from gpt.explain.tutorials import encoder_decoder_slips
 from gpt.explain.two_texts import LARGE, LAYERS, WIDTH, Texts, count, unturned
 from gpt.model import GPT

@@ -18,8 +18,7 @@ from torch import nn
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.explain.lesson import Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import complaint, same, table
+from gpt.explain.tables import complaint, same, seeded, table
 from gpt.explain.two_texts import LARGE, PAPER, Texts, unturned, xavier
 from gpt.model import GPT
 from gpt.model.gpt import Block

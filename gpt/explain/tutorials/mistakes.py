@@ -12,8 +12,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.explain.ladder import SelfAttention, causal, weights_of
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import complaint, same, table
+from gpt.explain.tables import complaint, same, seeded, table
 from gpt.model.attention import Head
 
 N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial

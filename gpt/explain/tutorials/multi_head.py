@@ -12,8 +12,7 @@ from gpt.config import ModelConfig
 from gpt.explain.convert import PARTS, to_model, to_split
 from gpt.explain.ladder import SideBySide, SplitAttention
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import inputs_of, same, table
+from gpt.explain.tables import inputs_of, same, seeded, table
 
 HEADS, HEAD_SIZE, D_OUT, SEED = 2, 2, 2, 123  # the tutorials'
 

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from gpt.explain.convert import PARTS, from_nothing, to_parameters
 from gpt.explain.ladder import ParameterAttention, SelfAttention, attend
 from gpt.explain.lesson import Material, Step
-from gpt.explain.rng import seeded
-from gpt.explain.tables import inputs_of, same, table
+from gpt.explain.tables import inputs_of, same, seeded, table
 
 D_OUT = 2
 PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'

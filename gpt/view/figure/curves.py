@@ -15,8 +15,7 @@ from gpt.view.characters import cut
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, small
-from gpt.view.figure.style import style, to_bytes
+from gpt.view.figure.sheet import GREY, small, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.terminal.comparison import UNSEEN, curves_on, validation_text
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.errors import ConfigError
-from gpt.heads.development import Development
 from gpt.heads.kinds import KINDS
+from gpt.heads.survey import Development
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, small_line
-from gpt.view.figure.style import INK, style, to_bytes
+from gpt.view.figure.sheet import GREY, INK, small_line, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.terminal.heads import shown_measures
 

@@ -19,8 +19,7 @@ from gpt.reading.layers import Array
 from gpt.view.characters import cut
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
-from gpt.view.figure.sheet import GREY, Sheet
-from gpt.view.figure.style import INK, style, to_bytes
+from gpt.view.figure.sheet import GREY, INK, Sheet, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import Page

@@ -1,11 +1,17 @@
-"""The sheet of a figure: places panels, colour bar and texts, in pixels from the upper left.
+"""The sheet of a figure: places panels, colour bar and texts, in pixels from the upper left, with
+settings of matplotlib that do not depend on the user's.
 
-Draws with matplotlib, with the sizes of layout.py; does not use attention maps.
+Uses the sizes of layout.py; does not know attention maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,12 +20,74 @@ from gpt.errors import ConfigError
 from gpt.view.characters import cut, one_line
 from gpt.view.figure.fonts import SPACE, files_for
 from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
+from gpt.view.files.exports import Figure as Form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
+
+INK = "#202020"
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "text.parse_math": False,  # a $ is a character
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.formatter.limits": (-3, 4),
+    "axes.formatter.useoffset": False,
+    "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
+    "svg.hashsalt": "gptx",
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """matplotlib with its default settings and without log messages; then the user's settings
+    return.
+
+    Raises ConfigError if matplotlib is not installed.
+    """
+    logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        try:
+            import matplotlib
+        except ImportError:
+            raise ConfigError(
+                "figures need matplotlib, which is not installed: pip install matplotlib"
+            ) from None
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            # matplotlib before 3.11 measures lines by the letters l and p, which some fonts lack.
+            warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
+            matplotlib.rcdefaults()
+            settings: Any = matplotlib.rcParams
+            settings.update(_SETTINGS)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def to_bytes(figure: Figure, form: Form) -> bytes:
+    """The figure as a file: without a date, so that the same figure gives the same bytes."""
+    with style():
+        title = figure.get_suptitle()
+        metadata: dict[Form, dict[str, Any]] = {
+            "svg": {"Title": title, "Creator": "gptx", "Date": None, "Format": None, "Type": None},
+            "pdf": {"Title": title, "Creator": "gptx", "CreationDate": None},
+            "png": {"Title": title, "Software": "gptx"},
+        }
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
+    written = buffer.getvalue()
+    if form == "svg":  # the document type has a network address; SVG needs none
+        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
+    return written
+
 
 MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
 GREY = "#707070"

@@ -8,7 +8,7 @@ from typing import Any
 from gpt.storage.comparison import Comparison, Curve
 from gpt.storage.manifest import Manifest
 from gpt.view.records import csv_text, rounded
-from gpt.view.terminal.training_lines import result
+from gpt.view.terminal.training import result
 
 SCHEMA = 1
 

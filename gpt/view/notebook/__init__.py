@@ -11,20 +11,19 @@ from typing import Any
 
 from gpt.explain.lesson import Lesson, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.development import Development
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
-from gpt.heads.survey import Survey
+from gpt.heads.survey import Development, Survey
 from gpt.reading.paired import Paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.characters import cut
-from gpt.view.figure.saving import save_development as save_development
 from gpt.view.notebook import attention, heads, lessons, predictions, runs, texts
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
+from gpt.view.notebook.saving import save_development as save_development
 from gpt.view.notebook.saving import save_figure as save_figure
 from gpt.view.notebook.saving import save_live as save_live
 from gpt.view.notebook.saving import save_page as save_page

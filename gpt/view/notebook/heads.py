@@ -7,10 +7,9 @@ import base64
 import numpy as np
 
 from gpt.errors import ConfigError
-from gpt.heads.development import Development
 from gpt.heads.kinds import kinds, measure_of
 from gpt.heads.measures import Measure
-from gpt.heads.survey import Survey
+from gpt.heads.survey import Development, Survey
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, decimal, note, shortened, table
 from gpt.view.terminal.heads import CAVEAT, NO_INDUCTION, ranked, shown_measures
 from gpt.words import counted, layers_and_heads

@@ -1,19 +1,26 @@
-"""Writes attention maps and models into files, the same ones as `gptx attn -o` and `gptx live`."""
+"""Writes results into files: attention maps and models, the same files as `gptx attn -o` and `gptx
+live`, and figures over training.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
 
-from gpt.config import Stage
+from gpt.config import Scale, Stage
 from gpt.config.fields import require
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.kinds import opening
+from gpt.heads.survey import Development
 from gpt.storage import files
 from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.trained import TrainedGPT
+from gpt.view.figure import development
+from gpt.view.figure.figure import to_figure
 from gpt.view.files import exports
+from gpt.view.files.exports import Figure as Form
 from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
@@ -64,7 +71,7 @@ def save_page(attention: AttentionMap, path: str | Path) -> Path:
     """See AttentionMap.page."""
     subject = subject_of(attention)
     page = build_page([subject], opening(subject.measures), subject.name)
-    return _write(Path(path), page.encode())
+    return _write(path, page.encode())
 
 
 def save_live(
@@ -89,24 +96,67 @@ def save_live(
     ids, name = (None, "") if model.has_encoder else models[-1].default_text()
     surveys = surveys_of(models[-1], ids, windows, name)
     page = build_live(models, surveys, text, ids, precision, int(min(limit * 1e6, 1e18)))
-    return _write(Path(path), page.html.encode())
+    return _write(path, page.html.encode())
 
 
 def save_figure(
     attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: Stage
 ) -> Path:
     """See AttentionMap.figure."""
-    from gpt.view.figure.figure import to_figure
-
-    target = Path(path)
-    form: Any = exports.FORMS.get(target.suffix.lower())
-    if form not in get_args(exports.Figure):
-        raise ConfigError("path", f"{target.name} does not end in .svg, .pdf or .png")
-    drawn, _ = to_figure(selected(attention, layer, head, stage), form)
-    return _write(target, drawn)
+    drawn, _ = to_figure(selected(attention, layer, head, stage), _form(path))
+    return _write(path, drawn)
 
 
-def _write(path: Path, data: bytes) -> Path:
+def save_development(
+    found: Development,
+    path: str | Path,
+    *,
+    name: str = "",
+    every: bool = False,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Path:
+    """Draws `run.heads(steps=…)` into a .svg, .png or .pdf file; see figure.development.draw.
+
+    Raises ConfigError, StorageError.
+    """
+    drawn = development.to_figure(found, _form(path), name, every, sort, top)
+    return _write(path, drawn)
+
+
+def save_strip(
+    attentions: Mapping[str, AttentionMap],
+    path: str | Path,
+    *,
+    layer: SupportsIndex | Literal["all"] = 0,
+    head: SupportsIndex | Literal["all", "mean", "rollout"] = 0,
+    stage: Stage = "weights",
+    scale: Scale = "fixed",
+    name: str = "",
+) -> Path:
+    """Draws the same matrix of several checkpoints side by side into a .svg, .png or .pdf file.
+
+    attentions: the checkpoint's name, as in "step 400", -> its attention map of the same text.
+    name: stands under the title. Raises ConfigError, StorageError.
+    """
+    if len({attention.text for attention in attentions.values()}) != 1:
+        raise ConfigError("attentions", "give one map or more, all of the same text")
+    chosen: dict[str, Any] = {"layer": str(layer), "head": str(head), "stage": stage}
+    selections = [select(each, **chosen, name=title) for title, each in attentions.items()]
+    drawn, _ = to_figure(selections, _form(path), scale, name=name)
+    return _write(path, drawn)
+
+
+def _form(path: str | Path) -> Form:
+    """The format for the path's ending. Raises ConfigError."""
+    known: dict[str, Form] = {f".{form}": form for form in get_args(Form)}
+    ending = Path(path).suffix.lower()
+    if ending not in known:
+        raise ConfigError("path", f"{Path(path).name} does not end in {', '.join(known)}")
+    return known[ending]
+
+
+def _write(path: str | Path, data: bytes) -> Path:
     with files.storage_errors(f"write {path}"):
-        files.output(path, data)
-    return path
+        files.output(Path(path), data)
+    return Path(path)

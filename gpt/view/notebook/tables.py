@@ -11,11 +11,10 @@ import numpy as np
 from gpt.config import Stage
 from gpt.explain.lesson import Table
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.development import Development
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Following, Lens
-from gpt.heads.survey import Survey
+from gpt.heads.survey import Development, Survey
 from gpt.reading.paired import Paired
 from gpt.reading.pairs import PairScores
 from gpt.reading.score import Score, Surprises
@@ -24,7 +23,7 @@ from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
 from gpt.view.terminal.pairs import each_pair
 from gpt.view.terminal.scores import paired_record, score_record
-from gpt.view.terminal.training_lines import result
+from gpt.view.terminal.training import result
 
 Columns = dict[str, Any]  # name -> values, one for each row
 

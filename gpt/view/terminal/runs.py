@@ -16,15 +16,15 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, card
-from gpt.view.terminal.plan_card import (
+from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
+from gpt.view.terminal.training import (
     corpus_facts,
     folded_facts,
     frozen_facts,
     model_facts,
     parent_facts,
+    time_of,
 )
-from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
-from gpt.view.terminal.training_lines import time_of
 from gpt.words import measured_on, millions
 
 #: Columns of `runs` -> the least width of a terminal that shows them.

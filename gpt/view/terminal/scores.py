@@ -9,10 +9,12 @@ from gpt.reading.paired import Paired
 from gpt.reading.score import Score
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.view.records import picked
-from gpt.view.terminal.plan_card import few_facts
 from gpt.words import counted, losses, measured_on
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
+#: Fewest validation characters to judge by. Losses of single characters deviate by 1 to 2 nats, so
+#: the mean of 1,000 has an error of about 0.05, as large as what options change.
+LEAST_JUDGED = 1_000
 
 
 def score_line(score: Score, in_context: Score | None = None) -> str:
@@ -174,6 +176,12 @@ def best_facts(manifest: Manifest) -> str:
     chosen = f", {how} on {read:,} characters" if read < characters else ""
     few = few_facts(characters)
     return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
+
+
+def few_facts(characters: int) -> str:
+    """ "; too few characters to judge by", if a loss on so many of them says little."""
+    few = 0 < characters < LEAST_JUDGED
+    return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
 
 
 def no_better(best_step: int, characters: int, of: int) -> str:

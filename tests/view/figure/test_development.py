@@ -15,12 +15,11 @@ from hand_built import SIZE, hand_built
 from matplotlib.colors import to_rgb
 
 from gpt.errors import ConfigError
-from gpt.heads.development import Development, development
 from gpt.heads.measures import Measure
-from gpt.heads.survey import Survey, survey
+from gpt.heads.survey import Development, Survey, development, survey
 from gpt.view.figure.development import STYLES, draw, to_figure
-from gpt.view.figure.saving import save_development
 from gpt.view.files.exports import Figure as Form
+from gpt.view.notebook.saving import save_development
 from gpt.view.terminal.heads import FIRST
 
 

@@ -32,8 +32,8 @@ from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
 from gpt.view.figure.figure import draw, to_figure
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.saving import save_strip
-from gpt.view.figure.style import Form
+from gpt.view.figure.sheet import Form
+from gpt.view.notebook.saving import save_strip
 from gpt.view.selection import select
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.matrix import numbers

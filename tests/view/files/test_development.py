@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hand_built import SIZE, hand_built
 
-from gpt.heads.development import Development, development
-from gpt.heads.survey import survey
-from gpt.view.files.development import COLUMNS, development_csv, development_record
+from gpt.heads.survey import Development, development, survey
+from gpt.view.records import COLUMNS, development_csv, development_record
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,8 @@ import pytest
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError
-from gpt.heads.development import Development, development
-from gpt.heads.survey import survey
-from gpt.view.terminal.development import by_change, development_lines
-from gpt.view.terminal.heads import FIRST
+from gpt.heads.survey import Development, development, survey
+from gpt.view.terminal.heads import FIRST, by_change, development_lines
 from gpt.view.terminal.lines import Page
 
 

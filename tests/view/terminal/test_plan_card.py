@@ -14,20 +14,20 @@ from gpt.config.schedule import Budget
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card
-from gpt.view.terminal.plan_card import (
+from gpt.view.terminal.runs import story
+from gpt.view.terminal.scores import few_facts
+from gpt.view.terminal.training import (
     baseline_facts,
     character_facts,
     corpus_facts,
     device_facts,
-    few_facts,
     folded_facts,
     model_facts,
+    result,
     split_facts,
     time_facts,
     training_facts,
 )
-from gpt.view.terminal.runs import story
-from gpt.view.terminal.training_lines import result
 from gpt.words import ordinal
 
 

@@ -15,7 +15,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import readable
 from gpt.view.terminal.lines import card
 from gpt.view.terminal.runs import loss_curve, runs_table, story
-from gpt.view.terminal.training_lines import farewell
+from gpt.view.terminal.training import farewell
 
 
 def test_runs_table_and_details_compare_with_the_baseline_if_there_is_one() -> None:

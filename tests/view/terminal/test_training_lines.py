@@ -18,7 +18,7 @@ from gpt.config import TrainConfig
 from gpt.reading.score import Score
 from gpt.storage.run import Run
 from gpt.view.terminal.scores import score_line, score_record
-from gpt.view.terminal.training_lines import (
+from gpt.view.terminal.training import (
     chosen_line,
     evaluation_line,
     farewell,
