@@ -45,7 +45,7 @@ class Import(Command):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.exchange.importing.run import save
+        from gpt.exchange.importing.nanogpt import save
         from gpt.storage.runs import check_run_name
         from gpt.view.terminal.lines import card
         from gpt.view.terminal.training import model_facts
@@ -91,7 +91,7 @@ class Import(Command):
 
     def _corpus(self, model: ImportedModel, folder: Path) -> Corpus | None:
         """The text of --corpus; else input.txt of the folder, if the model fits it."""
-        from gpt.exchange.importing.run import corpus_of
+        from gpt.exchange.importing.nanogpt import corpus_of
 
         if self.corpus is not None:
             return corpus_of(model, str(self.corpus), self.data, guessed=False)

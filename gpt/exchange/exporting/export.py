@@ -13,7 +13,8 @@ from typing import Any
 
 from gpt.arguments import checks_arguments
 from gpt.errors import ConfigError
-from gpt.exchange.exporting.losses import Losses, losses_of
+from gpt.exchange.exporting.architectures import architecture_of
+from gpt.exchange.exporting.huggingface import Losses, files_of, losses_of
 from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.run import Run
@@ -68,9 +69,6 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     with an encoder, for one that no architecture of transformers computes, and for a path that
     exists (with force: for one that is no earlier export); StorageError.
     """
-    from gpt.exchange.exporting.architectures import architecture_of
-    from gpt.exchange.exporting.huggingface import files_of
-
     path = Path(path)
     require_decoder_only(model.config, "export")
     architecture = architecture_of(model.config)

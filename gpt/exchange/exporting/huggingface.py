@@ -1,24 +1,205 @@
-"""A model as a folder that the library transformers opens: weights, configuration, tokenizer, card.
+"""A model as a folder that the library transformers opens: weights, configuration, tokenizer, and
+the model card with its losses.
 
 gptx writes the files itself, without that library, and reads the weights back to compare them with
-the model bit for bit.
+the model bit for bit. The library tokenizers reads tokenizer.json, in which each character is a
+token with the same id as in gptx; the Hugging Face Hub reads the front matter of the card.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpt.config import SampleConfig
-from gpt.errors import NumericsError
+from gpt.errors import NumericsError, TextError
 from gpt.exchange.exporting.architectures import Architecture, Part, Tensors
-from gpt.exchange.exporting.card import card
-from gpt.exchange.exporting.losses import Losses
-from gpt.exchange.exporting.tokenizer import tokenizer, tokenizer_config
+from gpt.storage.manifest import Manifest
 from gpt.trained import TrainedGPT
+from gpt.version import __version__
+from gpt.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Losses:
+    """nats: per character, of the model as gptx opens it; gpt: of the GPT alone, which is what an
+    export contains; None: the model does not count, so both are the same. characters: how many were
+    predicted, where: of which text.
+    """
+
+    nats: float
+    gpt: float | None
+    characters: int
+    where: str
+
+    @property
+    def exported(self) -> float:
+        """The loss of what an export contains."""
+        return self.nats if self.gpt is None else self.gpt
+
+    @property
+    def note(self) -> str:
+        """For a model that counts: what the export leaves out, and what that costs."""
+        return (
+            "the export contains the GPT without its counts of n-grams: its loss is "
+            f"{self.exported:.4f} nats per character ({self.exported / math.log(2):.3f} bits), "
+            f"with the counts {self.nats:.4f}, on {self.characters:,} characters of {self.where}"
+        )
+
+
+def losses_of(model: TrainedGPT) -> Losses | None:
+    """The recorded losses of the best step. For another step, or a model file without its run, they
+    are measured on the start of the validation split, which the model file contains; None if that
+    is too short.
+    """
+    manifest = model.manifest if model.has_run else None
+    if manifest and manifest.best_step == manifest.step:
+        nats, characters, _ = manifest.shown_loss
+        if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
+            return Losses(nats, manifest.gpt_loss, characters, "the validation split")
+    try:
+        score = model.score(model.stored.excerpt)
+    except TextError:
+        return None
+    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name)
+
+
+#: No token of the vocabulary, as it has several characters: a character that the model does not
+#: know is then an error, as in gptx, and is not silently left out.
+UNKNOWN = "<unknown>"
+
+
+def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer.json."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,  # text is never changed
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": r"[\s\S]"},  # "." does not match a newline
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},  # nothing between characters
+        "model": {
+            "type": "WordLevel",
+            "vocab": {character: number for number, character in enumerate(vocabulary.characters)},
+            "unk_token": UNKNOWN,
+        },
+    }
+
+
+def tokenizer_config(longest: int) -> dict[str, Any]:
+    """The content of tokenizer_config.json. longest: characters of the model's context."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+MOST_SOURCES = 3
+CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- gptx
+- character-level
+- {kind}
+# license: of the model, before you publish it
+# language: of the text, as in "en"
+---
+
+# {title}
+
+A character-level GPT with {parameters:,} parameters: it continues a text of its kind, one character
+at a time. {origin} gptx {version} exported it as `{architecture}`.
+
+- Text: {text}{vocabulary:,} distinct characters. Any other is an error ("Missing [UNK] token").
+- Loss: {loss}.
+- Context: {context}.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or the model's name on the Hub
+model = AutoModelForCausalLM.from_pretrained(".")
+prompt = tokenizer({prompt!r}, return_tensors="pt")
+print(tokenizer.decode(model.generate(**prompt, max_new_tokens={new})[0]))
+```
+"""
+
+
+def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
+    """The card as Markdown. The text and the origin are those of the model's run; a model file
+    without its run has none.
+    """
+    config, manifest = model.config, model.manifest if model.has_run else None
+    prompt, size = model.example(), f"{config.block_size:,} characters"
+    context = {
+        "learned": f"{size}, prompt and new ones together; there are no positions after them",
+        "rotary": f"{size}; it continues longer texts, but predicts them worse",
+    }[config.position]
+    return CARD.format(
+        kind=architecture.kind,
+        title=code(model.stored.title),
+        parameters=config.parameters(),
+        origin=_origin(manifest),
+        version=__version__,
+        architecture=architecture.name,
+        text=_text(manifest),
+        vocabulary=config.vocab_size,
+        loss=_loss(found),
+        context=context,
+        prompt=prompt,
+        new=max(1, config.block_size - len(prompt)),
+    )
+
+
+def code(text: str) -> str:
+    """A text as code in Markdown; what cannot be printed is escaped."""
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence, space = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def _origin(manifest: Manifest | None) -> str:
+    if manifest and manifest.imported:
+        return f"gptx imported it: {manifest.imported}."
+    return "It was trained with gptx."
+
+
+def _text(manifest: Manifest | None) -> str:
+    """Names of the sources without their folders, and how long the text is; "" if not known."""
+    if not manifest or not manifest.corpus.digest:
+        return ""
+    corpus = manifest.corpus
+    names = [code(re.split(r"[\\/]", source)[-1] or source) for source in corpus.sources]
+    more = f" and {len(names) - MOST_SOURCES:,} more" if len(names) > MOST_SOURCES else ""
+    return f"{', '.join(names[:MOST_SOURCES])}{more}, {corpus.characters:,} characters, "
+
+
+def _loss(found: Losses | None) -> str:
+    if found is None:
+        return "not measured"
+    if found.gpt is not None:
+        return found.note
+    bits = found.nats / math.log(2)
+    where = f"on {found.characters:,} characters of {found.where}"
+    return f"{found.nats:.4f} nats per character ({bits:.3f} bits), {where}"
+
 
 WEIGHTS = "model.safetensors"
 

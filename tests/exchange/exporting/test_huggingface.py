@@ -32,7 +32,7 @@ from gpt.errors import ConfigError, NumericsError
 from gpt.exchange.exporting import huggingface
 from gpt.exchange.exporting.architectures import ACTIVATIONS, architecture_of
 from gpt.exchange.exporting.export import export
-from gpt.exchange.exporting.tokenizer import tokenizer
+from gpt.exchange.exporting.huggingface import tokenizer
 
 PLAIN = {"norm": "layer"}
 KINDS: dict[str, dict[str, Any]] = {

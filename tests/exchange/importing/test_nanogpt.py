@@ -16,8 +16,7 @@ from foreign import CHARACTERS, checkpoint_of, logits_of, saved, state_of, write
 
 import gpt
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
-from gpt.exchange.importing.nanogpt import read_nanogpt
-from gpt.exchange.importing.run import corpus_of, save
+from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
 from gpt.loading import read
 from gpt.preparing import Order, resumed
 from gpt.storage.run import Run
