@@ -1,17 +1,108 @@
-"""Checks of computed numbers against bounds, and the base classes of results."""
+"""Checks of arguments by their annotations, checks of computed numbers against bounds, and the base
+classes of results.
+
+An error names the argument. `checks_arguments` knows common types, and classes of gptx by their
+names; a function checks other types itself.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, SupportsIndex
+from functools import wraps
+from numbers import Real
+from types import FunctionType, NoneType
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt import showing
-from gpt.arguments import checks_methods
+
+Class = TypeVar("Class", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+LARGEST = 2**63  # numbers are below it
+MARK = "_checks_arguments"  # an attribute of functions that do
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+#: A name in an annotation -> the types that may be passed, or the name of a class.
+_TYPES: dict[str, Any] = {
+    "None": NoneType,
+    "str": str,
+    "bool": bool,
+    "int": SupportsIndex,
+    "float": Real,
+    "Path": os.PathLike,
+    "PathLike": (str, os.PathLike),
+    "Corpus": (str, os.PathLike, Iterable, NoneType),
+    "Texts": Iterable,
+    "Ids": Iterable,
+    "Iterable": Iterable,
+    "Sequence": Iterable,
+    "Mapping": Mapping,
+    "Callable": Callable,
+    "SampleConfig": "SampleConfig",
+    "AttentionMap": "AttentionMap",
+    "TrainedGPT": "TrainedGPT",
+}
+
+
+def checks_arguments(function: Function) -> Function:
+    """Decorates a function: it raises TypeError for an argument of another type than its annotation
+    says, and ValueError for NaN and for a whole number that is too large.
+    """
+    own = inspect.signature(inspect.unwrap(function)).parameters.values()
+    kinds = {each.name: _types(str(each.annotation)) for each in own if each.kind in _NAMED}
+    shown = {each.name: each.annotation for each in own}
+    places = [each.name for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
+
+    @wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for name, value in (*zip(places, args, strict=False), *keywords.items()):
+            if name not in kinds:
+                continue
+            if kinds[name] and not _is_one(value, kinds[name]):
+                found = type(value).__name__
+                raise TypeError(f"{name}: expected {shown[name]}, not {found}")
+            if isinstance(value, int) and abs(value) >= LARGEST:
+                raise ValueError(f"{name}: this number is too large")
+            if isinstance(value, float) and value != value:
+                raise ValueError(f"{name}: nan is not a number")
+        return function(*args, **keywords)
+
+    setattr(checked, MARK, True)
+    return checked  # type: ignore[return-value]
+
+
+def checks_methods(of: Class) -> Class:
+    """Decorates a class: its public methods check their arguments, those of its bases, too."""
+    for name in dir(of):
+        method = inspect.getattr_static(of, name)
+        if name[0] != "_" and isinstance(method, FunctionType) and not vars(method).get(MARK):
+            setattr(of, name, checks_arguments(method))
+    return of
+
+
+def _types(annotation: str) -> list[Any]:
+    """The types of _TYPES that an annotation names; none if it names another one, too."""
+    while annotation != (plain := re.sub(r"\[[^][]*\]", "", annotation)):
+        annotation = plain
+    names = [name.strip() for name in annotation.split("|")]
+    return [_TYPES[name] for name in names] if _TYPES.keys() >= {*names} else []
+
+
+def _is_one(value: Any, kinds: list[Any]) -> bool:
+    if isinstance(value, bool | bytes):  # they are whole numbers, too, and a sequence of them
+        return type(value) in kinds
+    names = {base.__name__ for base in type(value).__mro__}
+    return any(
+        kind in names if isinstance(kind, str) else isinstance(value, kind) for kind in kinds
+    )
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
-from gpt.arguments import checks_arguments
+from gpt.checks import checks_arguments
 from gpt.errors import CheckpointError
 from gpt.loading import load
 from gpt.storage.comparison import (

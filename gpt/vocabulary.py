@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.arguments import checks_methods
+from gpt.checks import checks_methods
 from gpt.errors import TextError
 
 Ids = npt.NDArray[np.integer[Any]]

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
-from gpt.arguments import checks_arguments
+from gpt.checks import checks_arguments
 from gpt.config.fields import field_help, field_types
 from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.config.sample import Only

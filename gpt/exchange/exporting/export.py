@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt.arguments import checks_arguments
+from gpt.checks import checks_arguments
 from gpt.errors import ConfigError
 from gpt.exchange.exporting.architectures import architecture_of
 from gpt.exchange.exporting.huggingface import Losses, files_of, losses_of
