@@ -123,7 +123,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
-    *("steps", "warmup_steps", "dropout", "evaluations", "eval_part"),
+    *("steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
 )
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}

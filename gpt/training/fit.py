@@ -48,6 +48,10 @@ LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 2
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
 #: dropout.
 DROPOUT, PRESSURE = 0.1, 4.0
+#: Weight decay for each epoch of a text of at most SMALL characters, for the same presets; a longer
+#: text has more steps in an epoch, so it needs less (Wang & Aitchison 2024). Without it, more than
+#: four epochs of 40,000 Chinese characters end with a higher loss (benchmarks/LOG.md).
+DECAY, SMALL = 0.2, 50_000
 
 WHOLE = 0.02  # most of the training time that one evaluation of the whole split takes
 EVALUATING = 0.04  # else: share of the training time for all evaluations but the last
@@ -205,10 +209,10 @@ def fit_batch(recipe: Recipe) -> Recipe:
 
 
 def fit_to_corpus(recipe: Recipe) -> Recipe:
-    """Limits the steps to MOST_EPOCHS; sets dropout by the number of epochs and the model's size,
-    but not for pairs, whose preset has it.
+    """Limits the steps to MOST_EPOCHS; sets dropout and weight decay by the number of epochs and
+    the model's size, but not for pairs, whose preset has them.
 
-    The share of dropped activations is the preset's, if it has one (as for a GPU), else DROPOUT.
+    A preset with dropout (as for a GPU) keeps its share of dropped activations and its decay.
     """
     if not recipe.fitted:
         return recipe
@@ -219,11 +223,20 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
         return recipe
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
     pressure = epochs * weights(recipe.model) / recipe.train_characters
-    share = (recipe.model.dropout or DROPOUT) if pressure > PRESSURE else 0.0
-    fitted = recipe.changed(dropout=share)
+    if pressure <= PRESSURE:
+        fitted = recipe.changed(dropout=0.0)
+    elif recipe.model.dropout and "dropout" not in recipe.given:
+        return recipe
+    else:
+        small = min(1.0, SMALL / recipe.train_characters)
+        decay = max(recipe.train.weight_decay, round(DECAY * epochs * small, 2))
+        fitted = recipe.changed(dropout=DROPOUT, weight_decay=decay)
     if fitted == recipe:
         return recipe
-    return fitted.changed(f"dropout {fitted.model.dropout:g}, for {epochs:.1f} epochs")
+    parts = [f"dropout {fitted.model.dropout:g}"]
+    if fitted.train.weight_decay != recipe.train.weight_decay:
+        parts.append(f"weight decay {fitted.train.weight_decay:g}")
+    return fitted.changed(f"{' and '.join(parts)}, for {epochs:.1f} epochs")
 
 
 def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:

@@ -143,6 +143,19 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
     assert (found[0], found[-1]) == (0.0, DROPOUT)
 
 
+def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
+    decays = []
+    for characters, epochs in ((10**6, 20), (40_000, 0.1), (40_000, 5), (40_000, 20)):
+        recipe = recipe_of(characters)
+        steps = max(1, int(epochs * characters / recipe.step_characters))
+        given = replace(recipe, train=replace(recipe.train, steps=steps))
+        decays.append(fit_to_corpus(given).train.weight_decay)
+    default = recipe.train.weight_decay
+    assert decays == [pytest.approx(each, rel=0.05) for each in (0.2, default, 1.0, 4.0)]
+    kept = fit_to_corpus(replace(given, given=frozenset({"weight_decay"})))
+    assert (kept.train.weight_decay, kept.model.dropout) == (default, DROPOUT)
+
+
 def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share() -> None:
     """As many epochs as on a CPU; the preset's dropout if there are many epochs."""
     found = {}
