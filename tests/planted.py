@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FAILED = 1  # pytest: tests ran and some failed
+LONGEST = 600  # seconds; tests that take longer have found the fault, too
 
 
 def read_faults() -> list[dict[str, Any]]:
@@ -46,7 +47,11 @@ def plant(fault: dict[str, Any], tree: Path) -> bool:
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *fault["tests"]]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        return True
     finally:
         path.write_text(text)
     if done.returncode > FAILED:
