@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from gpt.config import SampleConfig
 from gpt.config.fields import require
-from gpt.counting.cached import CachedExpert
-from gpt.counting.expert import Array, Counted, Expert
+from gpt.counting.expert import Array, CachedExpert, Counted, Expert
 from gpt.counting.gate import FEATURES, Gate, Logits, features, log_softmax, parts
 from gpt.counting.tables import Numbers, unpacked
 from gpt.errors import CheckpointError

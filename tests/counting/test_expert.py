@@ -12,11 +12,10 @@ from conftest import TEXT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt.counting import cached as caching
+from gpt.counting import expert as caching
 from gpt.counting import expert as experts
 from gpt.counting import tables
-from gpt.counting.cached import CachedExpert
-from gpt.counting.expert import Expert
+from gpt.counting.expert import CachedExpert, Expert
 from gpt.counting.tables import count, unpacked
 from gpt.vocabulary import Vocabulary
 

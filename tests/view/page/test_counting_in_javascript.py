@@ -16,8 +16,7 @@ from javascript import JavaScript, JavaScriptError
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.counting.cached import CachedExpert
-from gpt.counting.expert import Expert
+from gpt.counting.expert import CachedExpert, Expert
 from gpt.counting.gate import FEATURES, Gate
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import count

@@ -1,6 +1,6 @@
 // @ts-check
 // The counting expert for one text, character by character: interpolated modified Kneser–Ney over the
-// n-grams of the training text, with the same operations in the same order as gpt/counting/cached.py.
+// n-grams of the training text, with the same operations in the same order as gpt/counting/expert.py.
 
 /** @typedef {Uint8Array | Uint16Array | Uint32Array} Whole */
 /**
