@@ -3,7 +3,7 @@
 // run, step, layer, head, stage, the text, the characters along the sides, the scale with numbers.
 
 import { css, ink, Scale } from "./colours.js";
-import { brief, bytes } from "./numbers.js";
+import { brief } from "./numbers.js";
 import { context, make, MONO, part, scaleTexts } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
@@ -11,23 +11,15 @@ import { context, make, MONO, part, scaleTexts } from "./parts.js";
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./payload.js").Text} Text */
 
-/** @typedef {{x: number, y: number, width: number, height: number, fill: string}} Box */
-/** @typedef {{text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
- *   fill: string}} Words */
-/**
- * @typedef {object} Figure
- * @property {number} width
- * @property {number} height
- * @property {Scale} scale
- * @property {Box} matrix its place
- * @property {Box[]} cells empty if there are so many that they are drawn as one picture
- * @property {Box[]} strip the colours of the scale
- * @property {Words[]} words
- */
+/** Adds a text to the figure.
+ * @typedef {(text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
+ *   fill?: string) => unknown} Say */
 
 const MARGIN = 12;
 const NARROWEST = 480;
 const MOST_RECTANGLES = 10_000; // beyond it, cells are one picture
+const SHARPEST = 2; // pixels of the PNG in one of the figure
+const MOST_PIXELS = 8000; // of a side of the PNG
 const [STRIP, STRIP_HEIGHT, STRIP_STEPS] = [192, 11, 64];
 const RULER = context(make("canvas", null));
 const [INK, FAINT] = ["#1d2026", "#626973"];
@@ -40,17 +32,18 @@ const MODES = {
 
 /** @param {App} app */
 export function makeSave(app) {
-  /** @type {Record<string, (panel: Panel, matrix: Matrix) => Blob>} */
+  /** @type {Record<string, (panel: Panel, matrix: Matrix) => Blob | Promise<Blob>>} */
   const forms = {
     csv: (panel, matrix) => new Blob([toCsv(app, panel, matrix)], { type: "text/csv" }),
     svg: (panel, matrix) => new Blob([toSvg(app, panel, matrix)], { type: "image/svg+xml" }),
     png: (panel, matrix) => toPng(app, panel, matrix),
   };
   for (const [form, write] of Object.entries(forms)) {
-    part(`save-${form}`).addEventListener("click", () => {
+    part(`save-${form}`).addEventListener("click", async () => {
       for (const panel of app.panels) {
         if (typeof panel.matrix === "string") continue;
-        deliver(`${fileName(app, panel)}.${form}`, write(panel, panel.matrix));
+        const name = `${fileName(app, panel)}.${form}`;
+        deliver(name, await write(panel, panel.matrix));
       }
     });
   }
@@ -86,7 +79,7 @@ function fileName(app, panel) {
  * @param {Panel} panel
  * @param {Matrix} matrix
  */
-export function toCsv(app, { subject }, matrix) {
+function toCsv(app, { subject }, matrix) {
   const { layer, head, view, stage, of } = app.state;
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
   const character = (/** @type {number} */ n, { codes } = /** @type {Text} */ (subject)) =>
@@ -141,13 +134,12 @@ function wrapped(pieces, size, width) {
 }
 
 /**
- * Everything that the SVG and the PNG show, with its position.
+ * The figure with all its facts.
  * @param {App} app
  * @param {Panel} panel
  * @param {Matrix} matrix
- * @returns {Figure}
  */
-function figureOf(app, panel, matrix) {
+function toSvg(app, panel, matrix) {
   const { data, state, limit } = app;
   const { labels, columns, crossed } = panel.subject;
   const scale = new Scale(matrix, state.scale, false, limit);
@@ -155,16 +147,14 @@ function figureOf(app, panel, matrix) {
   const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));
   const [wide, high] = [matrix.columns * side, matrix.rows * side];
   const width = Math.max(left + wide, NARROWEST) + MARGIN;
-  /** @type {Words[]} */
+  /** @type {string[]} */
   const words = [];
-  const say = (
-    /** @type {string} */ text,
-    /** @type {number} */ x,
-    /** @type {number} */ y,
-    /** @type {Words["anchor"]} */ anchor,
-    /** @type {number} */ size,
-    fill = INK,
-  ) => words.push({ text, x, y, anchor, size, fill });
+  /** @type {Say} */
+  const say = (text, x, y, anchor, size, fill = INK) =>
+    words.push(
+      `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}" ` +
+        `fill="${fill}">${escaped(text)}</text>`,
+    );
   let y = MARGIN + 8;
   const paragraph = (
     /** @type {string[]} */ pieces,
@@ -176,34 +166,21 @@ function figureOf(app, panel, matrix) {
       y += size + 5;
     }
   };
-  const letters = (/** @type {string} */ text) => Array.from(text);
-  paragraph(letters(panel.title), 13, INK);
-  paragraph(letters(data.title), 11, INK);
+  paragraph(Array.from(panel.title), 13, INK);
+  paragraph(Array.from(data.title), 11, INK);
   paragraph([part("axes").textContent ?? ""], 11, FAINT);
   const top = y + (matrix.keys ? 32 : 18);
   nameSides(matrix, labels, columns.labels, side, left, top, say);
-  /** @type {Box[]} */
-  const cells = [];
   const few = matrix.rows * matrix.columns <= MOST_RECTANGLES;
-  for (let row = 0; few && row < matrix.rows; row++) {
-    for (let column = 0; column < matrix.columns; column++) {
-      const step = scale.step(row, column);
-      if (step < 0) continue;
-      const [x, above, colour] = [left + column * side, top + row * side, scale.rgb(step)];
-      cells.push({ x, y: above, width: side, height: side, fill: css(colour) });
-      if (side < 34) continue;
-      const value = brief(matrix.values[row * matrix.columns + column]);
-      say(value, x + side / 2, above + side / 2, "middle", 10, ink(colour));
-    }
-  }
+  const cells = few ? cellsOf(scale, side, left, top, say) : [];
+  const picture = few ? "" : `<image ${area(left, top, wide, high)} ` +
+    'style="image-rendering:pixelated" preserveAspectRatio="none" ' +
+    `href="${pixels(scale).toDataURL()}"/>\n`;
   y = top + high + 14;
-  const strip = Array.from({ length: STRIP_STEPS }, (_, n) => ({
-    x: MARGIN + n * STRIP / STRIP_STEPS,
-    y,
-    width: STRIP / STRIP_STEPS,
-    height: STRIP_HEIGHT,
-    fill: css(scale.rgb(Math.round(n * 255 / (STRIP_STEPS - 1)))),
-  }));
+  const strip = Array.from({ length: STRIP_STEPS }, (_, n) => {
+    const place = area(MARGIN + n * STRIP / STRIP_STEPS, y, STRIP / STRIP_STEPS, STRIP_HEIGHT);
+    return `<rect ${place} fill="${css(scale.rgb(Math.round(n * 255 / (STRIP_STEPS - 1))))}"/>`;
+  });
   const value = state.of === "diff" ? `difference of ${state.stage}` : state.stage;
   say(value + MODES[state.scale], MARGIN + STRIP + 12, y + STRIP_HEIGHT / 2, "start", 11);
   const [least, middle, most] = scaleTexts(scale, app.digits);
@@ -215,8 +192,48 @@ function figureOf(app, panel, matrix) {
   if (crossed) paragraph(["source: ", ...columns.labels], 11, INK);
   paragraph([crossed ? "target: " : "text: ", ...labels], 11, INK);
   if (data.legend.length) paragraph([data.legend.join(" · ")], 11, FAINT);
-  const box = { x: left, y: top, width: wide, height: high, fill: "" };
-  return { width, height: y + MARGIN - 8, scale, matrix: box, cells, strip, words };
+  const height = y + MARGIN - 8;
+  const group = (/** @type {string} */ id, /** @type {string[]} */ boxes) =>
+    `<g id="${id}">\n${boxes.join("\n")}\n</g>\n`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
+    `viewBox="0 0 ${width} ${height}" font-family="${escaped(MONO)}" xml:space="preserve">\n` +
+    `<rect width="${width}" height="${height}" fill="#ffffff"/>\n${picture}` +
+    `${group("cells", cells)}${group("scale", strip)}${words.join("\n")}\n</svg>\n`;
+}
+
+/** @param {string} text */
+function escaped(text) {
+  return text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+}
+
+/** Attributes of a rectangle. @param {number} x @param {number} y @param {number} width @param {number} height */
+function area(x, y, width, height) {
+  return `x="${x}" y="${y}" width="${width}" height="${height}"`;
+}
+
+/**
+ * A rectangle for each cell; large cells also have their number.
+ * @param {Scale} scale
+ * @param {number} side of a cell
+ * @param {number} left
+ * @param {number} top
+ * @param {Say} say
+ */
+function cellsOf(scale, side, left, top, say) {
+  const { rows, columns, values } = scale.matrix;
+  const cells = [];
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      const step = scale.step(row, column);
+      if (step < 0) continue;
+      const [x, y, colour] = [left + column * side, top + row * side, scale.rgb(step)];
+      cells.push(`<rect ${area(x, y, side, side)} fill="${css(colour)}"/>`);
+      if (side < 34) continue;
+      const value = brief(values[row * columns + column]);
+      say(value, x + side / 2, y + side / 2, "middle", 10, ink(colour));
+    }
+  }
+  return cells;
 }
 
 /**
@@ -227,7 +244,7 @@ function figureOf(app, panel, matrix) {
  * @param {number} side of a cell
  * @param {number} left
  * @param {number} top
- * @param {(text: string, x: number, y: number, anchor: Words["anchor"], size: number) => void} say
+ * @param {Say} say
  */
 function nameSides(matrix, labels, above, side, left, top, say) {
   const every = side >= 10 ? 1 : Math.ceil(40 / side / 5) * 5;
@@ -256,63 +273,22 @@ function pixels(scale) {
 }
 
 /**
+ * The SVG as a picture.
  * @param {App} app
  * @param {Panel} panel
  * @param {Matrix} matrix
+ * @returns {Promise<Blob>}
  */
-export function toSvg(app, panel, matrix) {
-  const { width, height, scale, matrix: place, cells, strip, words } = figureOf(app, panel, matrix);
-  const escaped = (/** @type {string} */ text) =>
-    text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
-  const area = (/** @type {Box} */ { x, y, width, height }) =>
-    `x="${x}" y="${y}" width="${width}" height="${height}"`;
-  const boxes = (/** @type {string} */ id, /** @type {Box[]} */ all) =>
-    `<g id="${id}">\n${
-      all.map((box) => `<rect ${area(box)} fill="${box.fill}"/>`).join("\n")
-    }\n</g>`;
-  const picture = cells.length ? "" : `<image ${area(place)} style="image-rendering:pixelated" ` +
-    `preserveAspectRatio="none" href="${pixels(scale).toDataURL()}"/>\n`;
-  const lines = words.map(({ text, x, y, anchor, size, fill }) =>
-    `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}" ` +
-    `fill="${fill}">${escaped(text)}</text>`
-  );
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
-    `viewBox="0 0 ${width} ${height}" font-family="${escaped(MONO)}" xml:space="preserve">\n` +
-    `<rect width="${width}" height="${height}" fill="#ffffff"/>\n${picture}` +
-    `${boxes("cells", cells)}\n${boxes("scale", strip)}\n${lines.join("\n")}\n</svg>\n`;
-}
-
-/**
- * @param {App} app
- * @param {Panel} panel
- * @param {Matrix} matrix
- * @returns {Blob}
- */
-function toPng(app, panel, matrix) {
-  const { width, height, scale, matrix: place, cells, strip, words } = figureOf(app, panel, matrix);
-  const sharp = Math.min(2, 8000 / Math.max(width, height));
+async function toPng(app, panel, matrix) {
+  const svg = encodeURIComponent(toSvg(app, panel, matrix));
+  const figure = make("img", { src: `data:image/svg+xml;charset=utf-8,${svg}` });
+  await figure.decode();
+  const { width, height } = figure;
+  const sharp = Math.min(SHARPEST, MOST_PIXELS / Math.max(width, height));
   const canvas = make("canvas", {
     width: Math.round(width * sharp),
     height: Math.round(height * sharp),
   });
-  const pen = context(canvas);
-  pen.scale(sharp, sharp);
-  pen.fillStyle = "#ffffff";
-  pen.fillRect(0, 0, width, height);
-  pen.imageSmoothingEnabled = false;
-  if (!cells.length) pen.drawImage(pixels(scale), place.x, place.y, place.width, place.height);
-  for (const { x, y, width, height, fill } of [...cells, ...strip]) {
-    pen.fillStyle = fill;
-    pen.fillRect(x, y, width, height);
-  }
-  pen.textBaseline = "middle";
-  for (const { text, x, y, anchor, size, fill } of words) {
-    pen.fillStyle = fill;
-    pen.font = `${size}px ${MONO}`;
-    pen.textAlign = anchor === "middle" ? "center" : anchor;
-    pen.fillText(text, x, y);
-  }
-  // Not toBlob: browsers block a download that starts later than the user's click.
-  const [, base64] = canvas.toDataURL("image/png").split(",");
-  return new Blob([bytes(base64)], { type: "image/png" });
+  context(canvas).drawImage(figure, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve) => canvas.toBlob((blob) => resolve(/** @type {Blob} */ (blob))));
 }
