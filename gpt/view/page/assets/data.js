@@ -3,7 +3,7 @@
 // depend on the view.
 
 import { Experts, Guesses } from "./guesses.js";
-import { unpack } from "./numbers.js";
+import { recall, unpack } from "./numbers.js";
 
 /** @typedef {import("./payload.js").SubjectPayload} SubjectPayload */
 /** @typedef {import("./payload.js").Packed} Packed */
@@ -151,13 +151,7 @@ export class Subject {
    * @param {() => Matrix} make
    */
   remember(name, make) {
-    const known = this.matrices.get(name) ?? make();
-    this.matrices.delete(name); // last used, last in the map
-    this.matrices.set(name, known);
-    if (this.matrices.size > KEPT) {
-      this.matrices.delete(/** @type {string} */ (this.matrices.keys().next().value));
-    }
-    return known;
+    return recall(this.matrices, KEPT, name, make);
   }
 
   /** @param {string} name @param {Packed} packed */

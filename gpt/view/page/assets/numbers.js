@@ -3,9 +3,6 @@
 
 /** Numbers as base64, or as they are. @typedef {{bits: number, base64: string} | Float32Array} Packed */
 
-/** @type {Float32Array | null} */
-let halves = null;
-
 /**
  * The bytes of a base64 text.
  * @param {string} text
@@ -21,6 +18,16 @@ export function bytes(text) {
 }
 
 /**
+ * The bytes of a gzip stream in base64. Rejects damaged ones: gzip has a checksum.
+ * @param {string} base64
+ */
+export async function inflate(base64) {
+  const stream = new Blob([bytes(base64)]).stream();
+  const plain = stream.pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(plain).arrayBuffer());
+}
+
+/**
  * float16 or float32 numbers, exactly.
  * @param {Packed} packed
  * @returns {Float32Array}
@@ -31,6 +38,22 @@ export function unpack(packed) {
 }
 
 /**
+ * The value that a map keeps under a name, or a new one. The map keeps those used last.
+ * @template K, V
+ * @param {Map<K, V>} kept
+ * @param {number} most
+ * @param {K} name
+ * @param {() => V} make
+ */
+export function recall(kept, most, name, make) {
+  const value = kept.get(name) ?? make();
+  kept.delete(name); // last used, last in the map
+  kept.set(name, value);
+  if (kept.size > most) kept.delete(/** @type {K} */ (kept.keys().next().value));
+  return value;
+}
+
+/**
  * The float16 or float32 numbers of a buffer, exactly.
  * @param {ArrayBuffer} buffer
  * @param {number} bits
@@ -38,25 +61,15 @@ export function unpack(packed) {
  */
 export function floats(buffer, bits) {
   if (bits === 32) return new Float32Array(buffer);
-  const table = halves ??= halfTable();
   const codes = new Uint16Array(buffer);
   const result = new Float32Array(codes.length);
-  for (let i = 0; i < codes.length; i++) result[i] = table[codes[i]];
+  const patterns = new Uint32Array(result.buffer);
+  codes.forEach((code, i) => {
+    patterns[i] = (code & 0x8000) << 16 | (code & 0x7FFF) << 13;
+    if ((code & 0x7C00) === 0x7C00) patterns[i] |= 0x7F80_0000; // infinite or not a number
+    else result[i] *= 2 ** 112; // its exponent is so much too small
+  });
   return result;
-}
-
-/** All 65,536 float16 numbers, by their bits. */
-function halfTable() {
-  const table = new Float32Array(65536);
-  for (let code = 0; code < 65536; code++) {
-    const exponent = (code >> 10) & 31;
-    const fraction = code & 1023;
-    let size = (1 + fraction / 1024) * 2 ** (exponent - 15);
-    if (exponent === 0) size = fraction * 2 ** -24;
-    if (exponent === 31) size = fraction ? NaN : Infinity;
-    table[code] = code >> 15 ? -size : size;
-  }
-  return table;
 }
 
 /**

@@ -2,6 +2,7 @@
 // The thread that computes: it opens and proves the models of the file, and reads texts. It answers one
 // message after the other.
 
+import { recall } from "../numbers.js";
 import { Models } from "./models.js";
 
 /** @typedef {import("./models.js").ModelsPayload} ModelsPayload */
@@ -52,12 +53,7 @@ export class Computation {
   async read(ask) {
     const opened = await this.opened(ask.step);
     const key = keyOf(ask.step, ask.changes);
-    const analysis = this.analyses.get(key) ?? this.analysisOf(opened, ask);
-    this.analyses.delete(key); // last used, last in the map
-    this.analyses.set(key, analysis);
-    if (this.analyses.size > KEPT) {
-      this.analyses.delete(/** @type {string} */ (this.analyses.keys().next().value));
-    }
+    const analysis = recall(this.analyses, KEPT, key, () => this.analysisOf(opened, ask));
     return { ...analysis.read(ask), proof: opened.proof };
   }
 

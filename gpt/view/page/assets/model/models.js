@@ -2,6 +2,7 @@
 // The models of the file, one for each training step that it has: unpacked and proven when they are
 // needed. Throws an Error with the reason if one is damaged or if this browser computes other numbers.
 
+import { recall } from "../numbers.js";
 import { Trie } from "./counting.js";
 import { Mixture } from "./gate.js";
 import { unpackCounting } from "./tables.js";
@@ -49,13 +50,8 @@ export class Models {
 
   /** One of the models, proven. @param {number} number @returns {Promise<Opened>} */
   open(number) {
-    const model = this.opened.get(number) ?? this.#opened(this.payload.models[number]);
-    this.opened.delete(number); // last used, last in the map
-    this.opened.set(number, model);
-    if (this.opened.size > MOST_OPEN) {
-      this.opened.delete(/** @type {number} */ (this.opened.keys().next().value));
-    }
-    return model;
+    const { models } = this.payload;
+    return recall(this.opened, MOST_OPEN, number, () => this.#opened(models[number]));
   }
 
   /** @param {StoredModel} stored @returns {Promise<Opened>} */

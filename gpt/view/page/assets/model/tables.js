@@ -1,7 +1,7 @@
 // @ts-check
 // Unpacks the counting tables of the file (gpt/view/page/counted.py describes the format).
 
-import { bytes } from "../numbers.js";
+import { inflate } from "../numbers.js";
 import { GATE_FEATURES } from "./gate.js";
 
 /** @typedef {import("./counting.js").Whole} Whole */
@@ -26,19 +26,13 @@ export async function unpackCounting(base64, record) {
     const { gate } = record;
     const whole = gate.length === 2 && gate.every((row) => row.length === GATE_FEATURES);
     if (whole && gate.flat().every(Number.isFinite)) {
-      tables = tablesOf(await gunzip(bytes(base64)), record);
+      tables = tablesOf(await inflate(base64), record);
     }
   } catch (error) { // of base64, of gzip with its CRC-32, or of lengths that no array has
     throw new Error(DAMAGED_COUNTING, { cause: error });
   }
   if (!tables) throw new Error(DAMAGED_COUNTING);
   return tables;
-}
-
-/** @param {Uint8Array<ArrayBuffer>} packed */
-async function gunzip(packed) {
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**

@@ -2,7 +2,7 @@
 // A model's tensors from the text in the file: base64 of a gzip stream, as gpt/view/page/shipping.py
 // writes it.
 
-import { bytes, floats } from "../numbers.js";
+import { floats, inflate } from "../numbers.js";
 
 /** @typedef {{name: string, shape: number[]}} TensorShape */
 
@@ -15,7 +15,9 @@ import { bytes, floats } from "../numbers.js";
  */
 export async function unpackTensors(base64, manifest, bits) {
   const sizes = manifest.map(({ shape }) => shape.reduce((product, size) => product * size, 1));
-  const planes = await decompressed(base64);
+  const planes = await inflate(base64).catch(() => {
+    throw new Error("The model in this file is damaged: its bytes do not match their checksum.");
+  });
   const count = sizes.reduce((sum, size) => sum + size, 0);
   if (planes.length !== count * bits / 8) {
     throw new Error("The model in this file is damaged: it has too few or too many numbers.");
@@ -29,17 +31,6 @@ export async function unpackTensors(base64, manifest, bits) {
     used += sizes[i];
   });
   return tensors;
-}
-
-/** @param {string} base64 */
-async function decompressed(base64) {
-  try {
-    const stream = new Blob([bytes(base64)]).stream();
-    const inflated = stream.pipeThrough(new DecompressionStream("gzip"));
-    return new Uint8Array(await new Response(inflated).arrayBuffer());
-  } catch {
-    throw new Error("The model in this file is damaged: its bytes do not match their checksum.");
-  }
 }
 
 /**
