@@ -45,7 +45,7 @@ export function stages(model, ids, changes) {
   const reading = new Reading(models[model], changes);
   reading.append(ids);
   return {
-    layers: models[model].layers.map((_, layer) => reading.stage(layer)),
+    layers: reading.stages(),
     lens: reading.streams.map((_, depth) => atDepth(reading, depth)),
   };
 }

@@ -35,9 +35,9 @@ export function everything(model, source, parts, changes = null) {
   return {
     logits,
     memory: read.states,
-    encoder: gpt.encoder.layers.map((_, layer) => read.reading.stage(layer)),
-    decoder: gpt.layers.map((_, layer) => reading.stage(layer)),
-    cross: gpt.layers.map((_, layer) => reading.crossStage(layer)),
+    encoder: read.reading.stages(),
+    decoder: reading.stages(),
+    cross: reading.crossStages(),
   };
 }
 

@@ -3,7 +3,7 @@
 // while the text changes at its end. T positions, V vocab_size, K characters of a list.
 
 import { largest, logSoftmax } from "./gate.js";
-import { common, Reading } from "./reading.js";
+import { asPayload, common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
 /** @typedef {import("./attention.js").Changes} Changes */
@@ -22,7 +22,7 @@ import { windowStart } from "./sampler.js";
  * @property {number} begin
  * @property {number} sums
  * @property {Float32Array[]} weights
- * @property {Record<string, Record<string, Float32Array>>} details
+ * @property {Record<string, any>} details
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array,
  *   weights: Float32Array, history: Uint32Array} | null} experts
@@ -73,7 +73,7 @@ export class Analysis {
     return {
       begin,
       sums: Math.max(...reading.attention.map((each) => each.excess(reading.length))),
-      ...this.#stages(),
+      ...asPayload(reading.stages()),
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),
       surprises: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
@@ -139,17 +139,6 @@ export class Analysis {
       found.history.set([each.length, each.total, each.kinds, Number(each.pairs)], 4 * at);
     });
     return found;
-  }
-
-  #stages() {
-    /** @type {Findings["details"]} */
-    const details = {};
-    const weights = this.reading.attention.map((_, layer) => {
-      const { weights, ...rest } = this.reading.stage(layer);
-      details[layer] = /** @type {any} */ (rest);
-      return weights;
-    });
-    return { weights, details };
   }
 
   /** (depths, T, K) @param {number} length */

@@ -8,6 +8,8 @@ import { multiplyOne } from "./linear.js";
 /** @typedef {import("./linear.js").Linear} Linear */
 /** @typedef {ReturnType<Gpt["norm"]>} Norm */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
+/** What comes before and after attention: its norm, its output, and with post_norm the norm of the sum.
+ * @typedef {{norm1: Norm, proj: Linear, after1: Norm | null}} Sublayer */
 /**
  * Replacements while the model computes, as patches of gpt/heads/patching.py. heads: their output
  * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, of
@@ -15,6 +17,21 @@ import { multiplyOne } from "./linear.js";
  * @typedef {object} Changes
  * @property {{layer: number, head: number, value: Float32Array | null}[]} heads
  * @property {{layer: number, head: number, query: number, weights: Float32Array}[]} rows
+ */
+
+/**
+ * The stages of one attention, copied. q, k, v: (H, T, D); of cross-attention, k and v are (H, S, D).
+ * weights: (H, T(T + 1)/2), the row of query i begins at i(i + 1)/2; (H, T·S) where each query reads all
+ * keys. stream, what enters, and proj: (T, C). A head whose output `Changes` replaces keeps its q, k, v
+ * and weights here. residual: (T, C), only where it is not the sum of stream and proj, with post_norm.
+ * @typedef {object} Stages
+ * @property {Float32Array} q
+ * @property {Float32Array} k
+ * @property {Float32Array} v
+ * @property {Float32Array} weights
+ * @property {Float32Array} stream
+ * @property {Float32Array} proj
+ * @property {Float32Array} [residual]
  */
 
 export class Attention {
@@ -25,7 +42,7 @@ export class Attention {
    * @param {number} layer
    * @param {Changes | null} changes
    * @param {number | null} keys how many each query may read; null: those up to itself
-   * @param {{norm1: Norm, proj: Linear}} sublayer its norm and its output
+   * @param {Sublayer} sublayer
    */
   constructor(gpt, layer, changes, keys = null, sublayer = gpt.layers[layer]) {
     this.gpt = gpt;
@@ -36,7 +53,9 @@ export class Attention {
     this.q = new Float32Array(0);
     this.k = new Float32Array(0);
     this.v = new Float32Array(0);
+    this.stream = new Float32Array(0); // what enters
     this.proj = new Float32Array(0);
+    this.residual = new Float32Array(0); // with post_norm
     this.weights = new Float32Array(0); // of each query: (H, keys)
     this.scores = new Float32Array(0);
     this.sums = new Float64Array(gpt.config.head_size);
@@ -68,8 +87,9 @@ export class Attention {
   }
 
   /**
-   * Computes new positions, from q to proj.
-   * @param {Float32Array} stream (T, C), what enters the layer
+   * Computes new positions, and returns (count, C) the sum of stream and proj, with post_norm
+   * normalised.
+   * @param {Numbers} stream (T, C), what enters; it is kept
    * @param {number} first of the new positions
    * @param {number} count of the new positions
    */
@@ -89,7 +109,19 @@ export class Attention {
         this.mix(head, first + n, row, context, n * n_embd);
       }
     }
-    this.sublayer.proj.apply(context, 0, count, this.proj, first * n_embd);
+    const { proj, after1 } = this.sublayer;
+    const start = first * n_embd;
+    proj.apply(context, 0, count, this.proj, start);
+    const residual = new Float32Array(count * n_embd);
+    for (let i = 0; i < residual.length; i++) {
+      residual[i] = stream[start + i] + this.proj[start + i];
+    }
+    if (after1) {
+      for (let at = 0; at < residual.length; at += n_embd) after1(residual, at, residual, at);
+      this.residual = extended(this.residual, residual, start);
+    }
+    this.stream = stream;
+    return residual;
   }
 
   /**
@@ -195,7 +227,7 @@ export class Attention {
     return most;
   }
 
-  /** Copies of the stages of T positions, head after head: see `Stages`. @param {number} length */
+  /** Copies of the stages of T positions. @param {number} length @returns {Stages} */
   stages(length) {
     const { n_embd, n_head, head_size } = this.gpt.config;
     const keys = this.keys ?? length;
@@ -210,12 +242,15 @@ export class Attention {
       return result;
     };
     const row = (/** @type {number} */ query) => this.weights.subarray(this.begin(query));
+    const rows = (/** @type {Numbers} */ all) => all.slice(0, length * n_embd);
     return {
       q: byHead(this.q, length),
       k: byHead(this.k, keys),
       v: byHead(this.v, keys),
       weights: headAfterHead(n_head, length, this.keys, row),
-      proj: this.proj.slice(0, length * n_embd),
+      stream: rows(this.stream),
+      proj: rows(this.proj),
+      ...(this.sublayer.after1 ? { residual: rows(this.residual) } : {}),
     };
   }
 }
@@ -249,6 +284,18 @@ function headAfterHead(heads, length, keys, rowsOfQuery) {
       for (let key = 0; key < (keys ?? query + 1); key++) result[to + key] = rows[from++];
     }
   }
+  return result;
+}
+
+/**
+ * The array with others from a place on.
+ * @param {Numbers} array
+ * @param {Float32Array} added
+ * @param {number} from
+ */
+export function extended(array, added, from) {
+  const result = withRoom(array, from + added.length);
+  result.set(added, from);
   return result;
 }
 

@@ -3,14 +3,13 @@
 // the decoder reads a target that grows, and its cross-attention reads the encoder's output.
 // S characters of the source, T of the target, C n_embd.
 
-import { Attention } from "./attention.js";
+import { Attention, extended } from "./attention.js";
 import { Gpt } from "./gpt.js";
 import { Linear } from "./linear.js";
-import { extended, Reading, summed } from "./reading.js";
+import { Reading } from "./reading.js";
 
 /** @typedef {import("./attention.js").Changes} Changes */
 /** @typedef {import("./gpt.js").Config} Config */
-/** @typedef {import("./reading.js").Stages} Stages */
 /** @typedef {"encoder" | "decoder" | "cross"} AttentionKind */
 /** Changes of each kind of attention. @typedef {Record<AttentionKind, Changes | null>} PairChanges */
 /** @typedef {Config & {encoder_layers: number}} PairConfig */
@@ -119,37 +118,22 @@ export class PairReading extends Reading {
    */
   constructor(gpt, source, changes = null) {
     super(gpt, changes?.decoder ?? null);
-    this.pair = gpt;
     this.cross = gpt.layers.map((_, layer) =>
       new CrossAttention(gpt, layer, changes?.cross ?? null, source)
     );
-    /** What enters cross-attention, and with post_norm what leaves it; (T, C) each. */
+    /** (T, C) what enters cross-attention. */
     this.between = gpt.layers.map(() => new Float32Array(0));
-    this.crossed = gpt.layers.map(() => new Float32Array(0));
   }
 
   /** @override @param {number} layer @param {number} first @param {number} count */
-  residual(layer, first, count) {
-    const { n_embd } = this.gpt.config;
-    const [{ after1 }, cross] = [this.pair.cross[layer], this.cross[layer]];
-    const start = first * n_embd;
-    const own = super.residual(layer, first, count);
-    this.between[layer] = extended(this.between[layer], own, start);
-    cross.extend(this.between[layer], first, count);
-    const residual = summed(own, cross.proj.subarray(start), count, n_embd, after1);
-    if (after1) this.crossed[layer] = extended(this.crossed[layer], residual, start);
-    return residual;
+  attend(layer, first, count) {
+    const own = super.attend(layer, first, count);
+    this.between[layer] = extended(this.between[layer], own, first * this.gpt.config.n_embd);
+    return this.cross[layer].extend(this.between[layer], first, count);
   }
 
-  /** The stages of one layer's cross-attention: k and v are (H, S, D). @param {number} layer @returns {Stages} */
-  crossStage(layer) {
-    const { n_embd, post_norm } = this.gpt.config;
-    const rows = (/** @type {Float32Array} */ all) => all.slice(0, this.length * n_embd);
-    const normed = post_norm ? { residual: rows(this.crossed[layer]) } : {};
-    return {
-      ...this.cross[layer].stages(this.length),
-      stream: rows(this.between[layer]),
-      ...normed,
-    };
+  /** The stages of cross-attention. */
+  crossStages() {
+    return this.cross.map((each) => each.stages(this.length));
   }
 }

@@ -6,7 +6,7 @@
 import { logSoftmax } from "./gate.js";
 import { PairReading, Source } from "./pair.js";
 import { Uniforms } from "./random.js";
-import { common } from "./reading.js";
+import { asPayload, common } from "./reading.js";
 import { draw, probabilities } from "./sampler.js";
 
 /** @typedef {import("./pair.js").AttentionKind} AttentionKind */
@@ -86,17 +86,13 @@ export class PairAnalysis {
    */
   #stages(source, reading, kind) {
     const own = kind === "encoder" ? source.reading : reading;
-    const stages = own.attention.map((_, layer) =>
-      kind === "cross" ? reading.crossStage(layer) : own.stage(layer)
-    );
     const rows = [
       ...source.reading.attention.map((each) => each.excess(source.length)),
       ...[...reading.attention, ...reading.cross].map((each) => each.excess(reading.length)),
     ];
     return {
       sums: Math.max(...rows),
-      weights: stages.map(({ weights }) => weights),
-      details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
+      ...asPayload(kind === "cross" ? reading.crossStages() : own.stages()),
     };
   }
 }
@@ -110,7 +106,7 @@ export class PairAnalysis {
  * @param {number} blockSize
  */
 export function write(reading, options, { first, last }, blockSize) {
-  const uniforms = new Uniforms(options.seed, options.sample ?? 0);
+  const uniforms = new Uniforms(options.seed);
   /** @type {number[]} */
   const target = [];
   for (;;) {

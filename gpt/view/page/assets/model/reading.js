@@ -7,20 +7,7 @@ import { Attention, withRoom } from "./attention.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("./attention.js").Changes} Changes */
-/**
- * The stages of one attention, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of query
- * i begins at i(i + 1)/2; (H, T·T) where each query reads all keys. stream, what enters the layer, and proj: (T, C). A head whose output
- * `Changes` replaces keeps its q, k, v and weights here. residual: (T, C), only where it is not the
- * sum of stream and proj, in a model with post_norm.
- * @typedef {object} Stages
- * @property {Float32Array} q
- * @property {Float32Array} k
- * @property {Float32Array} v
- * @property {Float32Array} weights
- * @property {Float32Array} stream
- * @property {Float32Array} proj
- * @property {Float32Array} [residual]
- */
+/** @typedef {import("./attention.js").Stages} Stages */
 
 const AT_ONCE = 16; // positions whose activations fit in a core's cache
 
@@ -40,7 +27,6 @@ export class Reading {
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
-    this.residuals = gpt.layers.map(() => new Float32Array(0)); // (T, C) each, with post_norm
     this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes, keys));
     for (const { layer, head } of [...changes?.heads ?? [], ...changes?.rows ?? []]) {
       if (!this.attention[layer]) throw new Error(`The model has no head ${layer}.${head}.`);
@@ -90,42 +76,33 @@ export class Reading {
       embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
       gpt.position.embed(embedded, at, first + n);
     });
-    this.attention.forEach((attention, layer) => {
-      attention.extend(this.streams[layer], first, ids.length);
-      this.feedForward(layer, first, ids.length);
-    });
+    gpt.layers.forEach((_, layer) => this.block(layer, first, ids.length));
     this.ids.push(...ids);
   }
 
   /**
-   * (count, C) what enters the feed-forward of one layer at new positions: the sum of stream and proj.
+   * (count, C) what enters the feed-forward of one layer at new positions.
    * @param {number} layer
    * @param {number} first
    * @param {number} count
    */
-  residual(layer, first, count) {
-    const { n_embd } = this.gpt.config;
-    const { after1 } = this.gpt.layers[layer];
-    const stream = this.streams[layer].subarray(first * n_embd);
-    const { proj } = this.attention[layer];
-    const residual = summed(stream, proj.subarray(first * n_embd), count, n_embd, after1);
-    if (after1) this.residuals[layer] = extended(this.residuals[layer], residual, first * n_embd);
-    return residual;
+  attend(layer, first, count) {
+    return this.attention[layer].extend(this.streams[layer], first, count);
   }
 
   /**
-   * The feed-forward of one layer for `count` new positions: from proj to the next stream.
+   * One layer for `count` new positions: from its stream to the next one.
    * @param {number} layer
    * @param {number} first
    * @param {number} count
    */
-  feedForward(layer, first, count) {
+  block(layer, first, count) {
     const { n_embd, widened, hidden } = this.gpt.config;
     const { norm2, up, down, after2 } = this.gpt.layers[layer];
     const { activation } = this.gpt;
     const next = this.streams[layer + 1];
     const start = first * n_embd;
-    const residual = this.residual(layer, first, count);
+    const residual = this.attend(layer, first, count);
     const normed = new Float32Array(count * n_embd);
     const wide = new Float32Array(count * widened);
     const active = new Float32Array(count * hidden);
@@ -165,41 +142,18 @@ export class Reading {
     return logits;
   }
 
-  /** The stages of one layer. @param {number} layer @returns {Stages} */
-  stage(layer) {
-    const { n_embd, post_norm } = this.gpt.config;
-    const stream = this.streams[layer].slice(0, this.length * n_embd);
-    const residual = this.residuals[layer].slice(0, this.length * n_embd);
-    const normed = post_norm ? { residual } : {};
-    return { ...this.attention[layer].stages(this.length), stream, ...normed };
+  /** The stages of the layers. */
+  stages() {
+    return this.attention.map((each) => each.stages(this.length));
   }
 }
 
-/**
- * (count, C) the sums of two arrays that begin with these positions, normalised by `after`.
- * @param {Float32Array} a
- * @param {Float32Array} b
- * @param {number} count
- * @param {number} width C
- * @param {ReturnType<Gpt["after"]>} after
- */
-export function summed(a, b, count, width, after) {
-  const result = new Float32Array(count * width);
-  for (let i = 0; i < result.length; i++) result[i] = a[i] + b[i];
-  for (let at = 0; after && at < result.length; at += width) after(result, at, result, at);
-  return result;
-}
-
-/**
- * The array with others from a place on.
- * @param {Float32Array<ArrayBuffer>} array
- * @param {Float32Array} added
- * @param {number} from
- */
-export function extended(array, added, from) {
-  const result = withRoom(array, from + added.length);
-  result.set(added, from);
-  return result;
+/** The stages of attentions as a page takes them. @param {Stages[]} stages by layer */
+export function asPayload(stages) {
+  return {
+    weights: stages.map(({ weights }) => weights),
+    details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
+  };
 }
 
 /** How many first numbers two lists share. @param {number[]} a @param {number[]} b */
