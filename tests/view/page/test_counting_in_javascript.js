@@ -46,10 +46,13 @@ export async function expected(record, ids, logits) {
   const size = record.vocabSize;
   const mixture = await mixtureOf(record);
   const at = (/** @type {number} */ n) => logits.subarray(n * size, (n + 1) * size);
-  const all = mixture.expected(ids, at);
+  let nodes = [0];
+  const all = Array.from(ids, (id, n) => {
+    nodes = mixture.trie.followed(nodes, id);
+    return mixture.described(mixture.predict(at(n), nodes));
+  });
   const joined = (/** @type {"gpt" | "counting" | "both"} */ name) =>
     Float64Array.from(all.flatMap((each) => [...each[name]]));
-  const nodes = mixture.trie.nodesOf(ids);
   return {
     gpt: joined("gpt"),
     counting: joined("counting"),

@@ -15,9 +15,9 @@ export function shaping() {
   return { filters: Object.keys(sampler.FILTERS), shaping: sampler.SHAPING };
 }
 
-/** @param {string | number} seed @param {number} sample @param {number} count */
-export function uniforms(seed, sample, count) {
-  const numbers = new Uniforms(seed, sample);
+/** @param {number} seed @param {number} count */
+export function uniforms(seed, count) {
+  const numbers = new Uniforms(seed);
   return Float64Array.from({ length: count }, () => numbers.next());
 }
 
@@ -66,7 +66,7 @@ class Toy {
 }
 
 /**
- * The text that a toy writes, with the reasons of the last character.
+ * The text that a toy writes.
  * @param {number} length
  * @param {number} blockSize
  * @param {Int32Array} prompt
@@ -81,8 +81,5 @@ export function written(length, blockSize, prompt, options, size, tables, gate, 
   const toy = new Toy(size, blockSize);
   const writer = new sampler.Writer(toy, prompt, options, mixture);
   const ids = Array.from({ length }, () => writer.next());
-  const last = /** @type {import("../../../gpt/view/page/assets/model/sampler.js").Drawn} */ (
-    writer.last
-  );
-  return { ids, starts: toy.starts, last: sampler.draw(last.chances, last.uniform), id: last.id };
+  return { ids, starts: toy.starts };
 }

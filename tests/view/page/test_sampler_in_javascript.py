@@ -36,7 +36,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.0},
     {"temperature": 0.0, "top_k": 3},
-    {"temperature": 2.5, "seed": 2**63 - 1},
+    {"temperature": 2.5, "seed": 2**53 - 1},
     {"temperature": 1e-4},
     {"temperature": 1.0, "top_k": 1},
     {"temperature": 1.0, "top_k": 4, "seed": 2},
@@ -89,10 +89,6 @@ def mixture() -> Mixture:
     return Mixture(Expert(count(text, SIZE, 4), SIZE), gate)
 
 
-def options_of(config: SampleConfig, sample: int = 0) -> dict[str, Any]:
-    return {**asdict(config), "seed": str(config.seed), "sample": sample}
-
-
 def written(script: JavaScript, mixture: Mixture, counts: bool, *asked: Any) -> dict[str, Any]:
     """What the page writes. asked: the length, block size, prompt and options."""
     tables, gate = mixture.expert.trie.packed(), mixture.gate.weights.tolist()
@@ -105,21 +101,20 @@ def written(script: JavaScript, mixture: Mixture, counts: bool, *asked: Any) -> 
 def test_page_writes_what_sample_writes(
     script: JavaScript, mixture: Mixture, options: dict[str, Any], counts: bool
 ) -> None:
-    for block_size, length in ((16, 400), (1, 20), (7, 90)):
-        config = SampleConfig(length=length, **options)
+    for block_size, length, read in ((16, 400, 24), (1, 20, 24), (7, 90, 1)):
+        config, prompt = SampleConfig(length=length, **options), PROMPT[:read]
         toy = Toy(block_size)
-        expected = sample_ids(toy, PROMPT, config, mixture if counts else None)
-        asked = length, block_size, PROMPT.astype(np.int32), options_of(config)
+        expected = sample_ids(toy, prompt, config, mixture if counts else None)
+        asked = length, block_size, prompt.astype(np.int32), asdict(config)
         found = written(script, mixture, counts, *asked)
         assert found["ids"] == [int(row[0]) for row in expected]
         assert found["starts"] == toy.starts
-        assert found["last"] == found["id"] == found["ids"][-1]
 
 
 @pytest.mark.parametrize("only", ["gpt", "counting"])
 def test_page_writes_with_one_expert_alone(script: JavaScript, mixture: Mixture, only: Any) -> None:
     config = SampleConfig(length=300, only=only, top_p=0.95)
-    asked = 300, 16, PROMPT.astype(np.int32), options_of(config)
+    asked = 300, 16, PROMPT.astype(np.int32), asdict(config)
     expected = [int(row[0]) for row in sample_ids(Toy(16), PROMPT, config, mixture)]
     assert written(script, mixture, True, *asked)["ids"] == expected
     both = replace(config, only=None)
@@ -129,29 +124,10 @@ def test_page_writes_with_one_expert_alone(script: JavaScript, mixture: Mixture,
             written(script, mixture, False, *asked)
 
 
-def test_page_writes_each_of_several_samples_and_from_one_character(
-    script: JavaScript, mixture: Mixture
-) -> None:
-    config = SampleConfig(length=60, n=3, temperature=1.0)
-    rows = np.array(list(sample_ids(Toy(16), PROMPT[:1], config, mixture)))
-    for sample in range(3):
-        asked = 60, 16, PROMPT[:1].astype(np.int32), options_of(config, sample)
-        assert written(script, mixture, True, *asked)["ids"] == rows[:, sample].tolist()
-
-
 def test_random_numbers_are_those_of_numpy(script: JavaScript) -> None:
-    seeds = [0, 1, 2, 42, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]
-    seeds += np.random.default_rng(1).integers(2**63, size=20).tolist()
-    for sample, seed in enumerate(seeds):
-        expected = list(islice(uniforms(seed, sample), 2000))
-        assert script("uniforms", str(seed), sample, 2000).tolist() == expected
-    assert script("uniforms", 7, 0, 3).tolist() == list(islice(uniforms(7, 0), 3))
-
-
-@pytest.mark.parametrize("seed", ["", "-1", "1.5", "x", str(2**64), 2**53, 0.5])
-def test_seeds_that_are_no_whole_number_are_refused(script: JavaScript, seed: object) -> None:
-    with pytest.raises(JavaScriptError, match=r"no seed: give a whole number from 0 to"):
-        script("uniforms", seed, 0, 1)
+    random = np.random.default_rng(1).integers(2**53, size=20).tolist()
+    for seed in (0, 1, 42, 2**32 - 1, 2**32, 2**53 - 1, *random):
+        assert script("uniforms", seed, 2000).tolist() == list(islice(uniforms(seed, 0), 2000))
 
 
 def test_filters_and_their_order_are_those_of_python(script: JavaScript) -> None:
@@ -174,7 +150,7 @@ def test_filters_keep_what_python_keeps(script: JavaScript, options: dict[str, A
     for size in (1, 2, 9, 65, 300):
         ties = random.integers(6, size=(2, size)) / 2  # many characters are equally likely
         for scores in (*ties, random.normal(size=size) * 4, np.zeros(size)):
-            found = script("filtered", scores, options_of(config))
+            found = script("filtered", scores, asdict(config))
             expected = probabilities(scores[None], config)[0]
             np.testing.assert_allclose(found["chances"], expected, rtol=1e-12, atol=0)
             assert found["removed"] == removed_by(scores[None], config)
@@ -187,7 +163,7 @@ def test_rounding_errors_decide_no_tie_of_typical_characters(script: JavaScript)
     config = SampleConfig(temperature=1.0, typical_p=0.5)
     for a, b in combinations(range(1, 12), 2):  # a characters sum to ½, and so do b others
         scores = -np.log(np.repeat([2.0 * a, 2.0 * b], [a, b]))
-        found = script("filtered", scores, options_of(config))
+        found = script("filtered", scores, asdict(config))
         assert found["removed"] == removed_by(scores[None], config)
 
 

@@ -58,21 +58,6 @@ export class Mixture {
     return product(below, counting, weights);
   }
 
-  /**
-   * What the GPT, counting and both expect after each character of a text that begins with its
-   * first character.
-   * @param {ArrayLike<number>} ids
-   * @param {(position: number) => ArrayLike<number>} logitsAt (V,) logits of the GPT
-   * @returns {Expected[]}
-   */
-  expected(ids, logitsAt) {
-    let nodes = [0];
-    return Array.from(ids, (id, position) => {
-      nodes = this.trie.followed(nodes, id);
-      return this.described(this.predict(logitsAt(position), nodes));
-    });
-  }
-
   /** @param {Together} found @returns {Expected} */
   described(found) {
     const { depth, total, kinds } = found.counted;

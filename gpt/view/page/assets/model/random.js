@@ -7,15 +7,13 @@ const WORD = (1n << 64n) - 1n;
 const MULTIPLIERS = /** @type {const} */ ([0xD2E7470EE14C6C93n, 0xCA5A826395121157n]);
 const INCREMENTS = /** @type {const} */ ([0x9E3779B97F4A7C15n, 0xBB67AE8584CAA73Bn]); // of the key
 
-/** Numbers in [0, 1) with 53 random bits: the same for the same seed and sample. */
+/** Numbers in [0, 1) with 53 random bits: the same for the same seed. */
 export class Uniforms {
   /**
-   * Throws an Error if the seed is no integer from 0 to 2^64 − 1.
-   * @param {bigint | number | string} seed as a number only below 2^53, which are exact
-   * @param {number} sample 0, 1, 2 … of the samples with this seed
+   * @param {number} seed a whole number from 0 to 2^53 − 1
    */
-  constructor(seed, sample = 0) {
-    this.key = [wholeSeed(seed), BigInt(sample)];
+  constructor(seed) {
+    this.key = [BigInt(seed), 0n];
     this.counter = 0n;
     /** @type {bigint[]} */
     this.words = []; // that `next` has not used, the last one first
@@ -26,16 +24,6 @@ export class Uniforms {
     if (!this.words.length) this.words = philox(++this.counter, this.key).reverse();
     return Number(/** @type {bigint} */ (this.words.pop()) >> 11n) * 2 ** -53;
   }
-}
-
-/** @param {bigint | number | string} seed */
-function wholeSeed(seed) {
-  const text = String(seed).trim();
-  const whole = /^\d{1,20}$/.test(text) ? BigInt(text) : -1n;
-  if (whole < 0n || whole > WORD || (typeof seed === "number" && !Number.isSafeInteger(seed))) {
-    throw new Error(`${text} is no seed: give a whole number from 0 to ${WORD}.`);
-  }
-  return whole;
 }
 
 /**

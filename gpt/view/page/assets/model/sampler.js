@@ -15,15 +15,14 @@ import { Uniforms } from "./random.js";
  * @property {(id: number) => ArrayLike<number>} step
  */
 /**
- * The options of `gptx sample`, and the number of the sample among those with this seed.
+ * The options of `gptx sample`.
  * @typedef {object} SampleOptions
  * @property {number} temperature
  * @property {number | null} [top_k]
  * @property {number | null} [top_p]
  * @property {number | null} [min_p]
  * @property {number | null} [typical_p]
- * @property {bigint | number | string} seed
- * @property {number} [sample]
+ * @property {number} seed
  * @property {"gpt" | "counting" | null} [only]
  */
 /**
@@ -31,7 +30,6 @@ import { Uniforms } from "./random.js";
  * too; removed: what removed each character, as an index into SHAPING, −1 if nothing did.
  * @typedef {{before: Float64Array, chances: Float64Array, removed: Int8Array}} Filtered
  */
-/** @typedef {Filtered & {scores: Float64Array, uniform: number, id: number}} Drawn */
 /** @typedef {(ranked: Float64Array, value: number) => ArrayLike<boolean>} Filter */
 
 /**
@@ -194,12 +192,10 @@ export class Writer {
     this.decoder = decoder;
     this.options = options;
     this.mixture = options.only === "gpt" ? null : mixture;
-    this.uniforms = new Uniforms(options.seed, options.sample ?? 0);
+    this.uniforms = new Uniforms(options.seed);
     this.window = Array.from(ids).slice(windowStart(ids.length, decoder.blockSize));
     this.nodes = mixture ? mixture.trie.nodesOf(ids) : [];
     this.moved = true;
-    /** How the last character was drawn. @type {Drawn | null} */
-    this.last = null;
   }
 
   /** Draws a character. @returns {number} its id */
@@ -210,14 +206,11 @@ export class Writer {
       window.splice(0, move);
       this.moved = true;
     }
-    const scores = this.#scores();
-    const found = probabilities(scores, this.options);
-    const uniform = uniforms.next();
-    const id = draw(found.chances, uniform);
+    const { chances } = probabilities(this.#scores(), this.options);
+    const id = draw(chances, uniforms.next());
     window.push(id);
     if (this.mixture) this.nodes = this.mixture.trie.followed(this.nodes, id);
     this.moved = false;
-    this.last = { ...found, scores, uniform, id };
     return id;
   }
 
