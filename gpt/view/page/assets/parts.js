@@ -84,6 +84,45 @@ export function segments(host, choices, choose) {
 }
 
 /**
+ * Follows the mouse and the keyboard over characters, one of which can have the focus.
+ * @param {HTMLElement} host
+ * @param {() => HTMLElement[]} characters with their positions
+ * @param {(position: number | null) => void} point a character is pointed at, or none
+ * @param {(position: number) => void} pick a character is clicked
+ */
+export function followCharacters(host, characters, point, pick) {
+  /** @param {Event} event */
+  const positionAt = (event) => {
+    const character = /** @type {Element} */ (event.target).closest?.(".character");
+    return character ? Number(/** @type {HTMLElement} */ (character).dataset.position) : null;
+  };
+  host.addEventListener("pointerover", (event) => point(positionAt(event)));
+  host.addEventListener("pointerleave", () => point(null));
+  host.addEventListener("focusin", (event) => {
+    if (host.querySelector(":focus-visible")) point(positionAt(event));
+  });
+  host.addEventListener("focusout", () => point(null));
+  host.addEventListener("click", (event) => {
+    const position = positionAt(event);
+    if (position !== null) pick(position);
+  });
+  host.addEventListener("keydown", (event) => {
+    const position = positionAt(event);
+    if (position === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Enter" || event.key === " ") pick(position);
+    else if (step) {
+      const all = characters();
+      const next = all[position + step] ?? all[position];
+      all[position].tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    } else return;
+    event.preventDefault();
+  });
+}
+
+/**
  * A bar of the given share of its full width, to the right for what is positive.
  * @param {number} share −1 … 1
  * @param {boolean} [both] whether 0 lies in the middle

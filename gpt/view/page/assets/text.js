@@ -4,7 +4,7 @@
 
 import { css, ink, Scale } from "./colours.js";
 import { decimals, short, signed } from "./numbers.js";
-import { lead, make, named, part, segments, showLegend } from "./parts.js";
+import { followCharacters, lead, make, named, part, segments, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
@@ -40,36 +40,9 @@ export function makeText(app) {
     render();
   });
 
-  /** @param {Event} event */
-  const positionAt = (event) => {
-    const character = /** @type {Element} */ (event.target).closest?.(".character");
-    return character ? Number(/** @type {HTMLElement} */ (character).dataset.position) : null;
-  };
-  host.addEventListener("pointerover", (event) => app.read(positionAt(event)));
-  host.addEventListener("pointerleave", () => app.read(null));
-  host.addEventListener("focusin", (event) => {
-    if (host.querySelector(":focus-visible")) app.read(positionAt(event));
-  });
-  host.addEventListener("focusout", () => app.read(null));
-  host.addEventListener("click", (event) => toggle(positionAt(event)));
-  host.addEventListener("keydown", (event) => {
-    const position = positionAt(event);
-    if (position === null || event.ctrlKey || event.altKey || event.metaKey) return;
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") toggle(position);
-    else if (step) {
-      const next = characters[position + step];
-      if (next) {
-        characters[position].tabIndex = -1;
-        next.tabIndex = 0;
-        next.focus();
-      }
-    } else return;
-    event.preventDefault();
-  });
-  /** @param {number | null} position */
+  followCharacters(host, () => characters, (position) => app.read(position), toggle);
+  /** @param {number} position */
   function toggle(position) {
-    if (position === null) return;
     const { pins } = app.state;
     const others = pins.filter((pin) => pin !== position);
     app.change({ pins: others.length < pins.length ? others : [...pins, position] });

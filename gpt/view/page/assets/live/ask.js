@@ -4,7 +4,7 @@
 
 import { decimals, short, signed } from "../numbers.js";
 import { bar, make, named, part, say, segments } from "../parts.js";
-import { nameOf, titleOf, withWeight } from "./changes.js";
+import { headsOf, nameOf, titleOf, withWeight } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../data.js").Subject} Subject */
@@ -27,9 +27,8 @@ export function makeAsk(app, session, rows = rowsOfTexts(session)) {
     model.how = /** @type {How} */ (how);
     session.changed();
   });
-  const rowsOfButtons = session.groups.map(({ kind, layers, heads }) =>
-    Array.from({ length: layers * heads }, (_, n) => {
-      const place = { kind, layer: Math.floor(n / heads), head: n % heads };
+  const rowsOfButtons = session.groups.map((group) =>
+    headsOf(group).map((place) => {
       const label = titleOf({ ...place, kind: undefined });
       const named = { "aria-label": titleOf(place) };
       const button = make("button", { type: "button", role: "switch", ...named }, label);

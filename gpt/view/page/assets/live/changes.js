@@ -3,6 +3,7 @@
 // of training. Knows no elements of the page.
 
 /** kind: of attention, in a model with an encoder. @typedef {{kind?: string, layer: number, head: number}} Head */
+/** The heads of a kind of attention. @typedef {{kind?: string, layers: number, heads: number}} Group */
 /** A row of weights that the user has set: of a query of a head, from key 0 on; `computed` is the row
  * before that, `text` the text up to the query.
  * @typedef {Head & {query: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
@@ -113,6 +114,14 @@ export function withWeight(row, key, weight) {
     if (n === key) return row.length === 1 ? 1 : weight;
     return others > 0 ? value * rest / others : rest / (row.length - 1);
   });
+}
+
+/** All heads of a group, by layer. @param {Group} group @returns {Head[]} */
+export function headsOf({ kind, layers, heads }) {
+  return Array.from(
+    { length: layers * heads },
+    (_, n) => ({ kind, layer: Math.floor(n / heads), head: n % heads }),
+  );
 }
 
 /** "0.1", "cross.0.1" @param {Head} head */

@@ -4,7 +4,7 @@
 
 import { Subject } from "../data.js";
 import { unpack } from "../numbers.js";
-import { byHead, checksOfAnswer, namesOf, Session } from "./session.js";
+import { byHead, checksOfAnswer, Session } from "./session.js";
 
 /** @typedef {import("../model/pair.js").AttentionKind} AttentionKind */
 /** @typedef {import("../model/pair_analysis.js").PairAsk} PairAsk */
@@ -19,8 +19,6 @@ import { byHead, checksOfAnswer, namesOf, Session } from "./session.js";
 /**
  * A text that the user types: the characters that it may have, and the others with their places.
  * @typedef {{text: string, characters: string[], unknown: [number, string][]}} Side */
-/** A pair, and the model that reads it; target: null if it also writes it.
- * @typedef {{source: string[], target: string[] | null, model: Model}} PairCase */
 
 export const BEFORE_TARGET = "\t";
 export const AFTER_TARGET = "\n";
@@ -47,8 +45,6 @@ export class PairSession extends Session {
     this.own = false; // whether the target is the user's
     /** The row of the decoder that the user has clicked. @type {number | null} */
     this.row = null;
-    /** @type {PairCase | null} */
-    this.pinnedPair = null;
   }
 
   /** @override */
@@ -147,44 +143,20 @@ export class PairSession extends Session {
   }
 
   /** @override */
-  pin() {
-    this.pinnedPair = this.pinnedPair ? null : { ...this.#now(), model: this.model.copy() };
-    this.pinned = this.pinnedPair && { characters: this.characters, model: this.pinnedPair.model };
-    this.ask();
-  }
-
-  /** @returns {PairCase} */
-  #now() {
-    const { source, target, own, model } = this;
-    return { source: source.characters, target: own ? target.characters : null, model };
+  now() {
+    const { source, target, own } = this;
+    const pair = { source: source.characters, target: own ? target.characters : null };
+    return { ...super.now(), ...pair };
   }
 
   /** @override Asks the worker, and shows the answers. */
   ask() {
     this.drawn();
-    if (this.problem) return;
-    const { model, pinnedPair, characters } = this;
-    const now = { ...this.#now(), model: model.copy() };
-    const original = model.changed ? { ...now, model: model.original() } : null;
-    const before = pinnedPair ?? original;
-    const cases = before ? [before, now] : [now];
-    const asks = cases.map((each) => this.#asked(each));
-    const named = cases.map(({ model }, n) => ({
-      characters: n < cases.length - 1 ? this.pinned?.characters ?? characters : characters,
-      model,
-    }));
-    const names = namesOf(named, pinnedPair !== null, this.data);
-    this.client.read(asks, (answers) => {
-      if (!this.own) {
-        const { target } = answers[answers.length - 1];
-        this.target = this.#side(target.map((/** @type {number} */ id) => this.all[id]).join(""));
-      }
-      this.show(answers.map((answer, n) => this.#shown(answer, asks[n], names[n])));
-    });
+    if (!this.problem) super.ask();
   }
 
-  /** @param {PairCase} each @returns {PairAsk} */
-  #asked({ source, target, model }) {
+  /** @override @param {import("./session.js").Case} each @returns {PairAsk} */
+  asked({ source = [], target = null, model }) {
     const all = model.changes();
     const of = (/** @type {string} */ kind) =>
       all && {
@@ -203,16 +175,17 @@ export class PairSession extends Session {
     };
   }
 
-  /** @param {PairFindings & {proof: any}} answer @param {PairAsk} asked @param {string} name */
-  #shown(answer, { source: sourceIds, kind, marks, step, changes }, name) {
+  /** @override @param {PairFindings} answer */
+  answered({ target }) {
+    if (!this.own) this.target = this.#side(target.map((id) => this.all[id]).join(""));
+  }
+
+  /** @override @param {PairFindings & {proof: any}} answer @param {PairAsk} asked @param {string} name */
+  subjectOf(answer, { source: sourceIds, kind, marks, step, changes }, name) {
     const { data, pairs } = this;
-    const { vocabulary: codes, vocabulary_labels: labels } = data;
-    const textOf = (/** @type {number[]} */ ids) => ({
-      codes: ids.map((id) => codes[id]),
-      labels: ids.map((id) => labels[id]),
-    });
-    const [source, read] = [textOf(sourceIds), textOf([marks.first, ...answer.target])];
-    const end = answer.ended ? textOf([marks.last]).labels : [];
+    const source = this.textOf(sourceIds);
+    const read = this.textOf([marks.first, ...answer.target]);
+    const end = answer.ended ? this.textOf([marks.last]).labels : [];
     const { layers, measures, kinds, measured } = pairs.attentions[kind];
     data.measured = measured;
     return new Subject({

@@ -4,7 +4,7 @@
 
 import { css, ink, Scale } from "../colours.js";
 import { short, signed } from "../numbers.js";
-import { lead, make, part, say, segments, showLegend } from "../parts.js";
+import { followCharacters, lead, make, part, say, segments, showLegend } from "../parts.js";
 import { KINDS } from "./pair_session.js";
 import { makeDrawn } from "./pair_write.js";
 
@@ -45,7 +45,7 @@ class Line {
   #add(place) {
     const tile = make(
       "span",
-      { class: "character", role: "option", tabindex: place ? -1 : 0, "data-place": place },
+      { class: "character", role: "option", tabindex: place ? -1 : 0, "data-position": place },
       make("span", null),
       make("small", null),
     );
@@ -89,43 +89,19 @@ export function makePair(app, session) {
   });
 
   for (const { host, side, tiles } of lines) {
-    const at = (/** @type {Event} */ event) => {
-      const tile = /** @type {Element} */ (event.target).closest?.(".character");
-      return tile ? { side, place: Number(/** @type {HTMLElement} */ (tile).dataset.place) } : null;
-    };
-    const point = (/** @type {Place | null} */ place) => {
-      if (place?.side === pointed?.side && place?.place === pointed?.place) return;
-      pointed = place;
+    const point = (/** @type {number | null} */ place) => {
+      if (place === (pointed?.side === side ? pointed.place : null)) return;
+      pointed = place === null ? null : { side, place };
       render();
       renderDraw();
     };
-    host.addEventListener("pointerover", (event) => point(at(event)));
-    host.addEventListener("pointerleave", () => point(null));
-    host.addEventListener("focusin", (event) => {
-      if (host.querySelector(":focus-visible")) point(at(event));
-    });
-    host.addEventListener("focusout", () => point(null));
-    host.addEventListener("click", (event) => keep(at(event)));
-    host.addEventListener("keydown", (event) => {
-      const place = at(event);
-      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!place || event.ctrlKey || event.altKey || event.metaKey) return;
-      if (event.key === "Enter" || event.key === " ") keep(place);
-      else if (step) {
-        const next = tiles[place.place + step];
-        if (!next) return;
-        tiles[place.place].tabIndex = -1;
-        next.tabIndex = 0;
-        next.focus();
-      } else return;
-      event.preventDefault();
-    });
+    followCharacters(host, () => tiles, point, (place) => keep({ side, place }));
   }
 
-  /** Keeps the row of a character of the target. @param {Place | null} place */
-  function keep(place) {
-    if (place?.side !== "target" || !place.place) return;
-    session.row = session.row === place.place - 1 ? null : place.place - 1;
+  /** Keeps the row of a character of the target. @param {Place} place */
+  function keep({ side, place }) {
+    if (side !== "target" || !place) return;
+    session.row = session.row === place - 1 ? null : place - 1;
     render();
     renderDraw();
   }

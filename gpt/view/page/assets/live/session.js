@@ -5,10 +5,9 @@
 import { Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { unpack } from "../numbers.js";
-import { Model, nameOf } from "./changes.js";
+import { headsOf, Model, nameOf } from "./changes.js";
 import { Options } from "./write.js";
 
-/** @typedef {import("../model/worker.js").Answer} Answer */
 /** @typedef {import("../model/worker.js").Ask} Ask */
 /** @typedef {import("./client.js").Client} Client */
 /** One of the models in the file. loss: nats of the validation split, if known.
@@ -32,9 +31,10 @@ import { Options } from "./write.js";
  * @property {string[]} left_out what does not fit into the file
  * @property {boolean} counts
  */
-/** Heads that can be switched off; kind: of attention, in a model with an encoder.
- * @typedef {{kind?: string, layers: number, heads: number}} Group */
-/** A text, and the model that reads it. @typedef {{characters: string[], model: Model}} Case */
+/** @typedef {import("./changes.js").Group} Group */
+/** A text, and the model that reads it. In a model with an encoder, the characters only name the pair;
+ * target: null if the model also writes it.
+ * @typedef {{characters: string[], source?: string[], target?: string[] | null, model: Model}} Case */
 
 export class Session {
   /**
@@ -122,16 +122,19 @@ export class Session {
   }
 
   pin() {
-    this.pinned = this.pinned
-      ? null
-      : { characters: [...this.characters], model: this.model.copy() };
+    this.pinned = this.pinned ? null : this.now();
     this.ask();
+  }
+
+  /** The text as it is. @returns {Case} */
+  now() {
+    return { characters: this.characters, model: this.model.copy() };
   }
 
   /** The text with what it is compared to: the pinned one, or the model as it was trained.
    * @returns {Case[]} */
   cases() {
-    const now = { characters: this.characters, model: this.model.copy() };
+    const now = this.now();
     if (this.pinned) return [this.pinned, now];
     return now.model.changed ? [{ ...now, model: now.model.original() }, now] : [now];
   }
@@ -139,15 +142,26 @@ export class Session {
   /** Asks the worker, and shows the answers. */
   ask() {
     const cases = this.cases();
-    const asks = cases.map(({ characters, model }) => ({
-      ids: this.encoded(characters),
-      step: model.step,
-      changes: model.changes(),
-    }));
+    const asks = cases.map((each) => this.asked(each));
+    const names = namesOf(cases, this.pinned !== null, this.data);
     this.client.read(asks, (answers) => {
-      const names = namesOf(cases, this.pinned !== null, this.data);
-      this.show(answers.map((answer, n) => this.#subject(answer, asks[n], names[n])));
+      this.answered(answers[answers.length - 1]);
+      this.show(answers.map((answer, n) => this.subjectOf(answer, asks[n], names[n])));
     });
+  }
+
+  /** Takes what the model wrote. @param {any} _answer about the text as it is */
+  answered(_answer) {}
+
+  /** The question about a case. @param {Case} each @returns {any} */
+  asked({ characters, model }) {
+    return { ids: this.encoded(characters), step: model.step, changes: model.changes() };
+  }
+
+  /** @param {number[]} ids @returns {import("../payload.js").Text} */
+  textOf(ids) {
+    const { vocabulary: codes, vocabulary_labels: labels } = this.data;
+    return { codes: ids.map((id) => codes[id]), labels: ids.map((id) => labels[id]) };
   }
 
   /** Begins with a text from the address, or with that of the file. @param {string} text */
@@ -184,12 +198,7 @@ export class Session {
   /** Takes all settings but the text. @param {Record<string, string>} more */
   fromSettings(more) {
     const { model, options, data } = this;
-    const every = this.groups.flatMap(({ kind, layers, heads }) =>
-      Array.from(
-        { length: layers * heads },
-        (_, n) => nameOf({ kind, layer: Math.floor(n / heads), head: n % heads }),
-      )
-    );
+    const every = this.groups.flatMap(headsOf).map(nameOf);
     model.off = new Set(more.off.split(",").filter((name) => every.includes(name)));
     const step = data.models.findIndex(({ step }) => String(step) === more.step);
     model.step = step < 0 ? data.models.length - 1 : step;
@@ -204,12 +213,12 @@ export class Session {
     }
   }
 
-  /** @param {Answer} answer @param {Ask} asked @param {string} name */
-  #subject(answer, { ids, step, changes }, name) {
+  /** What the page shows of an answer. @param {any} answer @param {any} asked @param {string} name */
+  subjectOf(answer, asked, name) {
     const { data } = this;
     const { vocabulary: codes, vocabulary_labels: labels } = data;
     const vocabulary = { codes, labels };
-    const window = ids.slice(answer.begin);
+    const { ids, step, changes } = /** @type {Ask} */ (asked);
     return new Subject({
       ...answer,
       name,
@@ -223,7 +232,7 @@ export class Session {
       lens: { ...answer.lens, ...vocabulary },
       experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
-    }, { codes: window.map((id) => codes[id]), labels: window.map((id) => labels[id]) });
+    }, this.textOf(ids.slice(answer.begin)));
   }
 }
 
@@ -239,14 +248,9 @@ export function checksOfAnswer({ proof, sums }) {
  * @param {Group} group
  * @param {number} size D
  */
-export function byHead(values, { kind, layers, heads }, size) {
-  /** @type {Record<string, Float32Array>} */
-  const found = {};
-  for (let n = 0; n < layers * heads; n++) {
-    const name = nameOf({ kind, layer: Math.floor(n / heads), head: n % heads });
-    found[name] = values.slice(n * size, (n + 1) * size);
-  }
-  return found;
+export function byHead(values, group, size) {
+  const part = (/** @type {number} */ n) => values.slice(n * size, (n + 1) * size);
+  return Object.fromEntries(headsOf(group).map((head, n) => [nameOf(head), part(n)]));
 }
 
 /**
